@@ -1,0 +1,66 @@
+# Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
+# may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
+
+.PHONY: demo test check mutants bench lab format lock proto clean distclean environment
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# Which Python makes the environment: `make PYTHON=python3.12 ...`; default: the first that serves.
+PYTHON ?=
+
+RUN := .venv/bin/python
+
+# The quickstart notebook as a papermill job: real data through append, tiering, Iceberg, and read across.
+demo: environment
+	@$(RUN) -m fluss_lab.jobs.demo
+
+# Everything that must hold before a commit. Options for pytest: make test PYTEST="-k log -x"
+test: check
+	@$(RUN) -m pytest $(PYTEST) tests
+
+check: environment
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(RUN) -m pytest -q tests/architecture
+
+# The tests of the tests: every safety check is taken out once, and a test must turn red. Takes ten minutes.
+mutants: environment
+	@$(RUN) -m pytest -m campaign $(PYTEST) tests/mutants
+
+bench: environment
+	@$(RUN) -m benchmarks
+
+lab: environment
+	@$(RUN) -m jupyterlab notebooks/
+
+format: environment
+	@$(RUN) -m ruff check --fix-only --quiet .
+	@$(RUN) -m ruff format .
+
+# One lock for every platform and Python from 3.11, all extras, with hashes. Newer versions: make lock LOCKFLAGS=--upgrade
+lock:
+	@if command -v uv >/dev/null 2>&1; then uv=uv; \
+	elif $(RUN) -m uv --version >/dev/null 2>&1; then uv='$(RUN) -m uv'; \
+	else echo "lock: needs uv (pip install uv, or https://docs.astral.sh/uv)" >&2; exit 1; fi; \
+	$$uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --all-extras \
+		--generate-hashes --no-header $(LOCKFLAGS) --output-file requirements.lock
+
+# The generated code is checked in; tests/architecture/test_proto.py regenerates and compares it.
+proto: environment
+	@$(RUN) -m grpc_tools.protoc -Iproto --python_out=fluss_lab/rpc --pyi_out=fluss_lab/rpc proto/fluss_api.proto
+
+# What builds, tests and the demo leave behind; never a lab that somebody opened: it may hold their data.
+clean:
+	@rm -rf build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log *.egg-info
+	@find . -name .venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# The environment too: the next target makes it again.
+distclean: clean
+	@rm -rf .venv
+
+environment:
+	@sh tools/environment.sh "$(PYTHON)"
+
+help:
+	@echo "make demo | test | check | mutants | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

@@ -1,0 +1,54 @@
+"""A Jupyter-centric workbench for the streaming lakehouse.
+
+Streaming tables in a small embedded cluster, tiered by Spark into Apache Iceberg, read as one::
+
+    import fluss_lab as fl
+
+    with fl.Lab.open("lab") as lab:
+        lab.create_database("nyc")
+
+Names are loaded on first use, so importing this costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fluss_lab.errors import FlussError
+    from fluss_lab.model import OffsetSpec, TableBucket, TablePath
+    from fluss_lab.read.points import ReadPoint
+    from fluss_lab.workbench import Lab, LabStatus, Table, nyc_flights
+
+__all__ = [
+    "FlussError",
+    "Lab",
+    "LabStatus",
+    "OffsetSpec",
+    "ReadPoint",
+    "Table",
+    "TableBucket",
+    "TablePath",
+    "nyc_flights",
+]
+
+_HOMES = {
+    "FlussError": "fluss_lab.errors",
+    "Lab": "fluss_lab.workbench",
+    "LabStatus": "fluss_lab.workbench",
+    "OffsetSpec": "fluss_lab.model",
+    "ReadPoint": "fluss_lab.read.points",
+    "Table": "fluss_lab.workbench",
+    "TableBucket": "fluss_lab.model",
+    "TablePath": "fluss_lab.model",
+    "nyc_flights": "fluss_lab.workbench",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module 'fluss_lab' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,326 @@
+"""Every error this package raises on purpose.
+
+One class per thing a caller would do differently; a test holds this drawing against the code::
+
+    FlussError
+    ├── InvalidError                    fix the call
+    │   ├── InvalidNameError
+    │   ├── InvalidSchemaError
+    │   ├── InvalidPropertyError
+    │   ├── InvalidBucketsError
+    │   ├── InvalidRecordError
+    │   ├── InvalidFilterError
+    │   ├── InvalidTimestampError
+    │   ├── InvalidPartitionError
+    │   ├── InvalidRequestError
+    │   ├── RecordTooLargeError
+    │   └── UnsupportedError
+    ├── NotFoundError                   create it, or ask for another
+    │   ├── DatabaseNotFoundError
+    │   ├── TableNotFoundError
+    │   ├── PartitionNotFoundError
+    │   ├── BucketNotFoundError
+    │   └── LakeSnapshotNotFoundError
+    ├── AlreadyExistsError              choose another name, or use what is there
+    │   ├── DatabaseExistsError
+    │   ├── TableExistsError
+    │   ├── PartitionExistsError
+    │   └── LakeTableExistsError
+    ├── DatabaseNotEmptyError           drop its tables, or cascade
+    ├── OffsetOutOfRangeError           start from an offset that is still held
+    ├── AuthenticationError             bring the right token
+    ├── UnavailableError                wait and retry
+    │   ├── ServerUnavailableError
+    │   ├── RequestTimeoutError
+    │   ├── NotLeaderError
+    │   ├── OutOfOrderSequenceError
+    │   └── ResourceExhaustedError
+    ├── ConflictError                   plan again from the present state
+    │   ├── FencedTieringEpochError
+    │   ├── CommitConflictError
+    │   ├── TieringInProgressError
+    │   └── ForeignCommitError
+    ├── CommitOutcomeUnknownError       look before acting
+    ├── CorruptDataError                stop; the data on disk or on the wire is damaged
+    ├── StorageError                    the disk refused; free space or mend it
+    ├── LabError                        the lab's folder cannot be used as asked
+    │   ├── LabLockedError
+    │   └── LabMovedError
+    ├── JavaNotFoundError               install a Java
+    ├── LakeNotConfiguredError          enable the lake for the table
+    ├── NotebookError                   a notebook run failed; read its output
+    └── InternalError                   a defect of fluss_lab
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FlussError(Exception):
+    """Root of all errors of fluss_lab. Its text says what, where, expected, found, and what to do."""
+
+    #: Whether the same call may succeed later without being changed.
+    retriable: ClassVar[bool] = False
+
+
+class InvalidError(FlussError):
+    """The call itself is wrong: fix it. Nothing was changed."""
+
+
+class InvalidNameError(InvalidError):
+    """A database, table or column name that breaks the naming rule, or that is reserved."""
+
+
+class InvalidSchemaError(InvalidError):
+    """A table definition that cannot be: types, keys or columns."""
+
+
+class InvalidPropertyError(InvalidError):
+    """An unknown property, or a value that is not of the property's type or range."""
+
+
+class InvalidBucketsError(InvalidError):
+    """A bucket count or bucket key that cannot be."""
+
+
+class InvalidRecordError(InvalidError):
+    """Rows that do not fit the table. No row of the call was appended."""
+
+
+class InvalidFilterError(InvalidError):
+    """A filter that cannot be understood or names an unknown column."""
+
+
+class InvalidTimestampError(InvalidError):
+    """A time that cannot be read, is negative, or lies after the servers' clock."""
+
+
+class InvalidPartitionError(InvalidError):
+    """A partition value that cannot be, or a partition asked of a table that has none."""
+
+
+class InvalidRequestError(InvalidError):
+    """A request that breaks the protocol or one of its limits."""
+
+
+class RecordTooLargeError(InvalidError):
+    """A record, batch or request over the size limit."""
+
+
+class UnsupportedError(InvalidError):
+    """Something well-formed that this table or this version does not do. The text says why."""
+
+
+class NotFoundError(FlussError):
+    """Something named does not exist."""
+
+
+class DatabaseNotFoundError(NotFoundError):
+    """No database of that name."""
+
+
+class TableNotFoundError(NotFoundError):
+    """No table of that path or id."""
+
+
+class PartitionNotFoundError(NotFoundError):
+    """No partition of that name or id."""
+
+
+class BucketNotFoundError(NotFoundError):
+    """A bucket that the table or the server does not have."""
+
+
+class LakeSnapshotNotFoundError(NotFoundError):
+    """The table has no such lake snapshot, or was never tiered."""
+
+
+class AlreadyExistsError(FlussError):
+    """Something of that name exists."""
+
+
+class DatabaseExistsError(AlreadyExistsError):
+    """A database of that name exists."""
+
+
+class TableExistsError(AlreadyExistsError):
+    """A table of that path exists."""
+
+
+class PartitionExistsError(AlreadyExistsError):
+    """A partition of that name exists."""
+
+
+class LakeTableExistsError(AlreadyExistsError):
+    """The lake holds another table of that name: drop it there, or use another name."""
+
+
+class DatabaseNotEmptyError(FlussError):
+    """The database still has tables: drop them first, or drop with ``cascade=True``."""
+
+
+class OffsetOutOfRangeError(FlussError):
+    """An offset that neither the cluster nor the lake holds any more, or that is not yet written."""
+
+
+class AuthenticationError(FlussError):
+    """The token is missing or wrong."""
+
+
+class UnavailableError(FlussError):
+    """The same call may succeed later."""
+
+    retriable = True
+
+
+class ServerUnavailableError(UnavailableError):
+    """No server answers at the known address."""
+
+
+class RequestTimeoutError(UnavailableError):
+    """The server did not answer in time; whether it acted is not known."""
+
+
+class NotLeaderError(UnavailableError):
+    """The server asked does not hold the bucket; refresh the metadata."""
+
+
+class OutOfOrderSequenceError(UnavailableError):
+    """A batch arrived before its predecessor; send the predecessor again first."""
+
+
+class ResourceExhaustedError(UnavailableError):
+    """A limit on concurrent work is reached; retry after a while."""
+
+
+class ConflictError(FlussError):
+    """Somebody else changed what this call was planned from: plan it again."""
+
+
+class FencedTieringEpochError(ConflictError):
+    """Another tierer holds the table now; this round may not commit."""
+
+
+class CommitConflictError(ConflictError):
+    """The lake table moved on since the commit was planned. Nothing was committed."""
+
+
+class TieringInProgressError(ConflictError):
+    """A living tierer is working on the table; wait for it."""
+
+
+class ForeignCommitError(ConflictError):
+    """Somebody else changed the rows of the lake table: look at it, then adopt or roll back."""
+
+
+class CommitOutcomeUnknownError(FlussError):
+    """A commit was sent and its outcome is not known: look it up before acting."""
+
+
+class CorruptDataError(FlussError):
+    """Bytes that fail their checks. They are never served; the text says where they lie."""
+
+
+class StorageError(FlussError):
+    """The file system refused a write: full, read-only or failing. Reads go on."""
+
+
+class LabError(FlussError):
+    """The lab's folder cannot be used as asked."""
+
+
+class LabLockedError(LabError):
+    """Another server runs on the same folder."""
+
+
+class LabMovedError(LabError):
+    """The folder was moved since its lake was written; its paths must be rewritten first."""
+
+
+class JavaNotFoundError(FlussError):
+    """No Java 17 or newer was found; the text says where was looked and what to install."""
+
+
+class LakeNotConfiguredError(FlussError):
+    """The table is not lake-enabled (``table.datalake.enabled``)."""
+
+
+class NotebookError(FlussError):
+    """A notebook run failed; its output notebook holds the error."""
+
+
+class InternalError(FlussError):
+    """A defect of fluss_lab: the text is for its developers."""
+
+
+#: Wire codes: Apache Fluss's numbers (its ``Errors``) where it has the error, ours from 1000.
+#: One class per code; a class without an entry of its own travels as its nearest listed base.
+ERROR_CODES: dict[int, type[FlussError]] = {
+    -1: InternalError,
+    1: ServerUnavailableError,
+    3: CorruptDataError,
+    4: DatabaseNotFoundError,
+    5: DatabaseNotEmptyError,
+    6: DatabaseExistsError,
+    7: TableNotFoundError,
+    8: TableExistsError,
+    12: NotLeaderError,
+    13: RecordTooLargeError,
+    14: InvalidRecordError,
+    15: InvalidSchemaError,
+    16: InvalidNameError,
+    19: OffsetOutOfRangeError,
+    21: BucketNotFoundError,
+    25: RequestTimeoutError,
+    26: StorageError,
+    31: OutOfOrderSequenceError,
+    36: PartitionNotFoundError,
+    38: InvalidTimestampError,
+    39: InvalidPropertyError,
+    40: LakeNotConfiguredError,
+    42: PartitionExistsError,
+    43: InvalidPartitionError,
+    46: AuthenticationError,
+    49: InvalidBucketsError,
+    50: FencedTieringEpochError,
+    53: LakeSnapshotNotFoundError,
+    54: LakeTableExistsError,
+    1000: InvalidRequestError,
+    1001: UnsupportedError,
+    1002: ResourceExhaustedError,
+    1003: TieringInProgressError,
+    1004: CommitConflictError,
+    1005: ForeignCommitError,
+    1006: CommitOutcomeUnknownError,
+    1007: InvalidFilterError,
+    1008: LabLockedError,
+    1009: LabMovedError,
+    1010: JavaNotFoundError,
+    1011: NotebookError,
+    1020: InvalidError,
+    1021: NotFoundError,
+    1022: AlreadyExistsError,
+    1023: UnavailableError,
+    1024: ConflictError,
+    1025: LabError,
+    1026: FlussError,
+}
+
+_CODE_OF_CLASS: dict[type[FlussError], int] = {cls: code for code, cls in ERROR_CODES.items()}
+
+
+def error_code(error: FlussError) -> int:
+    """Return the wire code of an error: its own class's, else that of its nearest listed base."""
+    for cls in type(error).__mro__:
+        if (code := _CODE_OF_CLASS.get(cls)) is not None:
+            return code
+    return -1
+
+
+def error_from_code(code: int, message: str) -> FlussError:
+    """Return the error that a wire code stands for; an unknown code becomes an `InternalError`."""
+    cls = ERROR_CODES.get(code)
+    if cls is None:
+        return InternalError(f"unknown error code {code}: {message}")
+    return cls(message)

@@ -1,0 +1,1 @@
+"""The only importer of pyspark: the session, the tiering job, union reads, the streaming source, the lookup join."""

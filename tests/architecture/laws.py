@@ -1,0 +1,257 @@
+"""The laws of the house as functions from source text to complaints, so that each can be shown a lawbreaker."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+#: Room of the house -> floor. A module imports from its own floor or from below.
+FLOORS = {
+    "errors": 0, "failpoints": 0, "clock": 0, "files": 0, "display": 0, "model": 0, "records": 0,
+    "rpc": 1, "server": 1, "client": 1, "lake": 1,
+    "tiering": 2, "read": 2, "spark": 2,
+    "workbench": 3, "jobs": 3, "cli": 3, "testing": 3,
+}  # fmt: skip
+
+#: Room -> what it does not know, though the floors would allow it.
+STRANGERS = {
+    # The coordinator knows the lake only as offsets and snapshot ids; lake tables reach it through an interface handed in.
+    "server": ("fluss_lab.lake", "fluss_lab.client"),
+    # The client speaks to any lake through its interfaces.
+    "client": ("fluss_lab.server", "fluss_lab.lake.iceberg"),
+    "lake": ("fluss_lab.server", "fluss_lab.client", "fluss_lab.rpc"),
+    "rpc": ("fluss_lab.server", "fluss_lab.client", "fluss_lab.lake"),
+}
+
+#: Third party -> the only packages whose modules import it when they run (annotations may name its types).
+KEEPERS = {
+    "pyspark": ("fluss_lab.spark",),
+    "py4j": ("fluss_lab.spark",),
+    "pyiceberg": ("fluss_lab.lake.iceberg",),
+    # Filters are parsed into pyiceberg's expressions, which need no table.
+    "pyiceberg.expressions": ("fluss_lab.lake.iceberg", "fluss_lab.read"),
+}
+
+#: Calls that make files durable or swap them in; one module may.
+DURABLE = {"os.fsync", "os.fdatasync", "os.replace", "os.rename", "os.renames", "shutil.move"}
+DURABLE_KEEPER = "fluss_lab.files"
+
+#: Code from data.
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+UNSAFE_CALLS = {
+    "eval", "exec", "compile", "__import__",
+    "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load",
+    "pandas.read_pickle", "pd.read_pickle",
+}  # fmt: skip
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+GENERATED = ("fluss_lab.rpc.fluss_api_pb2",)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports: ``from a import b`` is ``a.b``, of which ``b`` may be a module or not."""
+
+    name: str
+    line: int
+    #: Under ``if TYPE_CHECKING``: read by type checkers, not run.
+    typing_only: bool
+
+    def within(self, package: str) -> bool:
+        return self.name == package or self.name.startswith(package + ".")
+
+
+def imports(source: str, module: str, *, package: bool = False) -> list[Import]:
+    """Return what a module imports anywhere in it, relative names and literal ``import_module`` calls resolved."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, typing_only: bool) -> None:
+        line = getattr(node, "lineno", 0)
+        found.extend(Import(name, line, typing_only) for name in _imported(node, module, package))
+        guarded = node.body if isinstance(node, ast.If) and _is_typing_guard(node) else []
+        for child in ast.iter_child_nodes(node):
+            visit(child, typing_only or child in guarded)
+
+    visit(ast.parse(source), False)
+    return found
+
+
+def _is_typing_guard(node: ast.If) -> bool:
+    return ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def _imported(node: ast.AST, module: str, package: bool) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            parts = module.split(".")
+            kept = parts[: len(parts) - node.level + (1 if package else 0)]
+            base = ".".join([*kept, *([node.module] if node.module else [])])
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "importlib.import_module"}:
+        literals = (each.value for each in node.args[:1] if isinstance(each, ast.Constant))
+        yield from (value for value in literals if isinstance(value, str))
+
+
+def room(name: str) -> str:
+    """Return the room that a dotted name lies in; empty for the face itself."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def floor_complaints(source: str, module: str) -> list[str]:
+    """No import goes up, and none goes through the face (``fluss_lab`` itself), which stands above all floors."""
+    if module == "fluss_lab":
+        return []
+    if room(module) not in FLOORS:
+        return [f"{module}: {room(module)!r} is no room of the house"]
+    floor = FLOORS[room(module)]
+    complaints = []
+    for each in imports(source, module):
+        if not each.within("fluss_lab"):
+            continue
+        theirs = FLOORS.get(room(each.name))
+        if theirs is None:
+            complaints.append(f"{module}:{each.line} imports {each.name}, which is the face or no room of the house")
+        elif theirs > floor:
+            complaints.append(f"{module}:{each.line} (floor {floor}) imports {each.name} (floor {theirs})")
+    return complaints
+
+
+def stranger_complaints(source: str, module: str) -> list[str]:
+    """Rooms that must not know each other do not."""
+    return [
+        f"{module}:{each.line} imports {each.name}: {room(module)} does not know {stranger}"
+        for each in imports(source, module)
+        for stranger in STRANGERS.get(room(module), ())
+        if each.within(stranger)
+    ]
+
+
+def keeper_complaints(source: str, module: str) -> list[str]:
+    """A third party that has a keeper is imported by nobody else."""
+    complaints = []
+    for each in imports(source, module):
+        guarded = max((name for name in KEEPERS if each.within(name)), key=len, default=None)
+        if guarded is None or each.typing_only:
+            continue
+        if not any(module == keeper or module.startswith(keeper + ".") for keeper in KEEPERS[guarded]):
+            complaints.append(f"{module}:{each.line} imports {each.name}, which is kept by {KEEPERS[guarded]}")
+    return complaints
+
+
+def durability_complaints(source: str, module: str) -> list[str]:
+    """Only one module syncs files or renames them over others."""
+    if module == DURABLE_KEEPER:
+        return []
+    complaints = []
+    for call in _calls(source):
+        name = ast.unparse(call.func)
+        # One positional argument: Path.replace(target); str.replace takes two, datetime.replace names its own.
+        of_path = isinstance(call.func, ast.Attribute) and call.func.attr in {"replace", "rename"}
+        if name in DURABLE or (of_path and len(call.args) == 1 and not call.keywords):
+            complaints.append(f"{module}:{call.lineno} calls {name}: {DURABLE_KEEPER} does that")
+    complaints += [
+        f"{module}:{each.line} imports {each.name}: {DURABLE_KEEPER} does that"
+        for each in imports(source, module)
+        if each.name in DURABLE
+    ]
+    return complaints
+
+
+def safety_complaints(source: str, module: str) -> list[str]:
+    """Nothing turns data into code."""
+    complaints = [
+        f"{module}:{each.line} imports {each.name}"
+        for each in imports(source, module)
+        if each.name.split(".")[0] in UNSAFE_MODULES or each.name in UNSAFE_CALLS
+    ]
+    for call in _calls(source):
+        name = ast.unparse(call.func)
+        pickles = any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in call.keywords)
+        if name in UNSAFE_CALLS or pickles:
+            complaints.append(f"{module}:{call.lineno} calls {name}" + (" with allow_pickle" if pickles else ""))
+    return complaints
+
+
+def size_complaints(source: str, module: str) -> list[str]:
+    """Modules and functions can be read in one go."""
+    if module in GENERATED:
+        return []
+    complaints = []
+    if (lines := len(source.splitlines())) > MODULE_LINES_MAX:
+        complaints.append(f"{module} has {lines} lines, more than {MODULE_LINES_MAX}")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                complaints.append(
+                    f"{module}:{node.lineno} {node.name} has {lines} lines, more than {FUNCTION_LINES_MAX}"
+                )
+    return complaints
+
+
+def init_complaints(source: str, module: str) -> list[str]:
+    """An ``__init__`` holds a docstring, imports and a sorted ``__all__``; the face also its lazy loading."""
+    tree = ast.parse(source)
+    complaints = [] if ast.get_docstring(tree) else [f"{module}: no docstring"]
+    listed: list[str] | None = None
+    names = 0
+    for node in tree.body[1 if ast.get_docstring(tree) else 0 :]:
+        if _is_import(node):
+            names += not isinstance(node, ast.ImportFrom) or node.module != "__future__"
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = ast.literal_eval(node.value)
+        elif not (module == "fluss_lab" and _is_lazy_loading(node)):
+            complaints.append(f"{module}:{node.lineno} is neither import nor __all__")
+    if names and listed is None:
+        complaints.append(f"{module}: imports without __all__")
+    if listed is not None and listed != sorted(listed, key=_export_order):
+        complaints.append(f"{module}: __all__ is not sorted (constants, classes, functions)")
+    return complaints
+
+
+def _is_import(node: ast.stmt) -> bool:
+    if isinstance(node, ast.If) and _is_typing_guard(node):
+        return all(_is_import(child) for child in [*node.body, *node.orelse])
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _is_lazy_loading(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return node.name in {"__getattr__", "__dir__"}
+    return isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict)
+
+
+def _export_order(name: str) -> tuple[int, str]:
+    """Order as ruff's RUF022 does."""
+    kind = 0 if len(name) > 1 and name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, name
+
+
+def sleep_complaints(source: str, module: str) -> list[str]:
+    """Tests wait for what they wait for, with a deadline, or move a clock; they do not sleep and hope."""
+    complaints = [f"{module}:{call.lineno} sleeps" for call in _calls(source) if ast.unparse(call.func) == "time.sleep"]
+    complaints += [f"{module}:{each.line} sleeps" for each in imports(source, module) if each.name == "time.sleep"]
+    return complaints
+
+
+def _calls(source: str) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+
+
+def modules(folder: str) -> list[tuple[str, str, bool]]:
+    """Return (dotted name, source, whether it is a package's ``__init__``) of every module under a folder of the root."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        package = parts[-1] == "__init__"
+        found.append((".".join(parts[:-1] if package else parts), path.read_text(encoding="utf-8"), package))
+    return found
