@@ -1,0 +1,73 @@
+"""The only module that makes files durable or swaps them in: fsync and replace live here."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def fsync_file(fd: int) -> None:
+    """Return when everything written to the descriptor is on the device.
+
+    Raises:
+        OSError: The device refused. The file must not be trusted or written again: kernels mark
+            pages clean after a failed fsync (ATC '20), so a later success proves nothing.
+    """
+    os.fdatasync(fd)
+
+
+def fsync_path(path: Path) -> None:
+    """Make one existing file (content and length) durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the entries of a folder durable: creations, renames and removals in it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace a file's content at once: readers see the old bytes or the new, never a mixture.
+
+    Args:
+        path: The file; its folder must exist.
+        data: The whole new content.
+        mode: Permissions of the new file.
+        durable: Whether content and name are on the device when this returns.
+    """
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if durable:
+        fsync_folder(path.parent)
+
+
+def write_json_atomic(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:
+    """`write_atomic` of a value as indented JSON."""
+    write_atomic(path, (json.dumps(value, indent=1) + "\n").encode(), mode=mode, durable=durable)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file over another in the same folder, durably."""
+    os.replace(source, target)
+    fsync_folder(target.parent)

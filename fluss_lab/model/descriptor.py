@@ -1,0 +1,261 @@
+"""What a table is: definition, identity, and the checks of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, UnsupportedError
+from fluss_lab.model import options
+from fluss_lab.model.bucketing import bucketing_kind
+from fluss_lab.model.names import TablePath
+from fluss_lab.model.schema import Schema, make_schema
+from fluss_lab.model.types import DataType
+
+BUCKETS_DEFAULT: Final = 1
+COMMENT_LENGTH_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescriptor:
+    """A checked table definition.
+
+    Attributes:
+        schema: Columns and primary key (with the partition columns, if any).
+        partitioned_by: Partition columns, in order; STRING, NOT NULL.
+        buckets: Buckets of the table, or of each partition.
+        bucket_key: Columns whose values decide a row's bucket; empty: rows are spread over the buckets.
+        properties: Checked properties, as strings.
+        comment: For people.
+    """
+
+    schema: Schema
+    partitioned_by: tuple[str, ...] = ()
+    buckets: int = BUCKETS_DEFAULT
+    bucket_key: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    @property
+    def lake_enabled(self) -> bool:
+        """Tell whether the table is tiered into the lake."""
+        return options.DATALAKE_ENABLED.of(self.properties)
+
+    @property
+    def bucketing(self) -> str:
+        """Return which hash assigns buckets: ``iceberg``, ``fluss``, or ``none`` without a bucket key.
+
+        Source: cases 1 and 3 of specs FIP "Iceberg tiering": decided by the key alone, so that the
+        lake can be enabled later without moving a row.
+        """
+        if not self.bucket_key:
+            return "none"
+        return bucketing_kind([self.schema.column(name).type.arrow() for name in self.bucket_key])
+
+    def with_properties(self, properties: Mapping[str, str]) -> TableDescriptor:
+        """Return the same definition with other (already checked) properties."""
+        return replace(self, properties=dict(properties))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the definition in Apache Fluss's JSON form."""
+        value: dict[str, Any] = {
+            "version": 1,
+            "schema": self.schema.to_json(),
+            "partition_key": list(self.partitioned_by),
+            "bucket_key": list(self.bucket_key),
+            "bucket_count": self.buckets,
+            "properties": dict(self.properties),
+            "custom_properties": {},
+        }
+        if self.comment is not None:
+            value["comment"] = self.comment
+        return value
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> TableDescriptor:
+        """Read the JSON form of `to_json`. Nothing is checked beyond its shape: see `make_descriptor`.
+
+        Raises:
+            InvalidSchemaError: The form is not that of a table definition.
+        """
+        try:
+            return TableDescriptor(
+                Schema.from_json(value["schema"]),
+                tuple(value.get("partition_key", ())),
+                int(value["bucket_count"]),
+                tuple(value.get("bucket_key", ())),
+                {
+                    str(k): str(v)
+                    for k, v in {**value.get("properties", {}), **value.get("custom_properties", {})}.items()
+                },
+                value.get("comment"),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidSchemaError(f"not a table definition in JSON: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the cluster knows it: path, ids, definition."""
+
+    path: TablePath
+    table_id: int
+    schema_id: int
+    descriptor: TableDescriptor
+    created_ms: int
+    modified_ms: int
+
+    @property
+    def schema(self) -> Schema:
+        """Return the current schema."""
+        return self.descriptor.schema
+
+    @property
+    def is_log_table(self) -> bool:
+        """Tell whether the table has no primary key."""
+        return not self.descriptor.schema.primary_key
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as JSON, for tasks in other processes."""
+        return {
+            "path": str(self.path),
+            "table_id": self.table_id,
+            "schema_id": self.schema_id,
+            "descriptor": self.descriptor.to_json(),
+            "created_ms": self.created_ms,
+            "modified_ms": self.modified_ms,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> TableInfo:
+        """Read the JSON form of `to_json`.
+
+        Raises:
+            InvalidSchemaError, InvalidNameError: The form is not that of a table.
+        """
+        try:
+            return TableInfo(
+                TablePath.parse(value["path"]),
+                int(value["table_id"]),
+                int(value["schema_id"]),
+                TableDescriptor.from_json(value["descriptor"]),
+                int(value["created_ms"]),
+                int(value["modified_ms"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidSchemaError(f"not a table in JSON: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition as the cluster knows it."""
+
+    partition_id: int
+    name: str
+
+
+def make_descriptor(
+    schema: Schema | pa.Schema | Mapping[str, str | pa.DataType | DataType],
+    *,
+    primary_key: Iterable[str] = (),
+    partitioned_by: Iterable[str] = (),
+    buckets: int | None = None,
+    bucket_key: Iterable[str] = (),
+    properties: Mapping[str, object] | None = None,
+    comment: str | None = None,
+    buckets_max: int = options.BUCKETS_MAX.default,
+) -> TableDescriptor:
+    """Return a checked table definition from what a person writes (see api: ``lab.create_table``).
+
+    Raises:
+        InvalidSchemaError, InvalidNameError: Columns, types or keys that cannot be.
+        InvalidBucketsError: A bucket count out of ``[1, buckets_max]``, or a bucket key that cannot be.
+        InvalidPropertyError: An unknown or ill-typed property.
+        UnsupportedError: Well-formed, but not done: the text says why.
+    """
+    for name, value in (("primary_key", primary_key), ("partitioned_by", partitioned_by), ("bucket_key", bucket_key)):
+        if isinstance(value, str):
+            raise InvalidSchemaError(f"{name}: expected a list of column names, found the string {value!r}")
+    partitions = tuple(partitioned_by)
+    key = tuple(bucket_key)
+    made = make_schema(schema, primary_key, required=(*partitions, *key))
+    checked = options.check_properties(properties or {})
+    if not key and made.primary_key:
+        key = tuple(name for name in made.primary_key if name not in partitions)
+    count = BUCKETS_DEFAULT if buckets is None else buckets
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= buckets_max:
+        raise InvalidBucketsError(f"buckets: expected a whole number in [1, {buckets_max}], found {buckets!r}")
+    if comment is not None and (not isinstance(comment, str) or len(comment) > COMMENT_LENGTH_MAX):
+        raise InvalidSchemaError(f"comment: expected a string of at most {COMMENT_LENGTH_MAX} characters")
+    descriptor = TableDescriptor(made, partitions, count, key, checked, comment)
+    _check_keys(descriptor)
+    _check_partitions(descriptor)
+    if descriptor.lake_enabled:
+        check_lake(descriptor)
+    return descriptor
+
+
+def _check_keys(descriptor: TableDescriptor) -> None:
+    primary, key, partitions = descriptor.schema.primary_key, descriptor.bucket_key, descriptor.partitioned_by
+    if len(set(key)) != len(key):
+        raise InvalidBucketsError(f"bucket key {list(key)}: a column appears twice")
+    if both := [name for name in key if name in partitions]:
+        raise InvalidBucketsError(
+            f"bucket key {list(key)}: {both[0]!r} is a partition column; rows are cut by it already"
+        )
+    for name in (*primary, *key):
+        if descriptor.schema.column(name).type.name in {"ARRAY", "MAP", "ROW"}:
+            kind = "primary" if name in primary else "bucket"
+            raise InvalidSchemaError(
+                f"{kind} key column {name!r}: type {descriptor.schema.column(name).type} is no key type"
+            )
+    if primary:
+        if absent := [name for name in partitions if name not in primary]:
+            raise InvalidSchemaError(
+                f"primary key {list(primary)}: expected it to include partition column {absent[0]!r}"
+            )
+        if outside := [name for name in key if name not in primary]:
+            raise InvalidBucketsError(
+                f"bucket key {list(key)}: {outside[0]!r} is not in the primary key {list(primary)}"
+            )
+
+
+def _check_partitions(descriptor: TableDescriptor) -> None:
+    partitions = descriptor.partitioned_by
+    if len(set(partitions)) != len(partitions):
+        raise InvalidSchemaError(f"partitioned by {list(partitions)}: a column appears twice")
+    if len(partitions) == len(descriptor.schema.columns):
+        raise InvalidSchemaError("a table needs a column that is not a partition column")
+    for name in partitions:
+        if (found := descriptor.schema.column(name).type).name not in {"STRING", "CHAR"}:
+            raise InvalidSchemaError(f"partition column {name!r}: expected STRING, found {found}")
+
+
+def check_lake(descriptor: TableDescriptor) -> None:
+    """Check that a table can be held in the lake.
+
+    Raises:
+        UnsupportedError: Bucketing case 2 of the FIP, a precision above microseconds, or a floating-point key.
+    """
+    if descriptor.bucketing == "fluss":
+        types = ", ".join(f"{name} {descriptor.schema.column(name).type}" for name in descriptor.bucket_key)
+        raise UnsupportedError(
+            f"a lake-enabled table needs no bucket key or a single one that Iceberg can bucket by (int, bigint, decimal, "
+            f"date, time, timestamp, string, binary), found ({types}): Iceberg has no multi-argument bucket transform. "
+            f"Choose one such column, or leave {options.DATALAKE_ENABLED.key} off"
+        )
+    for column in descriptor.schema.columns:
+        _check_lake_type(column.name, column.type)
+    for name in descriptor.schema.primary_key:
+        if descriptor.schema.column(name).type.name in {"FLOAT", "DOUBLE"}:
+            raise UnsupportedError(f"key column {name!r}: Iceberg refuses FLOAT and DOUBLE as identifiers; use DECIMAL")
+
+
+def _check_lake_type(name: str, dtype: DataType) -> None:
+    if dtype.name in {"TIME", "TIMESTAMP", "TIMESTAMP_LTZ"} and dtype.precision > 6:
+        raise UnsupportedError(f"column {name!r}: {dtype} is finer than Iceberg's microseconds; use {dtype.name}(6)")
+    for inner in dtype.fields:
+        _check_lake_type(f"{name}.{inner.name}", inner.type)

@@ -1,0 +1,60 @@
+"""Offsets, and what is known of a table's lake snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_lab.model.names import TableBucket
+
+#: Offset types of ListOffsets on the wire.
+EARLIEST: Final = 0
+LATEST: Final = 1
+TIMESTAMP: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Which offset of a bucket is asked: the earliest, the latest, or the first at or after a time."""
+
+    kind: int
+    timestamp_ms: int = -1
+
+    @staticmethod
+    def earliest() -> OffsetSpec:
+        """Ask for the first offset that is held anywhere: cluster or lake."""
+        return OffsetSpec(EARLIEST)
+
+    @staticmethod
+    def latest() -> OffsetSpec:
+        """Ask for the high watermark: the offset after the last readable record."""
+        return OffsetSpec(LATEST)
+
+    @staticmethod
+    def timestamp(timestamp_ms: int) -> OffsetSpec:
+        """Ask for the first offset whose record's timestamp is at or after a time."""
+        return OffsetSpec(TIMESTAMP, timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOffset:
+    """How far one bucket is tiered: ``[start, end)`` is in the lake.
+
+    Attributes:
+        end: Log end offset in the lake, exclusive.
+        max_timestamp_ms: Timestamp of the record before `end`; -1 when unknown or when there is none.
+        partition: Name of the partition, for buckets of partitioned tables.
+    """
+
+    end: int
+    max_timestamp_ms: int = -1
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """A lake snapshot as Fluss knows it: its id and how far each bucket is tiered in it."""
+
+    snapshot_id: int
+    offsets: Mapping[TableBucket, LakeOffset]

@@ -1,0 +1,240 @@
+"""Every option: of a table, of the cluster, of a client. Its name, type, default, range, and what it means.
+
+Names are Apache Fluss's where it has the option. Values travel and rest as strings; `Option.parse` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, Generic, TypeVar
+
+from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model.times import format_duration, parse_duration, parse_size
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """One option.
+
+    Attributes:
+        key: Its full name.
+        default: Its value when nobody set it.
+        kind: How its type is called in messages.
+        read: Parses what a person or the store gives; raises InvalidPropertyError, ValueError or TypeError.
+        meaning: One line.
+        alterable: Whether a live table's value may change (table options only).
+        minimum: The least value; None for no bound.
+        choices: The values that exist; empty for all.
+    """
+
+    key: str
+    default: T
+    kind: str
+    read: Callable[[Any], T]
+    meaning: str
+    alterable: bool = False
+    minimum: int | None = None
+    choices: tuple[str, ...] = ()
+
+    def parse(self, value: object) -> T:
+        """Return the value in the option's type.
+
+        Raises:
+            InvalidPropertyError: It is not of the type, out of range, or no choice; the text names the option.
+        """
+        try:
+            parsed = self.read(value)
+        except (InvalidPropertyError, ValueError, TypeError) as error:
+            raise InvalidPropertyError(f"property {self.key!r}: expected {self.kind}, found {value!r}") from error
+        if self.choices and parsed not in self.choices:
+            raise InvalidPropertyError(
+                f"property {self.key!r}: expected one of {', '.join(self.choices)}, found {value!r}"
+            )
+        if self.minimum is not None and isinstance(parsed, int) and parsed < self.minimum:
+            raise InvalidPropertyError(f"property {self.key!r}: expected at least {self.minimum}, found {value!r}")
+        return parsed
+
+    def of(self, values: Mapping[str, Any]) -> T:
+        """Return the option's value among given ones, or its default."""
+        return self.parse(values[self.key]) if self.key in values else self.default
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise ValueError(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _choice(value: Any) -> str:
+    return _text(value).strip().lower()
+
+
+def boolean(key: str, default: bool, meaning: str, *, alterable: bool = False) -> Option[bool]:
+    """Make a true-or-false option."""
+    return Option(key, default, "true or false", _boolean, meaning, alterable)
+
+
+def integer(key: str, default: int, meaning: str, *, alterable: bool = False, minimum: int | None = 0) -> Option[int]:
+    """Make a whole-number option."""
+    return Option(key, default, "a whole number", _integer, meaning, alterable, minimum)
+
+
+def duration(key: str, default: str, meaning: str, *, alterable: bool = False, minimum: int = 0) -> Option[int]:
+    """Make a duration option; its value is in milliseconds."""
+    kind = "a duration like '10s', '3min' or '7d'"
+    return Option(key, parse_duration(default), kind, parse_duration, meaning, alterable, minimum)
+
+
+def size(key: str, default: str, meaning: str, *, minimum: int = 1) -> Option[int]:
+    """Make a size option; its value is in bytes."""
+    return Option(key, parse_size(default), "a size like '64mb'", parse_size, meaning, False, minimum)
+
+
+def choice(key: str, default: str, choices: tuple[str, ...], meaning: str) -> Option[str]:
+    """Make an option with named values."""
+    return Option(key, default, f"one of {', '.join(choices)}", _choice, meaning, False, None, choices)
+
+
+# -- table options ---------------------------------------------------------------------------------------------------
+
+DATALAKE_ENABLED: Final = boolean("table.datalake.enabled", False, "tier the table into the lake", alterable=True)
+DATALAKE_FORMAT: Final = choice("table.datalake.format", "iceberg", ("iceberg",), "the lake's table format")
+DATALAKE_FRESHNESS: Final = duration(
+    "table.datalake.freshness", "3min", "how far the lake may lag behind", alterable=True, minimum=1
+)
+DATALAKE_AUTO_MAINTENANCE: Final = boolean(
+    "table.datalake.auto-maintenance", True, "compact files and expire snapshots while tiering", alterable=True
+)
+LOG_TTL: Final = duration(
+    "table.log.ttl",
+    "7d",
+    "how long the cluster keeps records that the lake holds too, or all without lake",
+    alterable=True,
+)
+TABLE_OPTIONS: Final[dict[str, Option[Any]]] = {
+    option.key: option
+    for option in (DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_FRESHNESS, DATALAKE_AUTO_MAINTENANCE, LOG_TTL)
+}
+
+#: Prefixes under which any key is a property: the lake format's own, and a person's own notes.
+FREE_PREFIXES: Final = ("iceberg.", "custom.")
+PROPERTY_BYTES_MAX: Final = 4096
+
+# -- cluster options -------------------------------------------------------------------------------------------------
+
+LOG_SEGMENT_FILE_SIZE: Final = size("log.segment.file-size", "256mb", "size at which a log segment rolls", minimum=1024)
+LOG_INDEX_INTERVAL_SIZE: Final = size("log.index.interval-size", "4kb", "log bytes between two index entries")
+LOG_FLUSH_INTERVAL: Final = duration("log.flush.interval", "1s", "longest time from ack to durable", minimum=1)
+LOG_RETENTION_CHECK_INTERVAL: Final = duration(
+    "log.retention.check-interval", "10s", "how often ttl is applied", minimum=10
+)
+LOG_DURABILITY: Final = choice(
+    "log.durability", "ack", ("ack", "fsync"), "whether an append is answered after the write or after fsync"
+)
+WRITER_ID_EXPIRATION: Final = duration(
+    "log.writer-id-expiration", "7d", "when an idle writer id is forgotten", minimum=1000
+)
+REQUEST_SIZE_MAX: Final = size("server.request-size-max", "32mb", "largest request or answer", minimum=65536)
+SERVER_THREADS: Final = integer("server.threads", 16, "threads for short calls", minimum=2)
+SERVER_FETCH_THREADS: Final = integer("server.fetch-threads", 64, "threads for long polls", minimum=1)
+SERVER_ATTACHED_MAX: Final = integer("server.attached-max", 256, "processes attached at once", minimum=1)
+SERVER_GRACE: Final = duration("server.grace", "10s", "how long an unattached ephemeral server waits", minimum=1)
+BUCKETS_MAX: Final = integer("max.bucket.num", 1024, "most buckets of a table", minimum=1)
+PARTITIONS_MAX: Final = integer("max.partition.num", 1000, "most partitions of a table", minimum=1)
+TIERING_HEARTBEAT_TIMEOUT: Final = duration(
+    "lake.tiering.heartbeat-timeout", "2min", "silence after which a tierer counts as dead", minimum=100
+)
+TIERING_TAKEOVER: Final = duration(
+    "lake.tiering.takeover", "10s", "silence after which a round asked by hand may take over", minimum=100
+)
+CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
+    option.key: option
+    for option in (
+        LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
+        LOG_DURABILITY, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
+        SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
+    )
+}  # fmt: skip
+
+# -- client options --------------------------------------------------------------------------------------------------
+
+CLIENT_REQUEST_TIMEOUT: Final = duration(
+    "client.request-timeout", "30s", "how long a call is retried while no server answers", minimum=1
+)
+CLIENT_CONNECT_TIMEOUT: Final = duration("client.connect-timeout", "5s", "longest wait for one connection", minimum=1)
+WRITER_BATCH_SIZE: Final = size("client.writer.batch-size", "8mb", "largest log batch a writer makes", minimum=1024)
+WRITER_BUFFER_SIZE: Final = size("client.writer.buffer-memory-size", "64mb", "bytes unacknowledged before append waits")
+WRITER_DYNAMIC_PARTITIONS: Final = boolean(
+    "client.writer.dynamic-create-partition.enabled", True, "create the partition of a row when it does not exist"
+)
+FETCH_SIZE_MAX: Final = size("client.scanner.log.fetch.max-bytes", "4mb", "bytes of one fetch answer")
+FETCH_WAIT_MAX: Final = duration(
+    "client.scanner.log.fetch.wait-max-time", "500ms", "how long a fetch waits for records"
+)
+CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
+    option.key: option
+    for option in (
+        CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
+        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX,
+    )
+}  # fmt: skip
+
+
+def check_options(values: Mapping[str, Any], known: Mapping[str, Option[Any]], kind: str) -> None:
+    """Raise `InvalidPropertyError` for the first unknown key or ill-typed value."""
+    for key, value in values.items():
+        if (option := known.get(key)) is None:
+            raise InvalidPropertyError(_unknown(key, known, kind))
+        option.parse(value)
+
+
+def _unknown(key: str, known: Mapping[str, Option[Any]], kind: str) -> str:
+    near = get_close_matches(str(key), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
+    return f"unknown {kind} {key!r}{hint}"
+
+
+def check_properties(values: Mapping[str, object]) -> dict[str, str]:
+    """Return a table's properties as strings.
+
+    Args:
+        values: Known table options, and anything under the free prefixes ``iceberg.`` and ``custom.``.
+            Booleans and numbers are written as Iceberg and Fluss write them (``true``, ``5``).
+
+    Raises:
+        InvalidPropertyError: An unknown key, an ill-typed value, or one too long.
+    """
+    checked: dict[str, str] = {}
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
+            raise InvalidPropertyError(f"property {key!r}: expected a string, number or boolean, found {value!r}")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if len(key) + len(text.encode()) > PROPERTY_BYTES_MAX:
+            raise InvalidPropertyError(f"property {key[:80]!r}: expected at most {PROPERTY_BYTES_MAX} bytes")
+        if not (key.startswith(FREE_PREFIXES) and key not in FREE_PREFIXES):
+            if (option := TABLE_OPTIONS.get(key)) is None:
+                hint = "; your own notes go under 'custom.', the lake format's properties under 'iceberg.'"
+                raise InvalidPropertyError(_unknown(key, TABLE_OPTIONS, "property") + hint)
+            parsed = option.parse(value)
+            if option.kind.startswith("a duration"):
+                text = format_duration(parsed) if not isinstance(value, str) else text
+        checked[key] = text
+    return checked

@@ -1,0 +1,154 @@
+"""Columns and schemas of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fluss_lab.errors import InvalidSchemaError
+from fluss_lab.model.names import check_column_name
+from fluss_lab.model.types import DataType
+
+COLUMNS_MAX: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its id never changes and is never used again, its name may change."""
+
+    name: str
+    type: DataType
+    column_id: int
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table in order, and its primary key (empty for a log table)."""
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Return the column names in order."""
+        return [column.name for column in self.columns]
+
+    def column(self, name: str) -> Column:
+        """Return a column by name.
+
+        Raises:
+            InvalidSchemaError: There is none of that name.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise InvalidSchemaError(f"no column {name!r}; the columns are {', '.join(self.names)}")
+
+    def arrow(self) -> pa.Schema:
+        """Return the Arrow schema in which rows of the table travel: columns in order, keys not null."""
+        return pa.schema([column.type.arrow_field(column.name) for column in self.columns])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema in Apache Fluss's JSON form."""
+        columns: list[dict[str, Any]] = []
+        for column in self.columns:
+            value: dict[str, Any] = {"name": column.name, "data_type": column.type.to_json(), "id": column.column_id}
+            if column.comment is not None:
+                value["comment"] = column.comment
+            columns.append(value)
+        result: dict[str, Any] = {"version": 1, "columns": columns}
+        if self.primary_key:
+            result["primary_key"] = list(self.primary_key)
+        return result
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Schema:
+        """Read the JSON form of `to_json`.
+
+        Raises:
+            InvalidSchemaError: The form is not that of a schema.
+        """
+        try:
+            columns = tuple(
+                Column(str(c["name"]), DataType.from_json(c["data_type"]), int(c["id"]), c.get("comment"))
+                for c in value["columns"]
+            )
+            return Schema(columns, tuple(value.get("primary_key", ())))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidSchemaError(f"not a schema in JSON: {error!r}") from error
+
+
+def make_schema(
+    source: Schema | pa.Schema | Mapping[str, str | pa.DataType | DataType],
+    primary_key: Iterable[str] = (),
+    required: Iterable[str] = (),
+) -> Schema:
+    """Return a checked schema from any of the forms a person writes.
+
+    Args:
+        source: A schema, an Arrow schema, or column names to types (Fluss type texts or Arrow types).
+        primary_key: Names of the key columns in order; they become NOT NULL whatever the source says.
+        required: Further columns that become NOT NULL (partition columns, bucket keys).
+
+    Raises:
+        InvalidSchemaError: No columns, too many, a type that does not exist, a key column that does not.
+        InvalidNameError: A column name that breaks the rule, is reserved, or is used twice in any case.
+    """
+    if isinstance(source, Schema):
+        typed = [(column.name, column.type, column.comment) for column in source.columns]
+        primary_key = tuple(primary_key) or source.primary_key
+    elif isinstance(source, pa.Schema):
+        typed = [(field.name, _arrow_type(field), _comment(field)) for field in source]
+    elif isinstance(source, Mapping):
+        typed = [(name, _any_type(name, value), None) for name, value in source.items()]
+    else:
+        raise InvalidSchemaError(
+            f"expected a pyarrow schema or a dict of names to types, found {type(source).__name__}"
+        )
+    if not 0 < len(typed) <= COLUMNS_MAX:
+        raise InvalidSchemaError(f"a table has 1 to {COLUMNS_MAX} columns, found {len(typed)}")
+    names = [check_column_name(name) for name, _, _ in typed]
+    _check_unique(names, "column")
+    key = tuple(primary_key)
+    _check_unique(list(key), "primary key column")
+    needed = {*key, *required}
+    if missing := [name for name in [*key, *required] if name not in names]:
+        raise InvalidSchemaError(f"key or partition column {missing[0]!r} is not a column; found {', '.join(names)}")
+    columns = tuple(
+        Column(name, dtype.with_nullable(False) if name in needed else dtype, index + 1, comment)
+        for index, (name, dtype, comment) in enumerate(typed)
+    )
+    return Schema(columns, key)
+
+
+def _check_unique(names: list[str], kind: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.get(str(name).lower())) is not None:
+            raise InvalidSchemaError(f"{kind} {name!r} appears twice (also as {other!r}; names are unique in any case)")
+        seen[str(name).lower()] = name
+
+
+def _arrow_type(field: pa.Field) -> DataType:
+    try:
+        return DataType.from_arrow(field.type, field.nullable)
+    except InvalidSchemaError as error:
+        raise InvalidSchemaError(f"column {field.name!r}: {error}") from error
+
+
+def _any_type(name: str, value: str | pa.DataType | DataType) -> DataType:
+    try:
+        if isinstance(value, DataType):
+            return value
+        return DataType.from_arrow(value) if isinstance(value, pa.DataType) else DataType.parse(value)
+    except InvalidSchemaError as error:
+        raise InvalidSchemaError(f"column {name!r}: {error}") from error
+
+
+def _comment(field: pa.Field) -> str | None:
+    raw = (field.metadata or {}).get(b"comment")
+    return raw.decode("utf-8", "replace") if raw is not None else None

@@ -1,0 +1,1 @@
+"""Messages, gateways, and their gRPC transport."""

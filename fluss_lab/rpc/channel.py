@@ -1,0 +1,138 @@
+"""The gateways' first transport: gRPC to our own servers.
+
+Channels are made lazily and per process: a forked Spark worker may import this module but must make its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+from fluss_lab.errors import FlussError, ServerUnavailableError
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc import status, token
+from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+from fluss_lab.rpc.grpc_module import grpc
+from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, methods_of
+
+#: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
+CALL_TIMEOUT_S: Final = 30.0
+#: A DDL call writes to the lake's catalog, which may be far.
+DDL_TIMEOUT_S: Final = 120.0
+#: Room above a long poll's own wait.
+POLL_MARGIN_S: Final = 20.0
+#: A produce may wait for a failing disk or its predecessor.
+PRODUCE_MARGIN_S: Final = 5.0
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.lb_policy_name", "pick_first"),
+)
+
+
+def _timeout_s(method: Method, request: Any, call_timeout_s: float) -> float:
+    if method.name == "fetch_log":
+        return min(POLL_MARGIN_S, call_timeout_s) + float(request.max_wait_ms) / 1000
+    if method.name == "produce_log":
+        return PRODUCE_MARGIN_S + float(request.message.timeout_ms) / 1000
+    if method.name in {"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"}:
+        return DDL_TIMEOUT_S
+    return call_timeout_s
+
+
+class Channel:
+    """One connection to one server; its gateways share it. Close it when done.
+
+    Args:
+        host: Of the server.
+        port: Of the server.
+        secret: Its token.
+        call_timeout_s: Longest wait for the answer to a short call; a long poll has it on top of its own wait.
+    """
+
+    def __init__(self, host: str, port: int, secret: str, *, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self.address = f"{host}:{port}"
+        self._call_timeout_s = call_timeout_s
+        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        self._metadata = (token.header_of(secret),)
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.address}>"
+
+    def coordinator(self) -> CoordinatorGateway:
+        """Return the coordinator behind this connection."""
+        return cast(CoordinatorGateway, self._gateway(COORDINATOR))
+
+    def tablet_server(self) -> TabletServerGateway:
+        """Return the tablet server behind this connection."""
+        return cast(TabletServerGateway, self._gateway(TABLET_SERVER))
+
+    def close(self) -> None:
+        """End the connection; calls under way fail with `ServerUnavailableError`."""
+        self._channel.close()
+
+    def _gateway(self, service: str) -> _Gateway:
+        gateway = _Gateway()
+        for name, method in methods_of(service).items():
+            setattr(gateway, name, self._stream(method) if method.streams else self._unary(method))
+        return gateway
+
+    def _unary(self, method: Method) -> Callable[[Any], Any]:
+        call = self._channel.unary_unary(
+            method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+        )
+        what = f"{method.name} at {self.address}"
+
+        def invoke(request: Any) -> Any:
+            try:
+                timeout_s = _timeout_s(method, request, self._call_timeout_s)
+                return call(request, timeout=timeout_s, metadata=self._metadata)
+            except grpc.RpcError as failure:
+                raise status.error_of(failure, what) from None
+            except ValueError as error:  # gRPC's own word for a closed channel
+                raise ServerUnavailableError(f"{what}: the connection is closed ({error})") from None
+
+        return invoke
+
+    def _stream(self, method: Method) -> Callable[[Any, threading.Event], Iterator[Any]]:
+        call = self._channel.unary_stream(
+            method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+        )
+        what = f"{method.name} at {self.address}"
+
+        def invoke(request: Any, closed: threading.Event) -> Iterator[Any]:
+            stream = call(request, metadata=self._metadata)
+            watcher = threading.Thread(target=lambda: (closed.wait(), stream.cancel()), daemon=True)
+            watcher.start()
+            try:
+                yield from stream
+            except grpc.RpcError as failure:
+                if not closed.is_set():
+                    raise status.error_of(failure, what) from None
+            finally:
+                closed.set()
+
+        return invoke
+
+
+class _Gateway:
+    """Holds one callable per RPC, set by `Channel`."""
+
+
+def probe(host: str, port: int, secret: str) -> pb.DescribeClusterResponse | None:
+    """Return what the coordinator at an address says of itself, or None when none answers."""
+    channel = Channel(host, port, secret)
+    try:
+        return channel.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    except FlussError:
+        return None
+    finally:
+        channel.close()

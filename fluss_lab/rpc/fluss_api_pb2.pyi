@@ -1,0 +1,935 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorResponse(_message.Message):
+    __slots__ = ("error_code", "error_message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class PbTablePath(_message.Message):
+    __slots__ = ("database_name", "table_name")
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    table_name: str
+    def __init__(self, database_name: _Optional[str] = ..., table_name: _Optional[str] = ...) -> None: ...
+
+class PbPhysicalTablePath(_message.Message):
+    __slots__ = ("database_name", "table_name", "partition_name")
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    table_name: str
+    partition_name: str
+    def __init__(self, database_name: _Optional[str] = ..., table_name: _Optional[str] = ..., partition_name: _Optional[str] = ...) -> None: ...
+
+class PbTableBucket(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
+
+class PbKeyValue(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class PbServerNode(_message.Message):
+    __slots__ = ("node_id", "host", "port")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    host: str
+    port: int
+    def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class CreateDatabaseRequest(_message.Message):
+    __slots__ = ("database_name", "ignore_if_exists")
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    ignore_if_exists: bool
+    def __init__(self, database_name: _Optional[str] = ..., ignore_if_exists: _Optional[bool] = ...) -> None: ...
+
+class CreateDatabaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DropDatabaseRequest(_message.Message):
+    __slots__ = ("database_name", "ignore_if_not_exists", "cascade")
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    CASCADE_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    ignore_if_not_exists: bool
+    cascade: bool
+    def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: _Optional[bool] = ..., cascade: _Optional[bool] = ...) -> None: ...
+
+class DropDatabaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDatabasesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDatabasesResponse(_message.Message):
+    __slots__ = ("database_name",)
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    database_name: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, database_name: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DatabaseExistsRequest(_message.Message):
+    __slots__ = ("database_name",)
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    def __init__(self, database_name: _Optional[str] = ...) -> None: ...
+
+class DatabaseExistsResponse(_message.Message):
+    __slots__ = ("exists",)
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    exists: bool
+    def __init__(self, exists: _Optional[bool] = ...) -> None: ...
+
+class CreateTableRequest(_message.Message):
+    __slots__ = ("table_path", "table_json", "ignore_if_exists")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    table_json: bytes
+    ignore_if_exists: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_json: _Optional[bytes] = ..., ignore_if_exists: _Optional[bool] = ...) -> None: ...
+
+class CreateTableResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PbAlterConfig(_message.Message):
+    __slots__ = ("config_key", "config_value", "op_type")
+    CONFIG_KEY_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_VALUE_FIELD_NUMBER: _ClassVar[int]
+    OP_TYPE_FIELD_NUMBER: _ClassVar[int]
+    config_key: str
+    config_value: str
+    op_type: int
+    def __init__(self, config_key: _Optional[str] = ..., config_value: _Optional[str] = ..., op_type: _Optional[int] = ...) -> None: ...
+
+class AlterTableRequest(_message.Message):
+    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    ignore_if_not_exists: bool
+    config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ...) -> None: ...
+
+class AlterTableResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DropTableRequest(_message.Message):
+    __slots__ = ("table_path", "ignore_if_not_exists", "keep_lake")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LAKE_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    ignore_if_not_exists: bool
+    keep_lake: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., keep_lake: _Optional[bool] = ...) -> None: ...
+
+class DropTableResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTableInfoRequest(_message.Message):
+    __slots__ = ("table_path",)
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
+
+class GetTableInfoResponse(_message.Message):
+    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    schema_id: int
+    table_json: bytes
+    created_time: int
+    modified_time: int
+    def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ...) -> None: ...
+
+class GetTableSchemaRequest(_message.Message):
+    __slots__ = ("table_path", "schema_id")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    schema_id: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class GetTableSchemaResponse(_message.Message):
+    __slots__ = ("schema_id", "schema_json")
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    schema_id: int
+    schema_json: bytes
+    def __init__(self, schema_id: _Optional[int] = ..., schema_json: _Optional[bytes] = ...) -> None: ...
+
+class ListTablesRequest(_message.Message):
+    __slots__ = ("database_name",)
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    def __init__(self, database_name: _Optional[str] = ...) -> None: ...
+
+class ListTablesResponse(_message.Message):
+    __slots__ = ("table_name",)
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_name: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table_name: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TableExistsRequest(_message.Message):
+    __slots__ = ("table_path",)
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
+
+class TableExistsResponse(_message.Message):
+    __slots__ = ("exists",)
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    exists: bool
+    def __init__(self, exists: _Optional[bool] = ...) -> None: ...
+
+class PbPartitionSpec(_message.Message):
+    __slots__ = ("partition_key_values",)
+    PARTITION_KEY_VALUES_FIELD_NUMBER: _ClassVar[int]
+    partition_key_values: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
+    def __init__(self, partition_key_values: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ...) -> None: ...
+
+class PbPartitionInfo(_message.Message):
+    __slots__ = ("partition_id", "partition_spec")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    partition_spec: PbPartitionSpec
+    def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ...) -> None: ...
+
+class CreatePartitionRequest(_message.Message):
+    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    partition_spec: PbPartitionSpec
+    ignore_if_not_exists: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+
+class CreatePartitionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DropPartitionRequest(_message.Message):
+    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    partition_spec: PbPartitionSpec
+    ignore_if_not_exists: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+
+class DropPartitionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPartitionInfosRequest(_message.Message):
+    __slots__ = ("table_path", "partial_partition_spec")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    partial_partition_spec: PbPartitionSpec
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ...) -> None: ...
+
+class ListPartitionInfosResponse(_message.Message):
+    __slots__ = ("partitions_info",)
+    PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
+    partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ...) -> None: ...
+
+class MetadataRequest(_message.Message):
+    __slots__ = ("table_path", "partitions_path", "partitions_id")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_ID_FIELD_NUMBER: _ClassVar[int]
+    table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
+    partitions_path: _containers.RepeatedCompositeFieldContainer[PbPhysicalTablePath]
+    partitions_id: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., partitions_path: _Optional[_Iterable[_Union[PbPhysicalTablePath, _Mapping]]] = ..., partitions_id: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class MetadataResponse(_message.Message):
+    __slots__ = ("coordinator_server", "tablet_servers", "table_metadata", "partition_metadata")
+    COORDINATOR_SERVER_FIELD_NUMBER: _ClassVar[int]
+    TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_METADATA_FIELD_NUMBER: _ClassVar[int]
+    coordinator_server: PbServerNode
+    tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
+    table_metadata: _containers.RepeatedCompositeFieldContainer[PbTableMetadata]
+    partition_metadata: _containers.RepeatedCompositeFieldContainer[PbPartitionMetadata]
+    def __init__(self, coordinator_server: _Optional[_Union[PbServerNode, _Mapping]] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., table_metadata: _Optional[_Iterable[_Union[PbTableMetadata, _Mapping]]] = ..., partition_metadata: _Optional[_Iterable[_Union[PbPartitionMetadata, _Mapping]]] = ...) -> None: ...
+
+class PbTableMetadata(_message.Message):
+    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    table_id: int
+    schema_id: int
+    table_json: bytes
+    bucket_metadata: _containers.RepeatedCompositeFieldContainer[PbBucketMetadata]
+    created_time: int
+    modified_time: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ...) -> None: ...
+
+class PbPartitionMetadata(_message.Message):
+    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_name: str
+    partition_id: int
+    bucket_metadata: _containers.RepeatedCompositeFieldContainer[PbBucketMetadata]
+    def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ...) -> None: ...
+
+class PbBucketMetadata(_message.Message):
+    __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: int
+    leader_id: int
+    replica_id: _containers.RepeatedScalarFieldContainer[int]
+    leader_epoch: int
+    def __init__(self, bucket_id: _Optional[int] = ..., leader_id: _Optional[int] = ..., replica_id: _Optional[_Iterable[int]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class InitWriterRequest(_message.Message):
+    __slots__ = ("table_path",)
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
+    def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ...) -> None: ...
+
+class InitWriterResponse(_message.Message):
+    __slots__ = ("writer_id",)
+    WRITER_ID_FIELD_NUMBER: _ClassVar[int]
+    writer_id: int
+    def __init__(self, writer_id: _Optional[int] = ...) -> None: ...
+
+class ProduceLogRequest(_message.Message):
+    __slots__ = ("acks", "table_id", "timeout_ms", "buckets_req")
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    acks: int
+    table_id: int
+    timeout_ms: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbProduceLogReqForBucket]
+    def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbProduceLogReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbProduceLogReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "records")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    records: bytes
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class ProduceLogResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbProduceLogRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbProduceLogRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbProduceLogRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset", "end_offset")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    base_offset: int
+    end_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class FetchLogRequest(_message.Message):
+    __slots__ = ("follower_server_id", "max_bytes", "tables_req", "max_wait_ms", "min_bytes", "enable_lake")
+    FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_REQ_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENABLE_LAKE_FIELD_NUMBER: _ClassVar[int]
+    follower_server_id: int
+    max_bytes: int
+    tables_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForTable]
+    max_wait_ms: int
+    min_bytes: int
+    enable_lake: bool
+    def __init__(self, follower_server_id: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tables_req: _Optional[_Iterable[_Union[PbFetchLogReqForTable, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., enable_lake: _Optional[bool] = ...) -> None: ...
+
+class PbFetchLogReqForTable(_message.Message):
+    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROJECTION_PUSHDOWN_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    projection_pushdown_enabled: bool
+    projected_fields: _containers.RepeatedScalarFieldContainer[int]
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForBucket]
+    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbFetchLogReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_FETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    fetch_offset: int
+    max_fetch_bytes: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchLogResponse(_message.Message):
+    __slots__ = ("tables_resp",)
+    TABLES_RESP_FIELD_NUMBER: _ClassVar[int]
+    tables_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForTable]
+    def __init__(self, tables_resp: _Optional[_Iterable[_Union[PbFetchLogRespForTable, _Mapping]]] = ...) -> None: ...
+
+class PbFetchLogRespForTable(_message.Message):
+    __slots__ = ("table_id", "buckets_resp")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForBucket]
+    def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbFetchLogRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "lake_log_fetch_info")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LAKE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    high_watermark: int
+    log_start_offset: int
+    remote_log_fetch_info: PbRemoteLogFetchInfo
+    records: bytes
+    lake_log_fetch_info: PbLakeLogFetchInfo
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., lake_log_fetch_info: _Optional[_Union[PbLakeLogFetchInfo, _Mapping]] = ...) -> None: ...
+
+class PbLakeLogFetchInfo(_message.Message):
+    __slots__ = ("snapshot_id", "log_end_offset")
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    snapshot_id: int
+    log_end_offset: int
+    def __init__(self, snapshot_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+
+class PbRemoteLogFetchInfo(_message.Message):
+    __slots__ = ("remote_log_tablet_dir", "partition_name", "remote_log_segments", "first_start_pos")
+    REMOTE_LOG_TABLET_DIR_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_START_POS_FIELD_NUMBER: _ClassVar[int]
+    remote_log_tablet_dir: str
+    partition_name: str
+    remote_log_segments: _containers.RepeatedCompositeFieldContainer[PbRemoteLogSegment]
+    first_start_pos: int
+    def __init__(self, remote_log_tablet_dir: _Optional[str] = ..., partition_name: _Optional[str] = ..., remote_log_segments: _Optional[_Iterable[_Union[PbRemoteLogSegment, _Mapping]]] = ..., first_start_pos: _Optional[int] = ...) -> None: ...
+
+class PbRemoteLogSegment(_message.Message):
+    __slots__ = ("remote_log_segment_id", "remote_log_start_offset", "remote_log_end_offset", "segment_size_in_bytes", "max_timestamp")
+    REMOTE_LOG_SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    remote_log_segment_id: str
+    remote_log_start_offset: int
+    remote_log_end_offset: int
+    segment_size_in_bytes: int
+    max_timestamp: int
+    def __init__(self, remote_log_segment_id: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., segment_size_in_bytes: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
+
+class ListOffsetsRequest(_message.Message):
+    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "enable_lake", "durable", "raise_clock", "local_only")
+    FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_TYPE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ENABLE_LAKE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    RAISE_CLOCK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_ONLY_FIELD_NUMBER: _ClassVar[int]
+    follower_server_id: int
+    offset_type: int
+    table_id: int
+    partition_id: int
+    bucket_id: _containers.RepeatedScalarFieldContainer[int]
+    startTimestamp: int
+    enable_lake: bool
+    durable: bool
+    raise_clock: bool
+    local_only: bool
+    def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ..., enable_lake: _Optional[bool] = ..., durable: _Optional[bool] = ..., raise_clock: _Optional[bool] = ..., local_only: _Optional[bool] = ...) -> None: ...
+
+class ListOffsetsResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbListOffsetsRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbListOffsetsRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbListOffsetsRespForBucket(_message.Message):
+    __slots__ = ("bucket_id", "error_code", "error_message", "offset", "lake_snapshot_id", "timestamp")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: int
+    error_code: int
+    error_message: str
+    offset: int
+    lake_snapshot_id: int
+    timestamp: int
+    def __init__(self, bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., offset: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class DescribeBucketsRequest(_message.Message):
+    __slots__ = ("table_id",)
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    def __init__(self, table_id: _Optional[int] = ...) -> None: ...
+
+class DescribeBucketsResponse(_message.Message):
+    __slots__ = ("buckets",)
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedCompositeFieldContainer[PbBucketDescription]
+    def __init__(self, buckets: _Optional[_Iterable[_Union[PbBucketDescription, _Mapping]]] = ...) -> None: ...
+
+class PbBucketDescription(_message.Message):
+    __slots__ = ("table_bucket", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "error_message")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    LAKE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    durable_offset: int
+    size_in_bytes: int
+    segments: int
+    max_timestamp: int
+    lake_snapshot_id: int
+    lake_log_end_offset: int
+    error_message: str
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class RegisterTabletServerRequest(_message.Message):
+    __slots__ = ("server_id", "host", "port")
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    server_id: int
+    host: str
+    port: int
+    def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class RegisterTabletServerResponse(_message.Message):
+    __slots__ = ("coordinator_epoch", "buckets", "lake_offsets")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    LAKE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    buckets: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrReqForBucket]
+    lake_offsets: _containers.RepeatedCompositeFieldContainer[PbNotifyLakeTableOffsetReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., buckets: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ..., lake_offsets: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class NotifyLeaderAndIsrRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "notify_buckets_leader_req")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_BUCKETS_LEADER_REQ_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    notify_buckets_leader_req: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_leader_req: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class NotifyLeaderAndIsrResponse(_message.Message):
+    __slots__ = ("notify_buckets_leader_resp",)
+    NOTIFY_BUCKETS_LEADER_RESP_FIELD_NUMBER: _ClassVar[int]
+    notify_buckets_leader_resp: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrRespForBucket]
+    def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
+    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id")
+    PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    physical_table_path: PbPhysicalTablePath
+    table_bucket: PbTableBucket
+    leader: int
+    leader_epoch: int
+    table_json: bytes
+    schema_id: int
+    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class PbNotifyLeaderAndIsrRespForBucket(_message.Message):
+    __slots__ = ("table_bucket", "error_code", "error_message")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    error_code: int
+    error_message: str
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class StopReplicaRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "stop_replicas_req")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STOP_REPLICAS_REQ_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    stop_replicas_req: _containers.RepeatedCompositeFieldContainer[PbStopReplicaReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., stop_replicas_req: _Optional[_Iterable[_Union[PbStopReplicaReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class StopReplicaResponse(_message.Message):
+    __slots__ = ("stop_replicas_resp",)
+    STOP_REPLICAS_RESP_FIELD_NUMBER: _ClassVar[int]
+    stop_replicas_resp: _containers.RepeatedCompositeFieldContainer[PbStopReplicaRespForBucket]
+    def __init__(self, stop_replicas_resp: _Optional[_Iterable[_Union[PbStopReplicaRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbStopReplicaReqForBucket(_message.Message):
+    __slots__ = ("table_bucket", "leader_epoch", "delete")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    leader_epoch: int
+    delete: bool
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ...) -> None: ...
+
+class PbStopReplicaRespForBucket(_message.Message):
+    __slots__ = ("table_bucket", "error_code", "error_message")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    error_code: int
+    error_message: str
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class NotifyLakeTableOffsetRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "notify_buckets_req")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    notify_buckets_req: _containers.RepeatedCompositeFieldContainer[PbNotifyLakeTableOffsetReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_req: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbNotifyLakeTableOffsetReqForBucket(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id", "log_start_offset", "log_end_offset", "log_max_timestamp")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    snapshot_id: int
+    log_start_offset: int
+    log_end_offset: int
+    log_max_timestamp: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
+
+class NotifyLakeTableOffsetResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetLakeSnapshotRequest(_message.Message):
+    __slots__ = ("table_path", "snapshot_id")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    snapshot_id: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
+
+class GetLakeSnapshotResponse(_message.Message):
+    __slots__ = ("table_id", "snapshotId", "bucket_snapshots")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    snapshotId: int
+    bucket_snapshots: _containers.RepeatedCompositeFieldContainer[PbLakeSnapshotForBucket]
+    def __init__(self, table_id: _Optional[int] = ..., snapshotId: _Optional[int] = ..., bucket_snapshots: _Optional[_Iterable[_Union[PbLakeSnapshotForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbLakeSnapshotForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "log_offset", "partition_name", "log_max_timestamp")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    log_offset: int
+    partition_name: str
+    log_max_timestamp: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., partition_name: _Optional[str] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
+
+class CommitLakeTableSnapshotRequest(_message.Message):
+    __slots__ = ("tables_req",)
+    TABLES_REQ_FIELD_NUMBER: _ClassVar[int]
+    tables_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableSnapshotInfo]
+    def __init__(self, tables_req: _Optional[_Iterable[_Union[PbLakeTableSnapshotInfo, _Mapping]]] = ...) -> None: ...
+
+class PbLakeTableSnapshotInfo(_message.Message):
+    __slots__ = ("table_id", "snapshot_id", "buckets_req", "tiering_epoch", "coordinator_epoch")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    snapshot_id: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableOffsetForBucket]
+    tiering_epoch: int
+    coordinator_epoch: int
+    def __init__(self, table_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLakeTableOffsetForBucket, _Mapping]]] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
+
+class PbLakeTableOffsetForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "log_start_offset", "log_end_offset", "log_max_timestamp")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    log_start_offset: int
+    log_end_offset: int
+    log_max_timestamp: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
+
+class CommitLakeTableSnapshotResponse(_message.Message):
+    __slots__ = ("table_resp",)
+    TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    table_resp: _containers.RepeatedCompositeFieldContainer[PbCommitLakeTableSnapshotRespForTable]
+    def __init__(self, table_resp: _Optional[_Iterable[_Union[PbCommitLakeTableSnapshotRespForTable, _Mapping]]] = ...) -> None: ...
+
+class PbCommitLakeTableSnapshotRespForTable(_message.Message):
+    __slots__ = ("error_code", "error_message", "table_id")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    table_id: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., table_id: _Optional[int] = ...) -> None: ...
+
+class LakeTieringHeartbeatRequest(_message.Message):
+    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "request_table_id", "session_id")
+    TIERING_TABLES_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TABLE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    tiering_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
+    finished_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
+    failed_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
+    request_table: bool
+    force_finished_tables: _containers.RepeatedScalarFieldContainer[int]
+    request_table_id: int
+    session_id: int
+    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: _Optional[bool] = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., request_table_id: _Optional[int] = ..., session_id: _Optional[int] = ...) -> None: ...
+
+class LakeTieringHeartbeatResponse(_message.Message):
+    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "request_error")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TIERING_TABLE_FIELD_NUMBER: _ClassVar[int]
+    TIERING_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    tiering_table: PbLakeTieringTableInfo
+    tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
+    finished_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
+    failed_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
+    request_error: ErrorResponse
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., request_error: _Optional[_Union[ErrorResponse, _Mapping]] = ...) -> None: ...
+
+class PbLakeTieringTableInfo(_message.Message):
+    __slots__ = ("table_id", "table_path", "tiering_epoch", "takeover")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    table_path: PbTablePath
+    tiering_epoch: int
+    takeover: bool
+    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., tiering_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
+
+class PbHeartbeatReqForTable(_message.Message):
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAKE_TIERING_STATS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    coordinator_epoch: int
+    tiering_epoch: int
+    lake_tiering_stats: PbLakeTieringStats
+    error_message: str
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class PbLakeTieringStats(_message.Message):
+    __slots__ = ("file_size", "record_count")
+    FILE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    file_size: int
+    record_count: int
+    def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
+
+class PbHeartbeatRespForTable(_message.Message):
+    __slots__ = ("table_id", "error")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    error: ErrorResponse
+    def __init__(self, table_id: _Optional[int] = ..., error: _Optional[_Union[ErrorResponse, _Mapping]] = ...) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ("client_name",)
+    CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    client_name: str
+    def __init__(self, client_name: _Optional[str] = ...) -> None: ...
+
+class AttachResponse(_message.Message):
+    __slots__ = ("session_id", "coordinator_epoch")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    coordinator_epoch: int
+    def __init__(self, session_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
+
+class DescribeClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeClusterResponse(_message.Message):
+    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    STARTED_TIME_FIELD_NUMBER: _ClassVar[int]
+    TIERING_STATES_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
+    attached: int
+    ephemeral: bool
+    started_time: int
+    tiering_states: _containers.RepeatedCompositeFieldContainer[PbTieringState]
+    options: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ...) -> None: ...
+
+class PbTieringState(_message.Message):
+    __slots__ = ("table_id", "table_path", "state", "tiering_epoch", "last_tiered_time", "last_error", "failures")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIERED_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    table_path: PbTablePath
+    state: str
+    tiering_epoch: int
+    last_tiered_time: int
+    last_error: str
+    failures: int
+    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., state: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., failures: _Optional[int] = ...) -> None: ...
+
+class StopClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopClusterResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,79 @@
+"""The RPCs by their names, read from the compiled protocol, and how each encodes and decodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.rpc import codec
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+COORDINATOR: Final = "CoordinatorGateway"
+TABLET_SERVER: Final = "TabletServerGateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One RPC.
+
+    Attributes:
+        name: As the gateways call it: ``fetch_log``.
+        path: As gRPC calls it: ``/fluss.TabletServerGateway/FetchLog``.
+        streams: Whether the server answers with a stream.
+    """
+
+    name: str
+    path: str
+    streams: bool
+    encode_request: Callable[[Any], bytes]
+    decode_request: Callable[[bytes], Any]
+    encode_response: Callable[[Any], bytes]
+    decode_response: Callable[[bytes], Any]
+
+
+def methods_of(service: str) -> dict[str, Method]:
+    """Return the RPCs of a service by gateway method name."""
+    descriptor = pb.DESCRIPTOR.services_by_name[service]
+    found = {}
+    for method in descriptor.methods:
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        found[name] = Method(
+            name,
+            f"/{descriptor.full_name}/{method.name}",
+            method.server_streaming,
+            _encoder(request),
+            _decoder(request),
+            _encoder(response),
+            _decoder(response),
+        )
+    return found
+
+
+def _encoder(message_type: type[Message]) -> Callable[[Any], bytes]:
+    if message_type.DESCRIPTOR.name in codec.PAYLOAD_PATHS:
+        return codec.encode
+
+    def encode(message: Message) -> bytes:
+        return bytes(message.SerializeToString())
+
+    return encode
+
+
+def _decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
+    if message_type.DESCRIPTOR.name in codec.PAYLOAD_PATHS:
+        return lambda data: codec.decode(data, message_type)
+
+    def decode(data: bytes) -> Message:
+        try:
+            return message_type.FromString(data)
+        except DecodeError as error:
+            raise InvalidRequestError(f"not a {message_type.DESCRIPTOR.name}: {error}") from error
+
+    return decode

@@ -1,0 +1,74 @@
+"""How errors cross the wire: a gRPC status for everybody, and our code beside it for our own clients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fluss_lab import errors
+from fluss_lab.errors import FlussError, error_code, error_from_code
+from fluss_lab.rpc.grpc_module import grpc
+
+CODE_KEY: Final = "fluss-error-code"
+#: Trailing metadata is limited to 8 kB; a message this long helps nobody.
+MESSAGE_LENGTH_MAX: Final = 3000
+
+#: Nearest base of an error -> gRPC status; looked up along the class's bases, so it is total.
+STATUS_OF_CLASS: Final[dict[type[FlussError], grpc.StatusCode]] = {
+    errors.InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.DatabaseNotEmptyError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    errors.AuthenticationError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.RequestTimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.ConflictError: grpc.StatusCode.ABORTED,
+    errors.CorruptDataError: grpc.StatusCode.DATA_LOSS,
+    errors.InternalError: grpc.StatusCode.INTERNAL,
+    errors.FlussError: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def status_of(error: FlussError) -> grpc.StatusCode:
+    """Return the gRPC status of an error."""
+    return next(STATUS_OF_CLASS[cls] for cls in type(error).__mro__ if cls in STATUS_OF_CLASS)
+
+
+def trailers_of(error: FlussError) -> tuple[tuple[str, str], ...]:
+    """Return the trailing metadata that carries an error's code."""
+    return ((CODE_KEY, str(error_code(error))),)
+
+
+def shortened(message: str) -> str:
+    """Return a message short enough to travel."""
+    return message if len(message) <= MESSAGE_LENGTH_MAX else message[:MESSAGE_LENGTH_MAX] + " ..."
+
+
+def error_of(failure: grpc.RpcError, what: str) -> FlussError:
+    """Return the error that a failed call stands for.
+
+    Args:
+        failure: As raised by gRPC; it is a `grpc.Call` too.
+        what: The call and its address, for the text.
+    """
+    trailers = dict(failure.trailing_metadata() or ())
+    details = failure.details() or ""
+    if (code := trailers.get(CODE_KEY)) is not None:
+        return error_from_code(int(code), details)
+    match failure.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return errors.ServerUnavailableError(
+                f"{what}: no server answers ({details}); is it running? See `fluss-lab status`"
+            )
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return errors.RequestTimeoutError(f"{what}: no answer in time; whether the server acted is not known")
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return errors.AuthenticationError(f"{what}: {details or 'the token is missing or wrong'}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return errors.RecordTooLargeError(f"{what}: {details}")
+        case grpc.StatusCode.CANCELLED:
+            return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
+        case other:
+            return errors.InternalError(f"{what}: {other.name}: {details}")

@@ -1,0 +1,82 @@
+"""Files are swapped in whole, private, and never half-written."""
+
+import os
+import stat
+
+import pytest
+
+from fluss_lab.files import fsync_file, fsync_folder, fsync_path, replace, write_atomic, write_json_atomic
+
+
+def test_content_is_replaced_and_private(tmp_path):
+    path = tmp_path / "a file"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["a file"]
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(tmp_path):
+    path = tmp_path / "value.json"
+    write_json_atomic(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json_atomic(path, {"a": object()})
+    with pytest.raises(TypeError):
+        write_atomic(path, "text")
+    assert path.read_text() == '{\n "a": 1\n}\n'
+    assert os.listdir(tmp_path) == ["value.json"]
+
+
+def test_whoever_has_the_file_open_sees_the_old_content_whole(tmp_path):
+    path = tmp_path / "value"
+    write_atomic(path, b"the old content")
+    with path.open("rb") as reader:
+        write_atomic(path, b"new")
+        assert reader.read() == b"the old content"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the kernel is asked to make durable or to swap in, in order: (call, kind of file, size when asked)."""
+    seen = []
+
+    def synced(name):
+        real = getattr(os, name)
+
+        def call(fd):
+            status = os.fstat(fd)
+            seen.append((name, "folder") if stat.S_ISDIR(status.st_mode) else (name, "file", status.st_size))
+            real(fd)
+
+        return call
+
+    def replaced(source, target, real=os.replace):
+        seen.append(("replace",))
+        real(source, target)
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, synced(name))
+    monkeypatch.setattr(os, "replace", replaced)
+    return seen
+
+
+def test_content_is_on_the_device_before_its_name_and_the_name_before_the_return(tmp_path, calls):
+    write_atomic(tmp_path / "a", b"seven..")
+    assert calls == [("fsync", "file", 7), ("replace",), ("fsync", "folder")]
+    calls.clear()
+    write_atomic(tmp_path / "a", b"seven..", durable=False)
+    assert calls == [("replace",)]
+    calls.clear()
+    replace(tmp_path / "a", tmp_path / "b")
+    assert calls == [("replace",), ("fsync", "folder")]
+
+
+def test_the_device_is_asked_for_what_is_to_be_durable(tmp_path, calls):
+    path = tmp_path / "a"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"abc")
+        fsync_file(file.fileno())
+    fsync_path(path)
+    fsync_folder(tmp_path)
+    assert calls == [("fdatasync", "file", 3), ("fsync", "file", 3), ("fsync", "folder")]
