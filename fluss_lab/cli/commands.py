@@ -1,0 +1,157 @@
+"""``fluss-lab``: servers, their state, and configuration, from a shell.
+
+Everything heavy is imported by the command that needs it, so that ``fluss-lab --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fluss_lab.cli.tables import TABLE_COMMANDS
+from fluss_lab.errors import FlussError, InvalidPropertyError
+
+#: Exit codes: something failed, and nothing to show.
+FAILED: Final = 1
+NO_SERVER: Final = 3
+DEBUG_VARIABLE: Final = "FLUSS_LAB_DEBUG"
+
+_folder_argument = click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("lab"))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fluss-lab")
+def commands() -> None:
+    """A workbench for the streaming lakehouse: streaming tables, tiered by Spark into Iceberg, read as one."""
+
+
+def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise InvalidPropertyError(f"--option {pair!r}: expected KEY=VALUE")
+        values[key.strip()] = value.strip()
+    return values
+
+
+_options_option = click.option(
+    "--option", "pairs", multiple=True, metavar="K=V", help="A cluster option; see `fluss-lab config`. Repeatable."
+)
+
+
+@commands.command()
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="The lab's folder.")
+@click.option("--ephemeral", is_flag=True, help="End when no process is attached any more.")
+@click.option("--ready-fd", type=int, default=None, hidden=True)
+@_options_option
+def server(folder: Path, ephemeral: bool, ready_fd: int | None, pairs: tuple[str, ...]) -> None:
+    """Run a server on a folder, in the foreground."""
+    from fluss_lab.rpc.memory import tune_allocator
+
+    tune_allocator()  # before gRPC is imported
+    from fluss_lab.cli.lakes import load_lake
+    from fluss_lab.server.hosting import run_server
+
+    path, given = folder.absolute(), _parse_options(pairs)
+    sys.exit(run_server(path, given, load_lake, ephemeral=ephemeral, ready_fd=ready_fd))
+
+
+@commands.command()
+@_folder_argument
+@_options_option
+def up(folder: Path, pairs: tuple[str, ...]) -> None:
+    """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`."""
+    from fluss_lab.server import cluster
+
+    path = folder.absolute()
+    was_running = cluster.running_server(path) is not None
+    options = _parse_options(pairs)
+    if cluster.read_discovery(path) is not None:
+        # One that was killed is started again as it was, but for what is said now.
+        options = {**cluster.read_options(path), **options}
+    found = cluster.start_server(path, server_command(), options, ephemeral=False)
+    one = found.servers[0]
+    verb = "runs already" if was_running else "runs"
+    click.echo(f"{path}: {verb} at {one.host}:{one.port} (process {one.pid}); token file {one.token_file}")
+    if found.ephemeral:
+        click.echo(
+            "it was started by a lab, and ends with the last process attached; `fluss-lab down`, then `up`, makes it stay"
+        )
+
+
+@commands.command()
+@_folder_argument
+def down(folder: Path) -> None:
+    """Stop the server on FOLDER (default: lab) gracefully, and wait until it is gone."""
+    from fluss_lab.server import cluster
+
+    path = folder.absolute()
+    click.echo(f"{path}: stopped" if cluster.stop_server(path) else f"{path}: no server runs")
+
+
+@commands.command()
+@_folder_argument
+def status(folder: Path) -> None:
+    """Show servers, tables, lag and tiering states of FOLDER (default: lab). Exit code 3: no server runs."""
+    from fluss_lab.server import cluster
+
+    path = folder.absolute()
+    found = cluster.running_server(path)
+    if found is None:
+        click.echo(f"{path}: no server runs; `fluss-lab up {folder}` starts one")
+        sys.exit(NO_SERVER)
+    from fluss_lab.cli.inspection import status_text
+
+    click.echo(status_text(path, found))
+
+
+@commands.command()
+@_folder_argument
+def config(folder: Path) -> None:
+    """Show each option's value and where it came from: environment, file, or default."""
+    from fluss_lab.cli.inspection import text_table
+    from fluss_lab.model.config import resolve, unknown_variables
+
+    settings = resolve({}, os.environ, [Path.cwd(), folder]).values()
+    click.echo(text_table(("option", "value", "from"), [(each.key, each.value, each.source) for each in settings]))
+    for name in unknown_variables(os.environ):
+        click.echo(f"warning: {name} is set, but no option is called so", err=True)
+
+
+@commands.command()
+@_folder_argument
+def doctor(folder: Path) -> None:
+    """Check what this machine and FOLDER (default: lab) need. Exit code 1: something is wrong."""
+    from fluss_lab.cli.inspection import checks
+
+    failed = False
+    for check in checks(folder.absolute()):
+        failed |= not check.is_well
+        click.echo(f"{'ok  ' if check.is_well else 'BAD '} {check.name}: {check.found}")
+    sys.exit(FAILED if failed else 0)
+
+
+for _command in TABLE_COMMANDS:
+    commands.add_command(_command)
+
+
+def server_command() -> list[str]:
+    """Return the command that runs a server in a process of its own."""
+    return [sys.executable, "-m", "fluss_lab.cli", "server"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; errors are one line on standard error and exit code 1."""
+    try:
+        commands.main(args=None if arguments is None else list(arguments), prog_name="fluss-lab")
+    except FlussError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        click.echo(f"fluss-lab: {error}", err=True)
+        sys.exit(FAILED)

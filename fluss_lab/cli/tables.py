@@ -1,0 +1,150 @@
+"""``fluss-lab`` for tables and notebooks: look at them, tier them, follow them, run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fluss_lab.errors import InvalidError
+
+if TYPE_CHECKING:
+    from fluss_lab.workbench import Lab
+
+#: How long one look for new records waits; Ctrl-C is answered within it.
+POLL_TIMEOUT_S: Final = 0.5
+
+_folder_option = click.option(
+    "--folder", "-f", type=click.Path(path_type=Path, file_okay=False), default=Path("lab"), help="The lab's folder."
+)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Lab]:
+    from fluss_lab.workbench import Lab
+
+    with Lab.open(folder) as lab:
+        yield lab
+
+
+@click.command()
+@click.argument("database", required=False)
+@_folder_option
+def tables(folder: Path, database: str | None) -> None:
+    """List tables: all, or those of DATABASE."""
+    with _opened(folder) as lab:
+        for name in [database] if database is not None else lab.databases():
+            for table in lab.tables(name):
+                click.echo(f"{name}.{table}")
+
+
+@click.command()
+@click.argument("path")
+@_folder_option
+def show(folder: Path, path: str) -> None:
+    """Show the table PATH: columns, properties, buckets, lake snapshots."""
+    from fluss_lab.workbench.listing import Listing
+
+    with _opened(folder) as lab:
+        table = lab.table(path)
+        descriptor = table.descriptor
+        click.echo(repr(table))
+        columns = [{"column": column.name, "type": str(column.type)} for column in descriptor.schema.columns]
+        click.echo(repr(Listing("columns", columns)))
+        properties = [{"property": key, "value": value} for key, value in sorted(descriptor.properties.items())]
+        click.echo(repr(Listing("properties", properties, ("property", "value"))))
+        click.echo(repr(table.buckets()))
+        if descriptor.lake_enabled:
+            click.echo(repr(table.snapshots()))
+
+
+@click.command()
+@click.argument("paths", nargs=-1)
+@click.option("--continuous", is_flag=True, help="Go on by each table's freshness, until Ctrl-C.")
+@_folder_option
+def tier(folder: Path, paths: tuple[str, ...], continuous: bool) -> None:
+    """Tier tables into the lake: one round of each of PATHS, or of all."""
+    if continuous and paths:
+        raise InvalidError("tier --continuous tiers every lake-enabled table; leave the paths out")
+    with _opened(folder) as lab:
+        if continuous:
+            _tier_on(lab)
+            return
+        for report in [lab.table(path).tier() for path in paths] if paths else lab.tier():
+            click.echo(repr(report))
+
+
+def _tier_on(lab: Lab) -> None:
+    service = lab.tiering_service()
+    service.start()
+    click.echo("tiering by freshness; Ctrl-C ends it after the rounds under way", err=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
+    finally:
+        service.stop()
+
+
+@click.command()
+@click.argument("path")
+@click.option("--from", "start", default="latest", show_default=True, help="earliest, latest, or an ISO time.")
+@click.option("--rows", type=click.IntRange(min=1), default=None, help="End after so many rows.")
+@_folder_option
+def tail(folder: Path, path: str, start: str, rows: int | None) -> None:
+    """Follow the table PATH: one JSON object a record, until Ctrl-C."""
+    left = rows
+    with _opened(folder) as lab, lab.table(path).subscribe(start=start) as scanner:
+        while left is None or left > 0:
+            try:
+                batches = list(scanner.poll(POLL_TIMEOUT_S))
+            except KeyboardInterrupt:
+                return
+            for batch in batches:
+                count = len(batch.records) if left is None else min(left, len(batch.records))
+                for row, offset in zip(
+                    batch.records.rows.slice(0, count).to_pylist(), batch.records.offsets, strict=False
+                ):
+                    place: dict[str, Any] = {"_partition": batch.partition} if batch.partition is not None else {}
+                    place |= {"_bucket": batch.bucket.bucket, "_log_offset": offset.as_py()}
+                    click.echo(json.dumps(place | row, default=str, ensure_ascii=False))
+                left = None if left is None else left - count
+
+
+@click.command()
+@click.argument("notebook", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--parameter", "-p", "pairs", nargs=2, multiple=True, metavar="NAME VALUE", help="Repeatable.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), default=None, help="The executed copy."
+)
+def run(notebook: Path, pairs: tuple[tuple[str, str], ...], output: Path | None) -> None:
+    """Run NOTEBOOK by papermill, in a kernel of its own. Values are JSON where they can be, else text."""
+    from fluss_lab.jobs import run_notebook
+
+    target = output or notebook.with_name(f"{notebook.stem}-output.ipynb")
+    done = run_notebook(notebook, target, {name: _value(text) for name, text in pairs}, progress=sys.stderr.isatty())
+    click.echo(repr(done))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("notebooks"))
+def lab(folder: Path) -> None:
+    """Open JupyterLab on FOLDER (default: notebooks)."""
+    sys.exit(subprocess.run([sys.executable, "-m", "jupyterlab", str(folder)], check=False).returncode)
+
+
+TABLE_COMMANDS: Final = (tables, show, tier, tail, run, lab)

@@ -1,0 +1,332 @@
+"""Starting, attaching to and stopping a lab's server from any process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.rpc.token import read_token
+from fluss_lab.server import discovery
+from fluss_lab.server.discovery import Discovery, ServerEntry, is_alive
+from fluss_lab.server.options import SplitOptions, split_options
+from fluss_lab.server.process import (
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    read_options,
+    running_server,
+    start_server,
+    wait_until_gone,
+)
+
+__all__ = [
+    "Attachment",
+    "Discovery",
+    "Place",
+    "ServerEntry",
+    "SplitOptions",
+    "ensure_server",
+    "is_alive",
+    "locate",
+    "read_discovery",
+    "read_options",
+    "running_server",
+    "split_options",
+    "start_server",
+    "stop_server",
+    "wait_until_gone",
+]
+
+log = logging.getLogger(__name__)
+
+#: Pause before attaching again: a server that is stopping needs a moment to say so, one that was killed none.
+REATTACH_PAUSE_S: Final = 0.1
+#: Pause while there is no server and none must be started: somebody may start one.
+ABSENT_PAUSE_S: Final = 0.5
+#: Pause after a start that failed, doubled with each further one: a full disk may be cleared, a damaged lab may not.
+START_PAUSE_S: Final = 2.0
+START_PAUSE_MAX_S: Final = 60.0
+#: How long `close` waits for the stream to end; it is cancelled at once, so this is never used up.
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cluster's coordinator listens, and the token it wants."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def read_discovery(folder: Path) -> Discovery | None:
+    """Return what the folder's discovery file says; None when there is none.
+
+    Raises:
+        LabError: It cannot be understood.
+    """
+    return discovery.read(folder)
+
+
+def locate(folder: Path) -> Place:
+    """Return where the folder's coordinator listens, as its discovery file says.
+
+    Raises:
+        ServerUnavailableError: There is no such file: no server runs.
+        AuthenticationError: The token file is missing, or readable by others.
+    """
+    found = discovery.read(folder)
+    if found is None:
+        raise ServerUnavailableError(f"{folder}: no server runs there; start one with `fluss-lab up {folder}`")
+    server = found.servers[0]
+    return Place(server.host, server.port, read_token(Path(server.token_file)))
+
+
+def ensure_server(
+    folder: Path,
+    command: Sequence[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    on_lost: Callable[[], None] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> Attachment:
+    """Attach to the server of a folder; start an ephemeral one when none runs.
+
+    Args:
+        folder: The lab's folder; made when absent.
+        command: What runs ``fluss-lab server``.
+        options: Server options for one that must be started; one that runs keeps its own.
+        on_lost: Called, in a thread of its own, each time a server that was attached ended on purpose.
+        timeout_s: Longest wait.
+
+    Raises:
+        FlussError: Why the server could not start (LabLockedError, LabMovedError, InvalidPropertyError, ...).
+        ServerUnavailableError: It died while starting; the text has the end of its log.
+    """
+    attachment = Attachment(folder, command, options or {}, on_lost)
+    attachment.open(timeout_s)
+    return attachment
+
+
+def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+    """Stop the server of a folder gracefully, and wait until its process is gone.
+
+    Returns:
+        False when none ran; a discovery file that a killed one left is removed.
+
+    Raises:
+        AuthenticationError: The token file is missing, or readable by others.
+        RequestTimeoutError: It did not end in time.
+    """
+    found = discovery.read(folder)
+    if found is None:
+        return False
+    if running_server(folder) is None:
+        discovery.remove(folder)
+        return False
+    place = locate(folder)
+    channel = Channel(place.host, place.port, place.token)
+    try:
+        channel.coordinator().stop_cluster(pb.StopClusterRequest())
+    except UnavailableError as error:
+        log.info("event=stop_unanswered error=%s", error)  # it may be stopping already
+    finally:
+        channel.close()
+    wait_until_gone(found, timeout_s)
+    return True
+
+
+class Attachment:
+    """This process's attachment to a lab's server: an open stream, held in the background.
+
+    When the stream breaks it is opened again. When the server was killed (its discovery file is still there) it is
+    started again, in the same mode and with the same options; when it was stopped on purpose it is not.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        options: Mapping[str, str],
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        self.folder = folder.absolute()
+        self._command = list(command)
+        self._options = dict(options)
+        self._on_lost = on_lost
+        self._pid = os.getpid()
+        self._session_id: int | None = None
+        self._attached = threading.Event()
+        self._failure: FlussError | None = None
+        self._closing = threading.Event()
+        self._stream_closed = threading.Event()
+        self._place: Place | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="fluss-attachment", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Attachment {self.folder} session {self._session_id}>"
+
+    @property
+    def session_id(self) -> int | None:
+        """Return the present session's id; None while no server answers, and in a forked child."""
+        return self._session_id if os.getpid() == self._pid else None
+
+    def address(self) -> Place:
+        """Return where the server listens now.
+
+        Raises:
+            ServerUnavailableError: No server runs.
+        """
+        return locate(self.folder)
+
+    def open(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Attach for the first time, starting a server when none runs.
+
+        Raises:
+            FlussError: See `ensure_server`.
+        """
+        me = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _let_go_in_child(me))
+        self._thread.start()
+        if not self._attached.wait(timeout_s):
+            self.close()
+            raise ServerUnavailableError(f"{self.folder}: no server could be attached to in {timeout_s:.0f} s")
+        if self._failure is not None:
+            self.close()
+            raise self._failure
+
+    def close(self) -> None:
+        """Let go of the server. Twice is fine; in a forked child nothing happens."""
+        if os.getpid() != self._pid:
+            return
+        self._closing.set()
+        with self._lock:
+            self._stream_closed.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- in the background -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failure_pause_s = START_PAUSE_S
+        while not self._closing.is_set():
+            try:
+                pause_s = self._hold() if self._is_served() else ABSENT_PAUSE_S
+                failure_pause_s = START_PAUSE_S
+            except FlussError as error:
+                if not self._attached.is_set():
+                    self._fail(error)
+                    return
+                log.warning("event=not_attached folder=%s error=%s", self.folder, error)
+                pause_s, failure_pause_s = failure_pause_s, min(2 * failure_pause_s, START_PAUSE_MAX_S)
+            except BaseException as error:
+                self._fail(ServerUnavailableError(f"{self.folder}: attaching failed: {error!r}"))
+                raise
+            self._closing.wait(pause_s)
+
+    def _fail(self, error: FlussError) -> None:
+        self._failure = error
+        self._attached.set()
+
+    def _is_served(self) -> bool:
+        """Return whether there is a server to attach to; one is started when that is ours to do."""
+        found = discovery.read(self.folder)
+        if found is not None and running_server(self.folder) is not None:
+            return True
+        if found is None and self._attached.is_set():
+            return False
+        if found is None:
+            start_server(self.folder, self._command, self._options, ephemeral=True)
+        else:
+            # Killed: the same again.
+            options = {**read_options(self.folder), **({} if self._attached.is_set() else self._options)}
+            start_server(self.folder, self._command, options, ephemeral=found.ephemeral)
+        return True
+
+    def _hold(self) -> float:
+        """Hold one stream until it ends; return the pause before the next try."""
+        try:
+            place = locate(self.folder)
+        except (ServerUnavailableError, AuthenticationError):
+            return REATTACH_PAUSE_S  # it ended between two looks
+        with self._lock:
+            self._stream_closed = closed = threading.Event()
+            if self._closing.is_set():
+                return 0.0
+        self._place = place
+        channel = Channel(place.host, place.port, place.token)
+        try:
+            request = pb.AttachRequest(client_name=f"process {os.getpid()}")
+            for response in channel.coordinator().attach(request, closed):
+                self._session_id = int(response.session_id)
+                self._attached.set()
+        except UnavailableError as error:
+            log.debug("event=stream_broken folder=%s error=%s", self.folder, error)
+        finally:
+            was_attached, self._session_id = self._session_id is not None, None
+            closed.set()
+            channel.close()
+        if was_attached and not self._closing.is_set():
+            self._tell_lost()
+        return REATTACH_PAUSE_S
+
+    def _tell_lost(self) -> None:
+        if self._on_lost is not None and discovery.read(self.folder) is None:
+            threading.Thread(target=self._on_lost, name="fluss-lost", daemon=True).start()
+
+
+def _let_go_in_child(reference: weakref.ref[Attachment]) -> None:
+    """In a forked child: let go of the connection that it inherited, or the server would think its parent alive.
+
+    gRPC does so too, but not where its fork handlers are switched off, nor while another thread is within a call.
+    """
+    attachment = reference()
+    if attachment is None or (place := attachment._place) is None:
+        return
+    try:
+        names = os.listdir("/dev/fd")
+    except OSError:
+        return
+    for name in names:
+        _cut(int(name), place)
+
+
+def _cut(fd: int, place: Place) -> None:
+    """Put nothing in the place of a descriptor that is a connection to a server. Its number stays taken."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return
+        with socket.socket(fileno=os.dup(fd)) as copy:
+            if copy.family not in {socket.AF_INET, socket.AF_INET6}:
+                return  # a notebook's kernel talks over Unix sockets
+            peer = copy.getpeername()
+        # gRPC's sockets are of IPv6, with IPv4 addresses in it.
+        if (str(peer[0]).removeprefix("::ffff:"), peer[1]) == (place.host, place.port):
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, fd, inheritable=False)
+            os.close(nothing)
+    except OSError:
+        return

@@ -1,0 +1,1 @@
+"""The coordinator: metadata, table lifecycle, lake snapshots and tiering states."""

@@ -1,0 +1,216 @@
+"""What the coordinator knows of lake tables: which exist, and how far each bucket is tiered in which snapshot.
+
+Offsets are kept as versions: a commit writes a row only for the buckets that moved, and the state at a snapshot is the
+newest row of each bucket up to it. So a commit of few buckets of a table with thousands is small, and history is cheap.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
+from fluss_lab.model import TablePath
+from fluss_lab.server.coordinator.store import MetadataStore
+
+#: Lake snapshots remembered per table: readers hold on to one for minutes, and rounds are seconds apart at least.
+SNAPSHOTS_KEPT: Final = 100
+
+#: States of a lake table: being made, in use, being dropped, being renamed, kept under its table id.
+MAKING: Final = "making"
+LIVE: Final = "live"
+DROPPING: Final = "dropping"
+RENAMING: Final = "renaming"
+KEPT: Final = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class TieredOffset:
+    """How far one bucket is tiered: ``[start, end)``. `start` is None where nobody said."""
+
+    start: int | None
+    end: int
+    max_timestamp_ms: int = -1
+
+
+#: Partition id (or `catalog.NO_PARTITION`) and bucket.
+BucketKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TieredSnapshot:
+    """A lake snapshot: its id and how far each bucket is tiered in it."""
+
+    snapshot_id: int
+    offsets: Mapping[BucketKey, TieredOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTableRow:
+    """A lake table that this cluster made."""
+
+    table_id: int
+    path: TablePath
+    state: str
+
+
+class LakeLedger:
+    """Lake tables and lake snapshots, as rows of the metadata file."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    # -- lake tables -------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[LakeTableRow]:
+        """Return every lake table that may exist, by table id."""
+        with self._store.read() as db:
+            rows = db.execute("SELECT table_id, database, name, state FROM lake_tables ORDER BY 1")
+            return [LakeTableRow(row[0], TablePath(row[1], row[2]), row[3]) for row in rows]
+
+    def state(self, table_id: int) -> str | None:
+        """Return the state of a table's lake table; None when it has none."""
+        with self._store.read() as db:
+            row = db.execute("SELECT state FROM lake_tables WHERE table_id = ?", (table_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_state(self, table_id: int, path: TablePath, state: str | None) -> None:
+        """Note a lake table's state; None: it is gone."""
+        with self._store.write() as db:
+            if state is None:
+                db.execute("DELETE FROM lake_tables WHERE table_id = ?", (table_id,))
+                return
+            query = "INSERT INTO lake_tables VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
+            db.execute(query, (table_id, path.database, path.table, state))
+
+    # -- lake snapshots ----------------------------------------------------------------------------------------------
+
+    def snapshot(self, table_id: int, snapshot_id: int | None = None) -> TieredSnapshot | None:
+        """Return a lake snapshot, the latest without an id; None when it is not known."""
+        with self._store.read() as db:
+            found = _version(db, table_id, snapshot_id)
+            return None if found is None else TieredSnapshot(found[1], _offsets(db, table_id, found[0]))
+
+    def require(self, table_id: int, path: TablePath, snapshot_id: int | None) -> TieredSnapshot:
+        """Return a lake snapshot.
+
+        Raises:
+            LakeSnapshotNotFoundError: The table was never tiered, or has no such snapshot (any more).
+        """
+        if (found := self.snapshot(table_id, snapshot_id)) is not None:
+            return found
+        if snapshot_id is None:
+            raise LakeSnapshotNotFoundError(f"table {path} was never tiered: it has no lake snapshot yet")
+        raise LakeSnapshotNotFoundError(
+            f"table {path} has no lake snapshot {snapshot_id} (the last {SNAPSHOTS_KEPT} are remembered)"
+        )
+
+    def commit(self, table_id: int, snapshot_id: int, offsets: Mapping[BucketKey, TieredOffset], now_ms: int) -> bool:
+        """Add a lake snapshot: the previous offsets, overlaid by those given.
+
+        Args:
+            table_id: The table.
+            snapshot_id: The snapshot in the lake.
+            offsets: The buckets that the snapshot speaks of; others stay as they were.
+            now_ms: The time.
+
+        Returns:
+            False when the snapshot is the latest one already, with the same offsets: nothing was changed.
+
+        Raises:
+            ConflictError: A bucket would go back, or the snapshot was committed before with other offsets.
+        """
+        with self._store.write() as db:
+            latest = _version(db, table_id, None)
+            version = 0 if latest is None else latest[0]
+            current = _offsets(db, table_id, version)
+            merged = {key: _merged(current.get(key), offset) for key, offset in offsets.items()}
+            changed = {key: offset for key, offset in merged.items() if current.get(key) != offset}
+            if _version(db, table_id, snapshot_id) is not None:
+                if latest is not None and latest[1] == snapshot_id and not changed:
+                    return False
+                raise ConflictError(
+                    f"lake snapshot {snapshot_id} of table {table_id} was committed before, with other offsets or followed "
+                    "by others: look up the latest one and plan from it"
+                )
+            _check_ascending(table_id, current, merged)
+            _write(db, table_id, version + 1, snapshot_id, changed, now_ms)
+            _prune(db, table_id, version + 1 - SNAPSHOTS_KEPT)
+            return True
+
+
+def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
+    if old is None:
+        return new
+    start = old.start if new.start is None else new.start
+    return TieredOffset(start, new.end, max(old.max_timestamp_ms, new.max_timestamp_ms))
+
+
+def _check_ascending(
+    table_id: int, current: Mapping[BucketKey, TieredOffset], merged: Mapping[BucketKey, TieredOffset]
+) -> None:
+    for key, offset in merged.items():
+        old = current.get(key)
+        if old is not None and offset.end < old.end:
+            raise ConflictError(
+                f"table {table_id}, partition {key[0]}, bucket {key[1]}: the lake holds it up to {old.end} already, found "
+                f"{offset.end}: plan from the latest lake snapshot"
+            )
+        if offset.start is not None and offset.start > offset.end:
+            raise InvalidRequestError(
+                f"table {table_id}, partition {key[0]}, bucket {key[1]}: expected start <= end, found "
+                f"[{offset.start}, {offset.end})"
+            )
+
+
+def _version(db: sqlite3.Connection, table_id: int, snapshot_id: int | None) -> tuple[int, int] | None:
+    """Return version and id of a snapshot; the latest without an id."""
+    query = "SELECT version, snapshot_id FROM lake_snapshots WHERE table_id = ?"
+    values: Sequence[int] = (table_id,)
+    if snapshot_id is not None:
+        query, values = f"{query} AND snapshot_id = ?", (table_id, snapshot_id)
+    row = db.execute(f"{query} ORDER BY version DESC LIMIT 1", values).fetchone()
+    return None if row is None else (int(row[0]), int(row[1]))
+
+
+def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[BucketKey, TieredOffset]:
+    # SQLite: beside max(), other columns are those of the row that has it.
+    query = (
+        "SELECT partition_id, bucket, start_offset, end_offset, max_timestamp, max(version) FROM lake_offsets "
+        "WHERE table_id = ? AND version <= ? GROUP BY partition_id, bucket"
+    )
+    rows = db.execute(query, (table_id, version))
+    return {(row[0], row[1]): TieredOffset(row[2], row[3], row[4]) for row in rows}
+
+
+def _write(
+    db: sqlite3.Connection,
+    table_id: int,
+    version: int,
+    snapshot_id: int,
+    changed: Mapping[BucketKey, TieredOffset],
+    now_ms: int,
+) -> None:
+    db.execute("INSERT INTO lake_snapshots VALUES (?, ?, ?, ?)", (table_id, version, snapshot_id, now_ms))
+    db.executemany(
+        "INSERT INTO lake_offsets VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (table_id, partition_id, bucket, version, offset.start, offset.end, offset.max_timestamp_ms)
+            for (partition_id, bucket), offset in changed.items()
+        ],
+    )
+
+
+def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
+    """Forget snapshots up to a version, and the offsets that only they needed."""
+    if newest_gone < 1:
+        return
+    db.execute("DELETE FROM lake_snapshots WHERE table_id = ? AND version <= ?", (table_id, newest_gone))
+    db.execute(
+        "DELETE FROM lake_offsets AS old WHERE table_id = ?1 AND version <= ?2 AND EXISTS (SELECT 1 FROM lake_offsets "
+        "WHERE table_id = ?1 AND partition_id = old.partition_id AND bucket = old.bucket AND version > old.version "
+        "AND version <= ?2 + 1)",
+        (table_id, newest_gone),
+    )

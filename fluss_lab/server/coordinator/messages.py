@@ -1,0 +1,181 @@
+"""Between the protocol's messages and the coordinator's own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from fluss_lab.errors import (
+    FlussError,
+    InvalidPartitionError,
+    InvalidPropertyError,
+    InvalidRequestError,
+    InvalidSchemaError,
+    error_code,
+)
+from fluss_lab.model import PartitionInfo, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.names import partition_values
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION
+from fluss_lab.server.coordinator.lakes import BucketKey, TieredOffset, TieredSnapshot
+
+_SET = 0
+_DELETE = 1
+
+
+def path_of(message: pb.PbTablePath | pb.PbPhysicalTablePath) -> TablePath:
+    """Return the table path in a message.
+
+    Raises:
+        InvalidNameError: A name breaks the rule.
+    """
+    return TablePath(message.database_name, message.table_name)
+
+
+def path_message(path: TablePath) -> pb.PbTablePath:
+    """Return a table path as a message."""
+    return pb.PbTablePath(database_name=path.database, table_name=path.table)
+
+
+def descriptor_of(table_json: bytes) -> TableDescriptor:
+    """Return the table definition in a message; only its shape is checked.
+
+    Raises:
+        InvalidSchemaError: It is none.
+    """
+    try:
+        value = json.loads(table_json)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchemaError(f"not a table definition in JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidSchemaError(f"not a table definition in JSON: expected an object, found {type(value).__name__}")
+    try:
+        return TableDescriptor.from_json(value)
+    except RecursionError as error:
+        raise InvalidSchemaError("not a table definition in JSON: nested too deeply") from error
+
+
+def spec_of(message: pb.PbPartitionSpec) -> dict[str, str]:
+    """Return the values in a partition spec by column.
+
+    Raises:
+        InvalidPartitionError: A column appears twice.
+    """
+    values = {entry.key: entry.value for entry in message.partition_key_values}
+    if len(values) != len(message.partition_key_values):
+        raise InvalidPartitionError(f"partition {list(values)}: a column appears twice")
+    return values
+
+
+def partition_message(info: TableInfo, partition: PartitionInfo) -> pb.PbPartitionInfo:
+    """Return a partition as a message."""
+    pairs = zip(info.descriptor.partitioned_by, partition_values(partition.name), strict=True)
+    spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key=key, value=value) for key, value in pairs])
+    return pb.PbPartitionInfo(partition_id=partition.partition_id, partition_spec=spec)
+
+
+def changes_of(messages: Iterable[pb.PbAlterConfig]) -> tuple[dict[str, str], list[str]]:
+    """Return which properties a request sets, and which it resets.
+
+    Raises:
+        InvalidPropertyError: A property appears twice, or has no value to be set to.
+        InvalidRequestError: An unknown operation.
+    """
+    values: dict[str, str] = {}
+    reset: list[str] = []
+    for change in messages:
+        if change.config_key in values or change.config_key in reset:
+            raise InvalidPropertyError(f"property {change.config_key!r} is changed twice in one request")
+        if change.op_type == _DELETE:
+            reset.append(change.config_key)
+        elif change.op_type != _SET:
+            raise InvalidRequestError(
+                f"property {change.config_key!r}: expected operation 0 or 1, found {change.op_type}"
+            )
+        elif not change.HasField("config_value"):
+            raise InvalidPropertyError(
+                f"property {change.config_key!r}: a value is missing; reset it to get the default"
+            )
+        else:
+            values[change.config_key] = change.config_value
+    return values, reset
+
+
+def buckets_message(leaders: Iterable[int]) -> list[pb.PbBucketMetadata]:
+    """Return who holds the buckets as messages."""
+    return [
+        pb.PbBucketMetadata(bucket_id=bucket, leader_id=leader, replica_id=[leader], leader_epoch=LEADER_EPOCH)
+        for bucket, leader in enumerate(leaders)
+    ]
+
+
+def table_message(info: TableInfo, leaders: Iterable[int]) -> pb.PbTableMetadata:
+    """Return a table and who holds its buckets as a message."""
+    return pb.PbTableMetadata(
+        table_path=path_message(info.path),
+        table_id=info.table_id,
+        schema_id=info.schema_id,
+        table_json=json.dumps(info.descriptor.to_json()).encode(),
+        bucket_metadata=buckets_message(leaders),
+        created_time=info.created_ms,
+        modified_time=info.modified_ms,
+    )
+
+
+def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int, str]) -> pb.GetLakeSnapshotResponse:
+    """Return a lake snapshot as a message.
+
+    Args:
+        table_id: Whose it is.
+        snapshot: The snapshot.
+        names: Partition names by id, dropped ones too.
+    """
+    response = pb.GetLakeSnapshotResponse(table_id=table_id, snapshotId=snapshot.snapshot_id)
+    for (partition_id, bucket), offset in sorted(snapshot.offsets.items()):
+        entry = response.bucket_snapshots.add(
+            bucket_id=bucket, log_offset=offset.end, log_max_timestamp=offset.max_timestamp_ms
+        )
+        if partition_id != NO_PARTITION:
+            entry.partition_id = partition_id
+            entry.partition_name = names[partition_id]
+    return response
+
+
+def offsets_of(
+    table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str]
+) -> dict[BucketKey, TieredOffset]:
+    """Return the offsets that a commit brings.
+
+    Args:
+        table: The table.
+        message: The commit.
+        partitions: The table's partitions by id, dropped ones too.
+
+    Raises:
+        InvalidRequestError: A bucket that the table does not have, one that appears twice, or an offset that cannot be.
+    """
+    offsets: dict[BucketKey, TieredOffset] = {}
+    for entry in message.buckets_req:
+        where = f"table {table.path}, partition {entry.partition_id}, bucket {entry.bucket_id}"
+        if entry.HasField("partition_id") != bool(table.descriptor.partitioned_by) or (
+            entry.HasField("partition_id") and entry.partition_id not in partitions
+        ):
+            raise InvalidRequestError(f"{where}: the table has no such partition")
+        if not 0 <= entry.bucket_id < table.descriptor.buckets:
+            raise InvalidRequestError(f"{where}: expected a bucket in [0, {table.descriptor.buckets})")
+        if not entry.HasField("log_end_offset") or entry.log_end_offset < 0:
+            raise InvalidRequestError(f"{where}: expected a log end offset of at least 0")
+        key = (entry.partition_id if entry.HasField("partition_id") else NO_PARTITION, entry.bucket_id)
+        if key in offsets:
+            raise InvalidRequestError(f"{where}: the bucket appears twice")
+        start = entry.log_start_offset if entry.HasField("log_start_offset") else None
+        if start is not None and not 0 <= start <= entry.log_end_offset:
+            raise InvalidRequestError(f"{where}: expected 0 <= start <= end, found [{start}, {entry.log_end_offset})")
+        timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
+        offsets[key] = TieredOffset(start, entry.log_end_offset, timestamp_ms)
+    return offsets
+
+
+def error_message(error: FlussError) -> pb.ErrorResponse:
+    """Return an error as a message."""
+    return pb.ErrorResponse(error_code=error_code(error), error_message=str(error))

@@ -1,0 +1,412 @@
+"""The coordinator: one method per RPC, over the parts that do the work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import (
+    FlussError,
+    InvalidRequestError,
+    InvalidSchemaError,
+    PartitionNotFoundError,
+)
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model import TableInfo
+from fluss_lab.model.options import SERVER_ATTACHED_MAX, SERVER_GRACE, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.server.coordinator import messages
+from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.lakes import LakeLedger
+from fluss_lab.server.coordinator.lifecycle import FIRST_ID, LakeTables, Lifecycle, name_of_partition
+from fluss_lab.server.coordinator.sessions import Sessions
+from fluss_lab.server.coordinator.store import MetadataStore
+from fluss_lab.server.coordinator.tablets import TabletServers
+from fluss_lab.server.coordinator.tiering import Grant, TieringManager
+
+log = logging.getLogger(__name__)
+
+DATABASE_FILE: Final = "metadata.db"
+_EPOCH_KEY: Final = "coordinator_epoch"
+
+
+class CoordinatorService:
+    """Implements `CoordinatorGateway`.
+
+    Args:
+        folder: Where the metadata lies; exists.
+        options: Cluster options, checked, all that were given.
+        clock: The server's clock.
+        lake_tables: Makes and drops lake tables; None: lake-enabled tables are refused.
+        ephemeral: Whether the server ends when nobody is attached any more.
+        stop: Asks the process to stop; returns at once.
+        secret: The cluster's token, with which tablet servers are called.
+
+    Raises:
+        LabError, CorruptDataError, StorageError: The metadata cannot be used; the text says why.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        options: Mapping[str, str],
+        clock: Clock,
+        lake_tables: LakeTables | None,
+        ephemeral: bool,
+        stop: Callable[[], None],
+        secret: str,
+    ) -> None:
+        self._options = dict(options)
+        self._clock = clock
+        self._ephemeral = ephemeral
+        self._stop = stop
+        self._started_ms = clock.now_ms()
+        self.store = MetadataStore(folder / DATABASE_FILE)
+        self.epoch = int(self.store.meta(_EPOCH_KEY) or 0) + 1
+        self.store.set_meta(_EPOCH_KEY, str(self.epoch))
+        self._catalog = Catalog(self.store)
+        self.ledger = LakeLedger(self.store)
+        self._tiering = TieringManager(
+            self.store,
+            clock,
+            coordinator_epoch=self.epoch,
+            heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options),
+            takeover_ms=TIERING_TAKEOVER.of(options),
+        )
+        self._tablets = TabletServers(
+            self._catalog,
+            self.ledger,
+            coordinator_epoch=self.epoch,
+            connect=lambda host, port: Channel(host, port, secret),
+        )
+        self._lifecycle = Lifecycle(
+            self.store, self._catalog, self.ledger, self._tablets, self._tiering,
+            clock=clock, options=options, lake_tables=lake_tables,
+        )  # fmt: skip
+        self._sessions = Sessions(
+            clock,
+            most=SERVER_ATTACHED_MAX.of(options),
+            next_id=lambda: self.store.next_id("session", FIRST_ID),
+            coordinator_epoch=self.epoch,
+            on_end=self._tiering.session_ended,
+        )
+        for info in self._catalog.all_tables():
+            if info.descriptor.lake_enabled:
+                self._tiering.register(info, new=False)
+
+    def start(self) -> None:
+        """Begin what runs beside the calls: an ephemeral server's watch over who is attached."""
+        self._tablets.settle()
+        if self._ephemeral:
+            self._sessions.watch(SERVER_GRACE.of(self._options), self._stop)
+
+    def end_sessions(self) -> None:
+        """End every attached stream and take no more."""
+        self._sessions.close()
+
+    def close(self) -> None:
+        """Let go of everything. Calls are not answered any more."""
+        self._sessions.close()
+        self._tablets.close()
+        self.store.close()
+
+    # -- databases ---------------------------------------------------------------------------------------------------
+
+    def create_database(self, request: pb.CreateDatabaseRequest, /) -> pb.CreateDatabaseResponse:
+        """Create a database."""
+        self._lifecycle.create_database(request.database_name, ignore_if_exists=request.ignore_if_exists)
+        return pb.CreateDatabaseResponse()
+
+    def drop_database(self, request: pb.DropDatabaseRequest, /) -> pb.DropDatabaseResponse:
+        """Drop a database."""
+        self._lifecycle.drop_database(
+            request.database_name, ignore_if_not_exists=request.ignore_if_not_exists, cascade=request.cascade
+        )
+        return pb.DropDatabaseResponse()
+
+    def list_databases(self, _request: pb.ListDatabasesRequest, /) -> pb.ListDatabasesResponse:
+        """List the databases."""
+        return pb.ListDatabasesResponse(database_name=self._catalog.databases())
+
+    def database_exists(self, request: pb.DatabaseExistsRequest, /) -> pb.DatabaseExistsResponse:
+        """Tell whether a database exists."""
+        return pb.DatabaseExistsResponse(exists=self._catalog.has_database(request.database_name))
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def create_table(self, request: pb.CreateTableRequest, /) -> pb.CreateTableResponse:
+        """Create a table."""
+        path = messages.path_of(request.table_path)
+        descriptor = messages.descriptor_of(request.table_json)
+        self._lifecycle.create_table(path, descriptor, ignore_if_exists=request.ignore_if_exists)
+        return pb.CreateTableResponse()
+
+    def alter_table(self, request: pb.AlterTableRequest, /) -> pb.AlterTableResponse:
+        """Set and reset properties of a table."""
+        values, reset = messages.changes_of(request.config_changes)
+        path = messages.path_of(request.table_path)
+        self._lifecycle.alter_table(path, values, reset, ignore_if_not_exists=request.ignore_if_not_exists)
+        return pb.AlterTableResponse()
+
+    def drop_table(self, request: pb.DropTableRequest, /) -> pb.DropTableResponse:
+        """Drop a table."""
+        self._lifecycle.drop_table(
+            messages.path_of(request.table_path),
+            ignore_if_not_exists=request.ignore_if_not_exists,
+            keep_lake=request.keep_lake,
+        )
+        return pb.DropTableResponse()
+
+    def get_table_info(self, request: pb.GetTableInfoRequest, /) -> pb.GetTableInfoResponse:
+        """Tell what a table is."""
+        info = self._catalog.table(messages.path_of(request.table_path))
+        return pb.GetTableInfoResponse(
+            table_id=info.table_id,
+            schema_id=info.schema_id,
+            table_json=json.dumps(info.descriptor.to_json()).encode(),
+            created_time=info.created_ms,
+            modified_time=info.modified_ms,
+        )
+
+    def get_table_schema(self, request: pb.GetTableSchemaRequest, /) -> pb.GetTableSchemaResponse:
+        """Tell a schema of a table: the current one, or one by its id."""
+        info = self._catalog.table(messages.path_of(request.table_path))
+        schema_id = request.schema_id if request.HasField("schema_id") else info.schema_id
+        if (schema := self._catalog.schema(info.table_id, schema_id)) is None:
+            raise InvalidSchemaError(
+                f"table {info.path} has no schema {schema_id}; the current one is {info.schema_id}"
+            )
+        return pb.GetTableSchemaResponse(schema_id=schema_id, schema_json=json.dumps(schema.to_json()).encode())
+
+    def list_tables(self, request: pb.ListTablesRequest, /) -> pb.ListTablesResponse:
+        """List the tables of a database."""
+        return pb.ListTablesResponse(table_name=self._catalog.tables(request.database_name))
+
+    def table_exists(self, request: pb.TableExistsRequest, /) -> pb.TableExistsResponse:
+        """Tell whether a table exists."""
+        return pb.TableExistsResponse(exists=self._catalog.find_table(messages.path_of(request.table_path)) is not None)
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def create_partition(self, request: pb.CreatePartitionRequest, /) -> pb.CreatePartitionResponse:
+        """Create a partition. The request's ``ignore_if_not_exists`` means, as in Fluss, "ignore if it exists"."""
+        values = messages.spec_of(request.partition_spec)
+        path = messages.path_of(request.table_path)
+        self._lifecycle.create_partition(path, values, ignore_if_exists=request.ignore_if_not_exists)
+        return pb.CreatePartitionResponse()
+
+    def drop_partition(self, request: pb.DropPartitionRequest, /) -> pb.DropPartitionResponse:
+        """Drop a partition."""
+        values = messages.spec_of(request.partition_spec)
+        path = messages.path_of(request.table_path)
+        self._lifecycle.drop_partition(path, values, ignore_if_not_exists=request.ignore_if_not_exists)
+        return pb.DropPartitionResponse()
+
+    def list_partition_infos(self, request: pb.ListPartitionInfosRequest, /) -> pb.ListPartitionInfosResponse:
+        """List the partitions of a table, by id; with a partial spec those that agree with it."""
+        info = self._catalog.table(messages.path_of(request.table_path))
+        wanted = messages.spec_of(request.partial_partition_spec)
+        if unknown := sorted(set(wanted) - set(info.descriptor.partitioned_by)):
+            name_of_partition(info, {unknown[0]: ""})  # says what is expected
+        found = [messages.partition_message(info, each.info) for each in self._catalog.partitions(info.table_id)]
+        return pb.ListPartitionInfosResponse(
+            partitions_info=[each for each in found if wanted.items() <= messages.spec_of(each.partition_spec).items()]
+        )
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    def metadata(self, request: pb.MetadataRequest, /) -> pb.MetadataResponse:
+        """Tell the servers, and who holds the buckets of the tables and partitions asked for."""
+        self._tablets.settle()
+        nodes = self._tablets.nodes()
+        response = pb.MetadataResponse(tablet_servers=nodes)
+        if nodes:
+            response.coordinator_server.CopyFrom(nodes[0])
+        with self.store.read():
+            for path in request.table_path:
+                info = self._catalog.table(messages.path_of(path))
+                response.table_metadata.append(messages.table_message(info, self._leaders(info.table_id, NO_PARTITION)))
+            for physical in request.partitions_path:
+                info = self._catalog.table(messages.path_of(physical))
+                found = self._catalog.find_partition(info.table_id, physical.partition_name)
+                if found is None or found.dropped_ms is not None:
+                    raise PartitionNotFoundError(f"table {info.path} has no partition {physical.partition_name!r}")
+                self._add_partition(response, found.info.partition_id)
+            for partition_id in request.partitions_id:
+                self._add_partition(response, partition_id)
+        return response
+
+    def _add_partition(self, response: pb.MetadataResponse, partition_id: int) -> None:
+        found = self._catalog.partition_by_id(partition_id)
+        response.partition_metadata.add(
+            table_id=found.table_id,
+            partition_name=found.info.name,
+            partition_id=partition_id,
+            bucket_metadata=messages.buckets_message(found.leaders),
+        )
+
+    def _leaders(self, table_id: int, partition_id: int) -> tuple[int, ...]:
+        groups = self._catalog.bucket_groups(table_id)
+        return next((group.leaders for group in groups if group.partition_id == partition_id), ())
+
+    def init_writer(self, request: pb.InitWriterRequest, /) -> pb.InitWriterResponse:
+        """Give out a writer id that was never given out before."""
+        for path in request.table_path:
+            self._catalog.table(messages.path_of(path))
+        return pb.InitWriterResponse(writer_id=self.store.next_id("writer", FIRST_ID))
+
+    # -- the lake ----------------------------------------------------------------------------------------------------
+
+    def get_lake_snapshot(self, request: pb.GetLakeSnapshotRequest, /) -> pb.GetLakeSnapshotResponse:
+        """Tell how far each bucket is tiered in the latest lake snapshot, or in one by its id."""
+        with self.store.read():
+            info = self._catalog.table(messages.path_of(request.table_path))
+            wanted = request.snapshot_id if request.HasField("snapshot_id") else None
+            snapshot = self.ledger.require(info.table_id, info.path, wanted)
+            return messages.snapshot_message(info.table_id, snapshot, self._partition_names(info))
+
+    def _partition_names(self, info: TableInfo) -> dict[int, str]:
+        if not info.descriptor.partitioned_by:
+            return {}
+        partitions = self._catalog.partitions(info.table_id, dropped=True)
+        return {each.info.partition_id: each.info.name for each in partitions}
+
+    def commit_lake_table_snapshot(
+        self, request: pb.CommitLakeTableSnapshotRequest, /
+    ) -> pb.CommitLakeTableSnapshotResponse:
+        """Take lake snapshots as committed, each table by itself; only from who holds the table's newest epoch."""
+        response = pb.CommitLakeTableSnapshotResponse()
+        for table in request.tables_req:
+            answer = response.table_resp.add(table_id=table.table_id)
+            try:
+                self._commit_snapshot(table)
+            except FlussError as error:
+                failure = messages.error_message(error)
+                answer.error_code, answer.error_message = failure.error_code, failure.error_message
+        return response
+
+    def _commit_snapshot(self, message: pb.PbLakeTableSnapshotInfo) -> None:
+        if not message.HasField("tiering_epoch") or not message.HasField("coordinator_epoch"):
+            raise InvalidRequestError(
+                f"commit of lake snapshot {message.snapshot_id}: tiering_epoch and coordinator_epoch are missing; ask for "
+                "the table by a heartbeat first"
+            )
+        failpoint("coordinator.lake_commit.before")
+        with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):
+            info = self._catalog.table_by_id(message.table_id)
+            offsets = messages.offsets_of(info, message, self._partition_names(info))
+            self.ledger.commit(info.table_id, message.snapshot_id, offsets, self._clock.now_ms())
+        log.info("event=lake_committed table=%s snapshot=%d", info.path, message.snapshot_id)
+        self._tablets.note_offsets(info.table_id)
+        failpoint("coordinator.lake_commit.after")
+        self._tablets.settle()
+
+    def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
+        """Hear what tierers say of their tables, in Fluss's order: failed, tiering, finished; then give out one."""
+        response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.epoch)
+        session_id = request.session_id if request.HasField("session_id") else None
+        if session_id is not None and not self._sessions.is_open(session_id):
+            session_id = None  # of a stream that broke: silence alone tells of this tierer's end
+        forced = frozenset(request.force_finished_tables)
+
+        def fail(table: pb.PbHeartbeatReqForTable) -> None:
+            self._tiering.fail(table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message)
+
+        def renew(table: pb.PbHeartbeatReqForTable) -> None:
+            self._tiering.renew(table.table_id, table.coordinator_epoch, table.tiering_epoch, session_id)
+
+        def finish(table: pb.PbHeartbeatReqForTable) -> None:
+            again = table.table_id in forced
+            self._tiering.finish(table.table_id, table.coordinator_epoch, table.tiering_epoch, again=again)
+
+        response.failed_table_resp.extend(_each(request.failed_tables, fail))
+        response.tiering_table_resp.extend(_each(request.tiering_tables, renew))
+        response.finished_table_resp.extend(_each(request.finished_tables, finish))
+        if request.request_table:
+            self._give_table(request, session_id, response)
+        return response
+
+    def _give_table(
+        self,
+        request: pb.LakeTieringHeartbeatRequest,
+        session_id: int | None,
+        response: pb.LakeTieringHeartbeatResponse,
+    ) -> None:
+        grant: Grant | None
+        try:
+            if request.HasField("request_table_id"):
+                grant = self._tiering.request(request.request_table_id, session_id)
+            else:
+                grant = self._tiering.request_due(session_id)
+        except FlussError as error:
+            response.request_error.CopyFrom(messages.error_message(error))
+            return
+        if grant is None:
+            return
+        if session_id is not None and not self._sessions.is_open(session_id):
+            self._tiering.session_ended(session_id)  # it ended while the table was given to it
+        table = response.tiering_table
+        table.table_id, table.tiering_epoch, table.takeover = grant.table_id, grant.epoch, grant.takeover
+        table.table_path.CopyFrom(messages.path_message(grant.path))
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def register_tablet_server(self, request: pb.RegisterTabletServerRequest, /) -> pb.RegisterTabletServerResponse:
+        """Note a tablet server, and tell it what it holds."""
+        if not 0 < request.port < 65536 or not request.host:
+            raise InvalidRequestError(f"address {request.host!r}:{request.port}: expected a host and a port")
+        return self._tablets.register(request.server_id, request.host, request.port)
+
+    def attach(self, request: pb.AttachRequest, closed: threading.Event, /) -> Iterator[pb.AttachResponse]:
+        """Hold a session open."""
+        return self._sessions.attach(request.client_name, closed)
+
+    def describe_cluster(self, _request: pb.DescribeClusterRequest, /) -> pb.DescribeClusterResponse:
+        """Tell what the cluster is and how its tables' tiering stands."""
+        response = pb.DescribeClusterResponse(
+            coordinator_epoch=self.epoch,
+            tablet_servers=self._tablets.nodes(),
+            attached=len(self._sessions),
+            ephemeral=self._ephemeral,
+            started_time=self._started_ms,
+            options=[pb.PbKeyValue(key=key, value=value) for key, value in sorted(self._options.items())],
+        )
+        for table in self._tiering.states():
+            entry = response.tiering_states.add(
+                table_id=table.table_id,
+                table_path=messages.path_message(table.path),
+                state=table.state.value,
+                tiering_epoch=table.epoch,
+                failures=table.failures,
+            )
+            if table.last_tiered_ms is not None:
+                entry.last_tiered_time = table.last_tiered_ms
+            if table.last_error is not None:
+                entry.last_error = table.last_error
+        return response
+
+    def stop_cluster(self, _request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
+        """Begin a graceful stop, and answer."""
+        log.info("event=stop_requested")
+        self._stop()
+        return pb.StopClusterResponse()
+
+
+def _each(
+    tables: Iterable[pb.PbHeartbeatReqForTable], hear: Callable[[pb.PbHeartbeatReqForTable], None]
+) -> Iterator[pb.PbHeartbeatRespForTable]:
+    """Yield an answer per table; what is wrong with one does not touch the others."""
+    for table in tables:
+        response = pb.PbHeartbeatRespForTable(table_id=table.table_id)
+        try:
+            hear(table)
+        except FlussError as error:
+            response.error.CopyFrom(messages.error_message(error))
+        yield response

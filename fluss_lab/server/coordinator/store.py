@@ -1,0 +1,188 @@
+"""The coordinator's metadata on disk: one SQLite file, one writer, every commit durable before it is answered."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
+
+#: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
+SCHEMA_VERSION: Final = 1
+#: "flab": tells our files from other SQLite files.
+APPLICATION_ID: Final = 0x666C6162
+#: Nobody else writes the file, but a backup tool may hold it for a moment.
+BUSY_TIMEOUT_S: Final = 10.0
+
+_TABLES: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE sequences (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
+CREATE TABLE databases (name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE tables (
+    table_id INTEGER PRIMARY KEY, database TEXT NOT NULL REFERENCES databases, name TEXT NOT NULL,
+    schema_id INTEGER NOT NULL, descriptor TEXT NOT NULL, created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL,
+    UNIQUE (database, name)
+) STRICT;
+CREATE TABLE schemas (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, schema_id INTEGER NOT NULL, schema TEXT NOT NULL,
+    PRIMARY KEY (table_id, schema_id)
+) STRICT;
+CREATE TABLE partitions (
+    partition_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
+    name TEXT NOT NULL, created_ms INTEGER NOT NULL, dropped_ms INTEGER,
+    UNIQUE (table_id, name)
+) STRICT;
+CREATE TABLE assignments (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, partition_id INTEGER NOT NULL,
+    leaders TEXT NOT NULL,
+    PRIMARY KEY (table_id, partition_id)
+) STRICT;
+CREATE TABLE pending_stops (
+    table_id INTEGER NOT NULL, partition_id INTEGER NOT NULL, leaders TEXT NOT NULL,
+    PRIMARY KEY (table_id, partition_id)
+) STRICT;
+CREATE TABLE lake_tables (
+    table_id INTEGER PRIMARY KEY, database TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL
+) STRICT;
+CREATE TABLE lake_snapshots (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, version INTEGER NOT NULL,
+    snapshot_id INTEGER NOT NULL, committed_ms INTEGER NOT NULL,
+    PRIMARY KEY (table_id, version)
+) STRICT;
+CREATE TABLE lake_offsets (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, partition_id INTEGER NOT NULL,
+    bucket INTEGER NOT NULL, version INTEGER NOT NULL,
+    start_offset INTEGER, end_offset INTEGER NOT NULL, max_timestamp INTEGER NOT NULL,
+    PRIMARY KEY (table_id, partition_id, bucket, version)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE tiering (
+    table_id INTEGER PRIMARY KEY REFERENCES tables ON DELETE CASCADE, state TEXT NOT NULL, epoch INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL, last_tiered_ms INTEGER, unfinished INTEGER NOT NULL, failures INTEGER NOT NULL,
+    last_error TEXT
+) STRICT;
+"""
+
+#: From a version to the next: SQL that brings the tables up.
+_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES}
+
+
+class MetadataStore:
+    """An open metadata file. Any thread may use it; transactions run one after another.
+
+    Args:
+        path: The file; made when absent.
+
+    Raises:
+        LabError: The file was written by a newer version.
+        CorruptDataError: It is no metadata file, or damaged.
+        StorageError: The disk refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._depth = 0
+        with self._known_errors():
+            self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        found, version = self._pragma("application_id"), self._pragma("user_version")
+        empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if found != APPLICATION_ID and not empty:
+            raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file")
+        if version > SCHEMA_VERSION:
+            raise LabError(
+                f"{self.path}: written by a newer fluss_lab (metadata version {version}, this one knows up to "
+                f"{SCHEMA_VERSION}): use that version, or another folder"
+            )
+        for step in range(version, SCHEMA_VERSION):
+            # One transaction each: a crash leaves the old version or the new one.
+            self._db.executescript(
+                f"BEGIN IMMEDIATE; {_MIGRATIONS[step]} PRAGMA application_id = {APPLICATION_ID}; "
+                f"PRAGMA user_version = {step + 1}; COMMIT;"
+            )
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction: durable when the block ends, without any effect when it raises.
+
+        A transaction within one belongs to the outer.
+
+        Raises:
+            StorageError: The disk refused; nothing was changed.
+        """
+        with self._lock, self._known_errors():
+            if self._depth:
+                yield self._db
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Run queries that all see the same state."""
+        with self._lock, self._known_errors():
+            yield self._db
+
+    def next_id(self, name: str, first: int = 0) -> int:
+        """Return a number that this sequence never returned before, in any run."""
+        with self.write() as db:
+            row = db.execute(
+                "INSERT INTO sequences VALUES (?, ?) ON CONFLICT DO UPDATE SET next = next + 1 RETURNING next",
+                (name, first + 1),
+            ).fetchone()
+        return int(row[0]) - 1
+
+    def meta(self, key: str) -> str | None:
+        """Return a single value by its key."""
+        with self.read() as db:
+            row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Set a single value."""
+        with self.write() as db:
+            db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
+
+    def close(self) -> None:
+        """Close the file; later calls fail."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _known_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FlussError:
+            raise
+        except sqlite3.DatabaseError as error:
+            name = getattr(error, "sqlite_errorname", "") or ""
+            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+                raise CorruptDataError(f"{self.path}: {error}; restore the file from a backup") from error
+            if isinstance(error, sqlite3.OperationalError):
+                raise StorageError(f"{self.path}: {error}") from error
+            raise

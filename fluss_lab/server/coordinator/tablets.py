@@ -1,0 +1,279 @@
+"""Telling tablet servers what they hold. What one could not be told stays noted, and is told again later."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from fluss_lab.errors import CorruptDataError, FlussError, error_from_code
+from fluss_lab.model import TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
+from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset
+
+log = logging.getLogger(__name__)
+
+#: Each request to a tablet server stays well below its limit for requests (32 MB by default, 64 kB at least).
+REQUEST_BYTES_MAX: Final = 48 * 1024
+
+M = TypeVar(
+    "M", pb.PbNotifyLeaderAndIsrReqForBucket, pb.PbNotifyLakeTableOffsetReqForBucket, pb.PbStopReplicaReqForBucket
+)
+
+
+class TabletServers:
+    """The tablet servers that have registered, and what each has still to be told.
+
+    Args:
+        catalog: Which buckets there are.
+        ledger: How far they are tiered.
+        coordinator_epoch: Told with everything.
+        connect: Opens a connection to a host and port.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        ledger: LakeLedger,
+        *,
+        coordinator_epoch: int,
+        connect: Callable[[str, int], Channel],
+    ) -> None:
+        self._catalog = catalog
+        self._ledger = ledger
+        self._coordinator_epoch = coordinator_epoch
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._nodes: dict[int, pb.PbServerNode] = {}
+        self._channels: dict[int, Channel] = {}
+        self._untold: dict[tuple[str, int], None] = {}
+        self._stops = bool(catalog.pending_stops())
+        self._telling = threading.Lock()
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    def register(self, server_id: int, host: str, port: int) -> pb.RegisterTabletServerResponse:
+        """Note where a server listens, and return everything that it holds."""
+        with self._lock:
+            old = self._channels.pop(server_id, None)
+            self._nodes[server_id] = pb.PbServerNode(node_id=server_id, host=host, port=port)
+        if old is not None:
+            old.close()
+        log.info("event=registered server=%d address=%s:%d", server_id, host, port)
+        response = pb.RegisterTabletServerResponse(coordinator_epoch=self._coordinator_epoch)
+        for info in self._catalog.all_tables():
+            response.buckets.extend(self._buckets(info, server_id))
+            response.lake_offsets.extend(self._lake_offsets(info.table_id, server_id))
+        return response
+
+    def nodes(self) -> list[pb.PbServerNode]:
+        """Return the servers that have registered, by id."""
+        with self._lock:
+            return [self._nodes[server_id] for server_id in sorted(self._nodes)]
+
+    def ids(self) -> list[int]:
+        """Return the ids of the servers that have registered."""
+        with self._lock:
+            return sorted(self._nodes)
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.close()
+
+    # -- what they must hear -----------------------------------------------------------------------------------------
+
+    def note_table(self, table_id: int) -> None:
+        """Note that the servers of a table's buckets must hear its present definition; `settle` tells them."""
+        with self._lock:
+            self._untold["buckets", table_id] = None
+
+    def note_offsets(self, table_id: int) -> None:
+        """Note that the servers of a table's buckets must hear how far they are tiered."""
+        with self._lock:
+            self._untold["lake", table_id] = None
+
+    def note_drop(self) -> None:
+        """Note that servers must let go of the buckets that the catalog has as dropped."""
+        with self._lock:
+            self._stops = True
+
+    def settle(self) -> None:
+        """Tell what has not been told yet. Failures are logged and tried again at the next call."""
+        if not self._untold and not self._stops:
+            return
+        with self._telling:
+            with self._lock:
+                untold, self._untold = list(self._untold), {}
+                stops, self._stops = self._stops, False
+            again = [item for item in untold if not self._told(*item)]
+            unstopped = [group for group in self._catalog.pending_stops() if not self._stopped(group)] if stops else []
+            with self._lock:
+                self._untold = {**dict.fromkeys(again), **self._untold}
+                self._stops = self._stops or bool(unstopped)
+
+    def _told(self, what: str, table_id: int) -> bool:
+        try:
+            info = self._catalog.table_by_id(table_id)
+        except FlussError:
+            return True  # dropped meanwhile
+        deaf = [server_id for server_id in self._servers_of(table_id) if not self._tell(server_id, what, info)]
+        return not deaf
+
+    def _tell(self, server_id: int, what: str, info: TableInfo) -> bool:
+        """Return whether the server heard, and could do as told or never will."""
+        try:
+            server = self._channel(server_id).tablet_server()
+            if what == "lake":
+                for offsets in _chunks(self._lake_offsets(info.table_id, server_id)):
+                    server.notify_lake_table_offset(
+                        pb.NotifyLakeTableOffsetRequest(
+                            coordinator_epoch=self._coordinator_epoch, notify_buckets_req=offsets
+                        )
+                    )
+                return True
+            responses = [
+                server.notify_leader_and_isr(
+                    pb.NotifyLeaderAndIsrRequest(
+                        coordinator_epoch=self._coordinator_epoch, notify_buckets_leader_req=buckets
+                    )
+                )
+                for buckets in _chunks(self._buckets(info, server_id))
+            ]
+            answers = [each for response in responses for each in response.notify_buckets_leader_resp]
+            return not [each for each in answers if not _is_done(each)]
+        except FlussError as error:
+            log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
+            return False
+
+    def _stopped(self, group: BucketGroup) -> bool:
+        try:
+            for server_id in sorted(set(group.leaders)):
+                stops = [
+                    pb.PbStopReplicaReqForBucket(
+                        table_bucket=_bucket(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
+                    )
+                    for bucket, leader in enumerate(group.leaders)
+                    if leader == server_id
+                ]
+                server = self._channel(server_id).tablet_server()
+                for chunk in _chunks(stops):
+                    response = server.stop_replica(
+                        pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
+                    )
+                    if [each for each in response.stop_replicas_resp if not _is_done(each)]:
+                        return False
+        except FlussError as error:
+            log.warning("event=not_stopped table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
+            return False
+        self._catalog.forget_stop(group)
+        return True
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _channel(self, server_id: int) -> Channel:
+        with self._lock:
+            if (channel := self._channels.get(server_id)) is None:
+                if (node := self._nodes.get(server_id)) is None:
+                    raise FlussError(f"tablet server {server_id} has not registered yet")
+                self._channels[server_id] = channel = self._connect(node.host, node.port)
+            return channel
+
+    def _servers_of(self, table_id: int) -> list[int]:
+        return sorted({leader for group in self._catalog.bucket_groups(table_id) for leader in group.leaders})
+
+    def _buckets(self, info: TableInfo, server_id: int) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
+        table_json = json.dumps(info.descriptor.to_json()).encode()
+        names = {p.info.partition_id: p.info.name for p in self._catalog.partitions(info.table_id)}
+        found = []
+        for group in self._catalog.bucket_groups(info.table_id):
+            path = pb.PbPhysicalTablePath(database_name=info.path.database, table_name=info.path.table)
+            if group.partition_id != NO_PARTITION:
+                if group.partition_id not in names:
+                    continue  # dropped between the two queries
+                path.partition_name = names[group.partition_id]
+            found += [
+                pb.PbNotifyLeaderAndIsrReqForBucket(
+                    physical_table_path=path,
+                    table_bucket=_bucket(group, bucket),
+                    leader=leader,
+                    leader_epoch=LEADER_EPOCH,
+                    table_json=table_json,
+                    schema_id=info.schema_id,
+                )
+                for bucket, leader in enumerate(group.leaders)
+                if leader == server_id
+            ]
+        return found
+
+    def _lake_offsets(self, table_id: int, server_id: int) -> list[pb.PbNotifyLakeTableOffsetReqForBucket]:
+        if (snapshot := self._ledger.snapshot(table_id)) is None:
+            return []
+        found = []
+        for group in self._catalog.bucket_groups(table_id):
+            for bucket, leader in enumerate(group.leaders):
+                offset = snapshot.offsets.get((group.partition_id, bucket))
+                if leader == server_id and offset is not None:
+                    found.append(_lake_offset(group, bucket, snapshot.snapshot_id, offset))
+        return found
+
+
+def _bucket(group: BucketGroup, bucket: int) -> pb.PbTableBucket:
+    found = pb.PbTableBucket(table_id=group.table_id, bucket_id=bucket)
+    if group.partition_id != NO_PARTITION:
+        found.partition_id = group.partition_id
+    return found
+
+
+def _lake_offset(
+    group: BucketGroup, bucket: int, snapshot_id: int, offset: TieredOffset
+) -> pb.PbNotifyLakeTableOffsetReqForBucket:
+    found = pb.PbNotifyLakeTableOffsetReqForBucket(
+        table_id=group.table_id,
+        bucket_id=bucket,
+        snapshot_id=snapshot_id,
+        log_end_offset=offset.end,
+        log_max_timestamp=offset.max_timestamp_ms,
+    )
+    if group.partition_id != NO_PARTITION:
+        found.partition_id = group.partition_id
+    if offset.start is not None:
+        found.log_start_offset = offset.start
+    return found
+
+
+def _chunks(messages: Sequence[M]) -> Iterator[list[M]]:
+    """Yield the messages in lists that fit a request; one that is larger stands alone."""
+    chunk: list[M] = []
+    size = 0
+    for message in messages:
+        length = message.ByteSize()
+        if chunk and size + length > REQUEST_BYTES_MAX:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(message)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _is_done(answer: pb.PbNotifyLeaderAndIsrRespForBucket | pb.PbStopReplicaRespForBucket) -> bool:
+    """Tell whether a bucket need not be told again: it did as told, or is damaged, which telling does not mend."""
+    if not answer.HasField("error_code"):
+        return True
+    error = error_from_code(answer.error_code, answer.error_message)
+    bucket = answer.table_bucket
+    log.warning("event=bucket_refused table=%d bucket=%d error=%s", bucket.table_id, bucket.bucket_id, error)
+    return isinstance(error, CorruptDataError)
+
+
+def leaders_for(servers: Iterable[int], buckets: int, first: int) -> tuple[int, ...]:
+    """Return a server for each bucket: one after another, starting at another one for each table."""
+    ordered = sorted(servers)
+    return tuple(ordered[(first + bucket) % len(ordered)] for bucket in range(buckets))

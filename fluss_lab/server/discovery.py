@@ -1,0 +1,120 @@
+"""``server.json``: where the servers of a lab's folder listen, who they are, and whether they still live."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import LabError
+from fluss_lab.files import write_json_atomic
+
+DISCOVERY_FILE: Final = "server.json"
+TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """One server process.
+
+    Attributes:
+        pid: Its process id.
+        token_file: Absolute path of the file with the secret that calls must bring.
+        roles: What it is: coordinator, tablet, or both.
+        started: When the process started, in the system's own ticks: tells it from a later one with the same id; -1
+            where the system does not say.
+    """
+
+    pid: int
+    host: str
+    port: int
+    token_file: str
+    roles: tuple[str, ...]
+    server_id: int
+    started: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The content of the file: the coordinator's process first."""
+
+    ephemeral: bool
+    servers: tuple[ServerEntry, ...]
+
+
+def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
+    """Write the file, readable by its owner only."""
+    value = {"version": VERSION, "ephemeral": ephemeral, "servers": [asdict(server) for server in servers]}
+    write_json_atomic(folder / DISCOVERY_FILE, value, mode=0o600)
+
+
+def remove(folder: Path) -> None:
+    """Remove the file: the servers end because somebody wanted it."""
+    (folder / DISCOVERY_FILE).unlink(missing_ok=True)
+
+
+def read(folder: Path) -> Discovery | None:
+    """Return the file's content; None when there is none.
+
+    Raises:
+        LabError: It cannot be understood.
+    """
+    path = folder / DISCOVERY_FILE
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path}: expected a discovery file, found something else ({error}); remove it") from error
+    try:
+        if value["version"] != VERSION:
+            raise LabError(
+                f"{path}: version {value['version']}, this fluss_lab knows {VERSION}: use the one that wrote it"
+            )
+        servers = tuple(
+            ServerEntry(
+                int(each["pid"]), str(each["host"]), int(each["port"]), str(each["token_file"]), tuple(each["roles"]),
+                int(each["server_id"]), int(each.get("started", -1)),
+            )
+            for each in value["servers"]
+        )  # fmt: skip
+        if not servers:
+            raise KeyError("servers")
+        return Discovery(bool(value["ephemeral"]), servers)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(f"{path}: expected a discovery file, found something else ({error!r}); remove it") from error
+
+
+def is_alive(server: ServerEntry) -> bool:
+    """Tell whether a server's process lives: not a later process with its id, and not one that only waits to be reaped."""
+    try:
+        os.kill(server.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # somebody else's process: the id was used again
+    found = _stat(server.pid)
+    if found is None:
+        return True
+    state, started = found
+    return state not in {"Z", "X"} and server.started in {-1, started}
+
+
+def started_of(pid: int) -> int:
+    """Return when a process started, in the system's ticks; -1 where the system does not say."""
+    found = _stat(pid)
+    return -1 if found is None else found[1]
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return state and start of a process as Linux tells them; None elsewhere."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything.
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])

@@ -1,0 +1,170 @@
+"""A node with its lake: what runs in a server process, and inside a test."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from fluss_lab.clock import Clock
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.config import LAKE_PREFIX
+from fluss_lab.model.times import format_moment
+from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.server import process
+from fluss_lab.server.coordinator.lifecycle import LakeTables
+from fluss_lab.server.node import Node
+from fluss_lab.server.options import check_server_options, resolve_server_options, with_lake
+
+log = logging.getLogger(__name__)
+
+FORMAT_KEY: Final = "datalake.format"
+#: Three files of this size hold days of a busy server's log.
+LOG_BYTES_MAX: Final = 5_000_000
+
+
+#: Makes the catalog of a lake format (its name) with the format's own configuration.
+LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
+
+
+class LazyLakeTables:
+    """The lake's catalog, loaded with the first table that needs it: its libraries take a second to import.
+
+    Args:
+        load: Makes the catalog.
+        folder: Made before that; None where the lake lies elsewhere.
+    """
+
+    def __init__(self, load: Callable[[], LakeTables], folder: Path | None) -> None:
+        self._load = load
+        self._folder = folder
+        self._tables: LakeTables | None = None
+        self._lock = threading.Lock()
+
+    def _loaded(self) -> LakeTables:
+        with self._lock:
+            if self._tables is None:
+                if self._folder is not None:
+                    self._folder.mkdir(mode=0o700, exist_ok=True)
+                self._tables = self._load()
+            return self._tables
+
+    def create_table(self, table: TableInfo) -> None:
+        """Create the lake table: see `LakeCatalog`."""
+        self._loaded().create_table(table)
+
+    def alter_table(self, table: TableInfo) -> None:
+        """Bring the lake table's properties to those of the table: see `LakeCatalog`."""
+        self._loaded().alter_table(table)
+
+    def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
+        """Drop or rename the lake table: see `LakeCatalog`."""
+        self._loaded().drop_table(path, table_id, keep)
+
+
+def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake) -> LazyLakeTables | None:
+    """Return the lake that cluster options configure; None when they configure none."""
+    if (format_name := options.get(FORMAT_KEY)) is None:
+        return None
+    prefix = f"{LAKE_PREFIX}{format_name}."
+    properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+    lake = folder.absolute() / "lake"
+    is_own = any(str(lake) in value for value in properties.values())
+    return LazyLakeTables(lambda: load_lake(format_name, properties), lake if is_own else None)
+
+
+def make_node(
+    folder: Path,
+    load_lake: LoadLake | None,
+    *,
+    options: Mapping[str, object],
+    ephemeral: bool = False,
+    clock: Clock | None = None,
+) -> Node:
+    """Return a node, not yet started, with the lake that its options configure.
+
+    Args:
+        folder: The lab's folder.
+        load_lake: Makes lake catalogs; None: no lake at all.
+        options: Cluster options; without any ``datalake.*`` the default lake in the folder is used.
+        ephemeral: End when nobody is attached any more.
+        clock: The server's clock; None: the machine's.
+
+    Raises:
+        InvalidPropertyError: An unknown or ill-typed option.
+    """
+    checked = check_server_options(options)
+    full = checked if load_lake is None else with_lake(checked, folder)
+    tables = None if load_lake is None else lake_tables_of(full, folder, load_lake)
+    return Node(folder, options=full, clock=clock, lake_tables=tables, ephemeral=ephemeral, restart_options=checked)
+
+
+def run_server(
+    folder: Path, given: Mapping[str, str], load_lake: LoadLake, *, ephemeral: bool, ready_fd: int | None = None
+) -> int:
+    """Run a server in this process until it is asked to stop (SIGTERM, SIGINT, by call, or nobody attached).
+
+    Args:
+        folder: The lab's folder.
+        given: Options given as arguments; environment and file follow.
+        load_lake: Makes lake catalogs.
+        ephemeral: End when nobody is attached any more.
+        ready_fd: Where to tell how the start went; None: nowhere.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        FlussError: Why it could not start.
+    """
+    os.umask(0o077)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        node = make_node(folder, load_lake, options=resolve_server_options(given, folder), ephemeral=ephemeral)
+        _log_to(folder / process.LOG_FILE)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
+            signal.signal(number, lambda *_: threading.Thread(target=node.ask_stop).start())
+        node.start()
+    except Exception as error:
+        known = as_fluss_error(error, f"starting a server on {folder}")
+        log.error("event=not_started error=%s", known)
+        process.report(ready_fd, known)
+        raise known from error
+    process.report(ready_fd, None)
+    host, port = node.address
+    print(
+        f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
+        flush=True,
+    )
+    node.wait()
+    node.stop()
+    return 0
+
+
+def _log_to(path: Path) -> None:
+    """Log to a file as key=value lines; the three newest files are kept."""
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=2, encoding="utf-8")
+    handler.setFormatter(_KeyValueFormatter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+class _KeyValueFormatter(logging.Formatter):
+    """One line a record: time, level, logger, thread, then the message, and a traceback with its newlines escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = format_moment(int(record.created * 1000))
+        line = f"time={moment} level={record.levelname} logger={record.name} thread={record.threadName}"
+        message = record.getMessage()
+        line += f" {message}" if message.startswith("event=") else f" message={json.dumps(message)}"
+        if record.exc_info:
+            line += f" traceback={json.dumps(self.formatException(record.exc_info))}"
+        return line.replace("\n", "\\n")

@@ -1,0 +1,84 @@
+"""The options of a server: which there are, and how they are split from those of a client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model.config import LAKE_PREFIX, resolve, text_of
+from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, check_options
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """Options by whose they are, as strings."""
+
+    server: dict[str, str]
+    client: dict[str, str]
+
+
+def check_server_options(values: Mapping[str, object]) -> dict[str, str]:
+    """Return server options as strings.
+
+    Raises:
+        InvalidPropertyError: One is unknown or ill-typed.
+    """
+    own = {key: value for key, value in values.items() if not key.startswith(LAKE_PREFIX)}
+    check_options(own, CLUSTER_OPTIONS, "cluster option")
+    for key, value in values.items():
+        if not isinstance(value, str | int | float):
+            raise InvalidPropertyError(f"cluster option {key!r}: expected a string, number or boolean, found {value!r}")
+    return {key: text_of(value) for key, value in values.items()}
+
+
+def split_options(values: Mapping[str, object]) -> SplitOptions:
+    """Return options that a person gave together, checked, by whose they are.
+
+    Client options that the person did not give are looked up in the environment and in the working directory's file;
+    a server looks its own up when it starts.
+
+    Raises:
+        InvalidPropertyError: One is neither a cluster's nor a client's, or ill-typed.
+    """
+    found = resolve(values, os.environ, [Path.cwd()])
+    client = {key: found[key].value for key in CLIENT_OPTIONS if not found[key].is_default}
+    return SplitOptions({key: text_of(value) for key, value in values.items() if key not in CLIENT_OPTIONS}, client)
+
+
+def resolve_server_options(given: Mapping[str, object], folder: Path) -> dict[str, str]:
+    """Return the server options that anything in the configuration chain sets, for a server on a folder.
+
+    Args:
+        given: Options given as arguments.
+        folder: The lab's folder; its file counts after the working directory's.
+
+    Raises:
+        InvalidPropertyError: One is unknown or ill-typed; the text says where it stands.
+    """
+    found = resolve(given, os.environ, [Path.cwd(), folder])
+    chosen = {
+        key: setting.value for key, setting in found.items() if not setting.is_default and key not in CLIENT_OPTIONS
+    }
+    return check_server_options(chosen)
+
+
+def default_lake_options(folder: Path) -> dict[str, str]:
+    """Return the lake that a lab has when nobody configured one: a SQLite catalog and a warehouse in its folder."""
+    lake = folder.absolute() / "lake"
+    return {
+        "datalake.format": "iceberg",
+        "datalake.iceberg.name": "fluss_lab",
+        "datalake.iceberg.type": "sql",
+        "datalake.iceberg.uri": f"sqlite:///{lake / 'catalog.db'}",
+        "datalake.iceberg.warehouse": f"file://{lake / 'warehouse'}",
+    }
+
+
+def with_lake(options: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the options with the default lake filled in, unless they say anything of the lake themselves."""
+    if any(key.startswith(LAKE_PREFIX) for key in options):
+        return dict(options)
+    return {**options, **default_lake_options(folder)}

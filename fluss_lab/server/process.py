@@ -1,0 +1,219 @@
+"""Server processes: started detached, seen to be ready, and seen to be gone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import selectors
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import (
+    FlussError,
+    LabError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    error_code,
+    error_from_code,
+)
+from fluss_lab.files import write_json_atomic
+from fluss_lab.server import discovery
+from fluss_lab.server.discovery import Discovery
+
+log = logging.getLogger(__name__)
+
+START_LOCK_FILE: Final = "start.lock"
+OPTIONS_FILE: Final = "server-options.json"
+LOG_FILE: Final = "server.log"
+#: What the process prints before it logs, and what the C libraries print.
+OUTPUT_FILE: Final = "server.out"
+#: Importing takes 1 s on two busy cores; recovery of a log that was never flushed takes seconds a gigabyte.
+START_TIMEOUT_S: Final = 120.0
+#: A graceful stop waits 5 s for calls under way, and for one flush of every bucket.
+STOP_TIMEOUT_S: Final = 60.0
+#: How often a lock or a process is looked at where nothing can be waited for.
+LOOK_INTERVAL_S: Final = 0.02
+LOG_TAIL_BYTES: Final = 2_000
+#: A report is one line of JSON.
+_REPORT_BYTES_MAX: Final = 64 * 1024
+
+
+def start_server(
+    folder: Path,
+    command: Sequence[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    ephemeral: bool,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> Discovery:
+    """Start a server process on a folder, unless one runs; return when it answers.
+
+    Several callers at once start one server. The process belongs to nobody: it has its own session and no standard input,
+    and outlives the caller.
+
+    Args:
+        folder: The lab's folder; made when absent.
+        command: What runs ``fluss-lab server``; the folder and options are added.
+        options: Its options; None: those of its last run.
+        ephemeral: Whether it ends when nobody is attached any more.
+        env: Its environment; None: the caller's.
+        timeout_s: Longest wait.
+
+    Raises:
+        FlussError: What the process said when it could not start (LabLockedError, LabMovedError, ...).
+        ServerUnavailableError: It died without a word; the text has the end of its log.
+        RequestTimeoutError: It is not ready in time; it is left to itself.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with _start_lock(folder, deadline):
+        if (running := running_server(folder)) is not None:
+            return running
+        given = read_options(folder) if options is None else options
+        arguments = [*command, "--folder", str(folder), *(["--ephemeral"] if ephemeral else [])]
+        for key, value in given.items():
+            arguments += ["--option", f"{key}={value}"]
+        _spawn(folder, arguments, env, deadline)
+        if (found := running_server(folder)) is None:
+            raise ServerUnavailableError(f"{folder}: the server ended right after its start{_tail_of(folder)}")
+        return found
+
+
+def running_server(folder: Path) -> Discovery | None:
+    """Return what the folder's discovery file says, if the process it names lives; None otherwise."""
+    found = discovery.read(folder)
+    return found if found is not None and all(discovery.is_alive(server) for server in found.servers) else None
+
+
+def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Wait until the processes of a discovery file are gone.
+
+    Raises:
+        RequestTimeoutError: They are not, in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while alive := [server.pid for server in found.servers if discovery.is_alive(server)]:
+        if time.monotonic() > deadline:
+            raise RequestTimeoutError(
+                f"server process {alive[0]} is still there after {timeout_s:.0f} s; see {LOG_FILE}"
+            )
+        time.sleep(LOOK_INTERVAL_S)
+
+
+def save_options(folder: Path, options: Mapping[str, str]) -> None:
+    """Keep the options with which a server runs, so that whoever must start it again uses the same."""
+    write_json_atomic(folder / OPTIONS_FILE, {"version": 1, "options": dict(options)})
+
+
+def read_options(folder: Path) -> dict[str, str]:
+    """Return the options of the folder's last server; none when there was none.
+
+    Raises:
+        LabError: The file cannot be understood.
+    """
+    path = folder / OPTIONS_FILE
+    try:
+        value: Any = json.loads(path.read_text())
+        return {str(key): str(each) for key, each in value["options"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LabError(f"{path}: expected a server's options, found something else ({error!r}); remove it") from error
+
+
+def report(fd: int | None, error: FlussError | None) -> None:
+    """Tell the process that started this one how the start went. Nobody may be listening any more."""
+    if fd is None:
+        return
+    value = {"code": 0, "message": ""} if error is None else {"code": error_code(error), "message": str(error)}
+    try:
+        os.write(fd, (json.dumps(value) + "\n").encode())
+        os.close(fd)
+    except OSError as failure:
+        log.info("event=start_unheard error=%s", failure)
+
+
+@contextmanager
+def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
+    """Hold the lock of those who start a server on a folder."""
+    fd = os.open(folder / START_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RequestTimeoutError(
+                        f"{folder}: another process has been starting a server all the time"
+                    ) from None
+                time.sleep(LOOK_INTERVAL_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _spawn(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None, deadline: float) -> None:
+    """Start the process and wait for its report."""
+    reader, writer = os.pipe()
+    try:
+        with open(folder / OUTPUT_FILE, "wb", opener=_private) as output:
+            process = subprocess.Popen(
+                [*arguments, "--ready-fd", str(writer)],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=(writer,), start_new_session=True,
+                env=None if env is None else dict(env),
+            )  # fmt: skip
+        # Whoever starts a process must also hear of its end, or it stays as a zombie that looks alive.
+        threading.Thread(target=process.wait, name="fluss-server-reaper", daemon=True).start()
+        os.close(writer)
+        writer = -1
+        said = _read_report(reader, deadline)
+    finally:
+        os.close(reader)
+        if writer != -1:
+            os.close(writer)
+    if said is None:
+        raise RequestTimeoutError(f"{folder}: the server is not ready yet; see {folder / LOG_FILE}")
+    try:
+        value = json.loads(said)
+    except ValueError:
+        raise ServerUnavailableError(f"{folder}: the server died while it started{_tail_of(folder)}") from None
+    if value["code"]:
+        raise error_from_code(int(value["code"]), str(value["message"]))
+
+
+def _read_report(fd: int, deadline: float) -> bytes | None:
+    """Return what the process wrote before it closed its end; None when the time is up."""
+    said = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(fd, _REPORT_BYTES_MAX)
+            said += chunk
+            if not chunk or said.endswith(b"\n"):
+                return said
+    return None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _tail_of(folder: Path) -> str:
+    """Return the end of what the server wrote last."""
+    for name in (OUTPUT_FILE, LOG_FILE):
+        try:
+            data = (folder / name).read_bytes()[-LOG_TAIL_BYTES:]
+        except OSError:
+            continue
+        if text := data.decode("utf-8", "replace").strip():
+            return f"; the end of {folder / name}:\n{text}"
+    return f"; see {folder / LOG_FILE}"

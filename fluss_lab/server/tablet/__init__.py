@@ -1,0 +1,1 @@
+"""The tablet server: bucket logs and the requests on them."""

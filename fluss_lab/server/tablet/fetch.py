@@ -1,0 +1,193 @@
+"""One FetchLog call: many buckets of many tables, waiting for records if there are not enough."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_lab.errors import FlussError, InvalidRequestError, error_code
+from fluss_lab.model.names import TableBucket
+from fluss_lab.records.batch import Buffer
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.server.tablet.bucket import Bucket, LakeState
+from fluss_lab.server.tablet.projection import check_projection, project
+from fluss_lab.server.tablet.store import BucketStore
+from fluss_lab.server.tablet.view import Fetched
+
+#: Longest wait of one call, whatever it asks: an answer without records costs nothing, a lost client a thread.
+WAIT_MS_MAX: Final = 30_000
+#: With a projection, log bytes read for one bucket at most, in sizes of the answer: 16 MB at the default of 4 MB.
+_PROJECTED_READ_FACTOR: Final = 4
+#: And in how many reads: a guess, and what corrects it.
+_PROJECTED_READS_MAX: Final = 4
+
+
+@dataclass(slots=True)
+class _Want:
+    """What is asked of one bucket."""
+
+    request: pb.PbFetchLogReqForBucket
+    bucket: TableBucket
+    projection: tuple[int, ...] | None
+    problem: FlussError | None
+
+
+class FetchLog:
+    """One call.
+
+    Args:
+        store: The server's buckets.
+        request: What is asked.
+        size_max: Bytes of the answer, whatever is asked.
+        is_closing: Tells whether the server wants waiting calls to end.
+    """
+
+    def __init__(
+        self, store: BucketStore, request: pb.FetchLogRequest, size_max: int, is_closing: Callable[[], bool]
+    ) -> None:
+        if request.max_bytes <= 0:
+            raise InvalidRequestError(f"max_bytes: expected at least 1, found {request.max_bytes}")
+        self._store, self._request, self._is_closing = store, request, is_closing
+        self._size_max = min(request.max_bytes, size_max)
+        self._wants = [[self._want(table, each) for each in table.buckets_req] for table in request.tables_req]
+
+    def _want(self, table: pb.PbFetchLogReqForTable, request: pb.PbFetchLogReqForBucket) -> _Want:
+        partition_id = request.partition_id if request.HasField("partition_id") else None
+        want = _Want(request, TableBucket(table.table_id, partition_id, request.bucket_id), None, None)
+        if table.projection_pushdown_enabled:
+            try:
+                found = self._store.table(table.table_id)
+                want.projection = check_projection(table.projected_fields, found.schemas[found.schema_id])
+            except FlussError as error:
+                want.problem = error
+        return want
+
+    def run(self) -> Frame[pb.FetchLogResponse]:
+        """Return what there is, as soon as it is enough, or something is wrong, or the time is over."""
+        self._wait()
+        response = pb.FetchLogResponse()
+        frame: Frame[pb.FetchLogResponse] = Frame(response)
+        left = self._size_max
+        for table, wants in zip(self._request.tables_req, self._wants, strict=True):
+            answers = response.tables_resp.add(table_id=table.table_id)
+            for want in wants:
+                answer = answers.buckets_resp.add(bucket_id=want.bucket.bucket)
+                if want.bucket.partition_id is not None:
+                    answer.partition_id = want.bucket.partition_id
+                try:
+                    payload, size = self._answer(want, answer, left, at_least_one=left == self._size_max)
+                except Exception as error:
+                    _put_error(answer, error, want.bucket)
+                    continue
+                if payload:
+                    answer.records = b""
+                    frame.payloads.append(payload)
+                    left -= size
+        return frame
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Return when there is enough, or waiting cannot help."""
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        wants = [want for table in self._wants for want in table]
+        bytes_min = min(max(self._request.min_bytes, 1), self._size_max)
+        if wait_ms <= 0 or not wants or self._is_enough(wants, bytes_min):
+            return
+        # By the machine's clock: an event waits by it, and tests do not move it.
+        deadline = time.monotonic() + wait_ms / 1000
+        watcher = threading.Event()
+        watched: list[Bucket] = []
+        try:
+            for want in wants:
+                bucket = self._store.get(want.bucket)
+                bucket.log.reader.watch(watcher)
+                watched.append(bucket)
+            while not self._is_enough(wants, bytes_min):
+                left = deadline - time.monotonic()
+                if left <= 0 or not watcher.wait(left):
+                    return
+                watcher.clear()
+        except FlussError:
+            return  # said again, per bucket, in the answer
+        finally:
+            for bucket in watched:
+                bucket.log.reader.unwatch(watcher)
+
+    def _is_enough(self, wants: list[_Want], bytes_min: int) -> bool:
+        if self._is_closing():
+            return True
+        total = 0
+        for want in wants:
+            offset = want.request.fetch_offset
+            try:
+                reader = self._store.get(want.bucket).log.reader
+                if want.problem is not None or not reader.view.start <= offset <= reader.view.end:
+                    return True
+                # Where one record is enough, its place need not be looked up.
+                total += reader.available(offset) if bytes_min > 1 else reader.view.end - offset
+                reader.check_end(offset)
+            except Exception:
+                return True  # said again, per bucket, in the answer
+            if total >= bytes_min:
+                return True
+        return False
+
+    # -- answering -----------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, want: _Want, answer: pb.PbFetchLogRespForBucket, left: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], int]:
+        if want.problem is not None:
+            raise want.problem
+        bucket = self._store.get(want.bucket)
+        answer.high_watermark, answer.log_start_offset = bucket.log.high_watermark, bucket.log.start
+        budget = min(left, want.request.max_fetch_bytes)
+        if budget <= 0:
+            return [], 0
+        found = self._fetch(bucket, want.request.fetch_offset, budget, at_least_one=at_least_one)
+        if isinstance(found, LakeState):
+            answer.lake_log_fetch_info.snapshot_id = found.snapshot_id
+            answer.lake_log_fetch_info.log_end_offset = found.end
+            return [], 0
+        # Read after the records: a record that is served lies below it.
+        answer.high_watermark = bucket.log.high_watermark
+        if want.projection is None:
+            return list(found.buffers), found.size
+        return self._projected(bucket, found, want.projection, budget)
+
+    def _fetch(self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool) -> Fetched | LakeState:
+        return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=self._request.enable_lake)
+
+    def _projected(
+        self, bucket: Bucket, found: Fetched, projection: tuple[int, ...], budget: int
+    ) -> tuple[list[Buffer], int]:
+        payload: list[Buffer] = []
+        size = read = 0
+        for _ in range(_PROJECTED_READS_MAX):
+            for data in found.buffers:
+                for before, after in project(data, projection, bucket.table.schemas):
+                    grown = size + sum(len(memoryview(part)) for part in after)
+                    if payload and grown > budget:
+                        return payload, size
+                    payload += after
+                    size, read = grown, read + before
+            # As much log as fills the rest, judged by what this much gave.
+            wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
+            if not found.buffers or wanted <= 0:
+                break
+            more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
+            if isinstance(more, LakeState):
+                break
+            found = more
+        return payload, size
+
+
+def _put_error(answer: pb.PbFetchLogRespForBucket, error: Exception, bucket: TableBucket) -> None:
+    known = as_fluss_error(error, f"fetch from {bucket}")
+    answer.error_code, answer.error_message = error_code(known), str(known)

@@ -1,0 +1,82 @@
+"""Open files of the log, shared and few: a server of thousands of buckets must not hold a descriptor for each.
+
+A descriptor is closed when nobody refers to its `Handle` any more, so a reader that has one keeps reading the right
+file however the pool decides, and also after the file was deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+#: Below the 1,024 descriptors that a desktop shell allows, with room for sockets, SQLite and the JVM's pipes.
+HANDLES_MAX: Final = 512
+
+
+class Handle:
+    """An open file, for reading and writing at given positions; closed with the last reference to it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class HandlePool:
+    """Opens files on demand and keeps the most recently used ones open.
+
+    Args:
+        limit: Most descriptors kept; more are open only while threads are using them.
+    """
+
+    def __init__(self, limit: int = HANDLES_MAX) -> None:
+        self._limit = limit
+        self._handles: OrderedDict[Path, Handle] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, path: Path) -> Handle:
+        """Return the open file of a path.
+
+        Raises:
+            FileNotFoundError: There is no such file (any more).
+            OSError: It cannot be opened.
+        """
+        with self._lock:
+            if (handle := self._handles.get(path)) is not None:
+                self._handles.move_to_end(path)
+                return handle
+            return self._keep(path, Handle(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
+
+    def create(self, path: Path) -> Handle:
+        """Make a file, or empty the one that is there, and return it open.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        with self._lock:
+            self._handles.pop(path, None)
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            return self._keep(path, Handle(os.open(path, flags, 0o600)))
+
+    def forget(self, path: Path) -> None:
+        """Drop a file that is deleted or renamed; those who have it open keep it."""
+        with self._lock:
+            self._handles.pop(path, None)
+
+    def forget_below(self, folder: Path) -> None:
+        """Drop all files in a folder and those in it."""
+        with self._lock:
+            for path in [path for path in self._handles if folder in path.parents]:
+                del self._handles[path]
+
+    def _keep(self, path: Path, handle: Handle) -> Handle:
+        self._handles[path] = handle
+        if len(self._handles) > self._limit:
+            self._handles.popitem(last=False)
+        return handle

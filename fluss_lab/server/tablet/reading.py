@@ -1,0 +1,119 @@
+"""Reading one bucket's log while it grows and shrinks: always from the newest view, without a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
+from fluss_lab.server.tablet.view import Fetched, LogView
+
+T = TypeVar("T")
+
+#: Views tried while segments go away under a reader: one retention pass drops all it drops in one view.
+_VIEWS_MAX: Final = 10
+
+
+class LogReader:
+    """The readers' side of one bucket's log. Safe for threads.
+
+    Args:
+        title: How errors call the bucket.
+        stop: Called with what makes the log unfit for writing: damage that a reader found.
+
+    Attributes:
+        view: What may be read now.
+        ended_by: Why nothing can ever follow the last readable record; None while something may.
+    """
+
+    view: LogView
+
+    def __init__(self, title: str, stop: Callable[[FlussError], None]) -> None:
+        self._title = title
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._watchers: frozenset[threading.Event] = frozenset()
+        self._closed = False
+        self.ended_by: CorruptDataError | None = None
+
+    def publish(self, view: LogView) -> None:
+        """Show another view, and wake those who wait for one."""
+        self.view = view
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake those who wait, whether anything changed or not."""
+        for watcher in self._watchers:
+            watcher.set()
+
+    def close(self) -> None:
+        """Wake those who wait. Reading goes on as long as the files are there."""
+        self._closed = True
+        self.wake()
+
+    def watch(self, watcher: threading.Event) -> None:
+        """Set an event whenever something becomes readable, and when the log is closed, until `unwatch`."""
+        with self._lock:
+            self._watchers |= {watcher}
+
+    def unwatch(self, watcher: threading.Event) -> None:
+        """End what `watch` began."""
+        with self._lock:
+            self._watchers -= {watcher}
+
+    def read(self, offset: int, bytes_max: int, *, at_least_one: bool = True) -> Fetched:
+        """Return whole batches from the one that holds an offset on: see `LogView.read`.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is outside ``[start, high watermark]``.
+            CorruptDataError: The log is damaged there, and is not written any more; also at the end of a log that is
+                damaged behind it, because nothing will follow.
+            NotLeaderError: The log was closed and its files moved.
+        """
+        self.check_end(offset)
+        return self._newest(lambda view: view.read(offset, bytes_max, at_least_one=at_least_one))
+
+    def available(self, offset: int) -> int:
+        """Return how many bytes can be read from an offset on. It raises what `read` raises."""
+        self.check_end(offset)
+        return self._newest(lambda view: view.available(offset))
+
+    def find_time(self, timestamp_ms: int) -> tuple[int, int | None]:
+        """Return (offset, timestamp) of the first record at or after a time; (high watermark, None) when all are older.
+
+        Raises:
+            CorruptDataError: The log is damaged where the answer would be.
+            NotLeaderError: The log was closed and its files moved.
+        """
+        return self._newest(lambda view: view.find_time(timestamp_ms) or (view.end, None))
+
+    def timestamp_at(self, offset: int) -> int | None:
+        """Return the timestamp of the record at an offset, None at the end. It raises what `read` raises."""
+        return self._newest(lambda view: view.timestamp_at(offset))
+
+    def check_end(self, offset: int) -> None:
+        """Raise `CorruptDataError` at the end of a log that is damaged behind it: nothing will follow there."""
+        if self.ended_by is not None and offset == self.view.end:
+            raise CorruptDataError(f"{self._title} ends at offset {offset}: {self.ended_by}")
+
+    def _newest(self, read: Callable[[LogView], T]) -> T:
+        for _ in range(_VIEWS_MAX):
+            view = self.view
+            try:
+                return read(view)
+            except FileNotFoundError as error:
+                if self._closed:
+                    raise NotLeaderError(
+                        f"{self._title}: the bucket was closed; refresh the metadata and retry"
+                    ) from error
+                if self.view is view:
+                    raise self._damaged(f"a file of the log is gone: {error.filename}") from error
+            except CorruptDataError as error:
+                raise self._damaged(str(error)) from error
+        raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
+
+    def _damaged(self, text: str) -> CorruptDataError:
+        error = CorruptDataError(f"{self._title}: {text}")
+        self._stop(error)
+        return error

@@ -1,0 +1,216 @@
+"""Opening a bucket's log: believe the checkpoint up to its recovery point, read and check everything behind it.
+
+What is found decides:
+
+* batches that continue one another to the end of the last file: the log is whole;
+* a bad place in the last file, behind the recovery point and with no valid batch after it: a torn tail, cut off;
+* any other bad place: corruption. Nothing is changed on the disk, the log is readable up to there and cannot be
+  written. (A segment is on the device before the next one is made, so only the last one can have a torn tail.)
+
+Every step may be interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fluss_lab import files
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, check_header, checksum, read_header
+from fluss_lab.server.tablet import checkpoint as checkpoints
+from fluss_lab.server.tablet.checkpoint import Checkpoint
+from fluss_lab.server.tablet.handles import HandlePool
+from fluss_lab.server.tablet.index import OFFSET_SUFFIX, TIME_SUFFIX
+from fluss_lab.server.tablet.resync import find_batch
+from fluss_lab.server.tablet.segment import LOG_SUFFIX, Segment
+from fluss_lab.server.tablet.writers import WriterStates, WrittenBatch
+
+log = logging.getLogger(__name__)
+
+#: Bytes read at once; a batch that is larger is read by itself.
+_CHUNK_BYTES: Final = 4 << 20
+#: Left by a log whose fsync failed: what the cache holds behind the recovery point may not be on the device, however
+#: clean the kernel calls it.
+SUSPECT_FILE: Final = "fsync-failed"
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as recovery found it.
+
+    Attributes:
+        segments: Oldest first; at least one. The last one is for appending, unless the log is corrupt.
+        writers: The writers at the log's end.
+        recovery_point: Offset up to which the log was known to be on the device.
+        floor_ms: No later record may have an earlier timestamp.
+        corruption: Why the log must not be written; None when it may.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    writers: WriterStates = field(default_factory=WriterStates)
+    recovery_point: int = 0
+    floor_ms: int = 0
+    corruption: str | None = None
+
+
+class Recovery:
+    """One recovery of one bucket's folder.
+
+    Args:
+        folder: The bucket's; it exists.
+        pool: Opens files.
+        interval_bytes: Of the indexes.
+    """
+
+    def __init__(self, folder: Path, pool: HandlePool, interval_bytes: int) -> None:
+        self._folder = folder
+        self._pool = pool
+        self._interval_bytes = interval_bytes
+        self._result = Recovered()
+        self._last_ms = -1
+
+    def run(self) -> Recovered:
+        """Return the log of the folder, cut or stopped where it must be.
+
+        Raises:
+            OSError: The file system refused to read or to cut.
+        """
+        failpoint("tablet.recover.before")
+        result = self._result
+        known = checkpoints.load(self._folder)
+        if known is not None:
+            result.writers, result.recovery_point, result.floor_ms = known.writers, known.recovery_point, known.floor_ms
+        bases = segment_bases(self._folder)
+        self._tidy(bases)
+        for base_offset in bases:
+            if not self._take(base_offset, known, is_last=base_offset == bases[-1]):
+                break
+        if not result.segments:
+            self._start(known)
+        end = result.segments[-1].end_offset
+        if result.corruption is None and end < result.recovery_point:
+            result.corruption = (
+                f"the log ends at offset {end}, but was on the device up to {result.recovery_point}: bytes are missing"
+            )
+        result.recovery_point = min(result.recovery_point, end)
+        if result.corruption is None and (self._folder / SUSPECT_FILE).exists():
+            self._rewrite(result.segments[-1])
+        return result
+
+    def _tidy(self, bases: list[int]) -> None:
+        """Remove what a crash left: half-written files, and indexes of segments that were deleted."""
+        stems = {f"{base:020d}" for base in bases}
+        for path in self._folder.iterdir():
+            is_orphan = path.suffix in {OFFSET_SUFFIX, TIME_SUFFIX} and path.stem not in stems
+            if is_orphan or path.name.startswith("."):
+                path.unlink(missing_ok=True)
+
+    def _start(self, known: Checkpoint | None) -> None:
+        """Begin an empty log; where there was one, its end is kept so that no offset is given twice."""
+        segment = self._segment(0 if known is None else known.recovery_point)
+        if known is None:
+            segment.create()
+            files.fsync_folder(self._folder)
+        else:
+            self._result.corruption = (
+                f"no segment is left of a log that was on the device up to {known.recovery_point}: files are missing"
+            )
+        self._result.segments.append(segment)
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self._folder, base_offset, self._pool, self._interval_bytes)
+
+    def _take(self, base_offset: int, known: Checkpoint | None, *, is_last: bool) -> bool:
+        """Add a segment to the log; tell whether the next one can continue it."""
+        result = self._result
+        if result.segments and (expected := result.segments[-1].end_offset) != base_offset:
+            result.corruption = f"expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}"
+            return False
+        segment = self._segment(base_offset)
+        result.segments.append(segment)
+        size = segment.path.stat().st_size
+        if known is not None and (mark := known.mark_of(base_offset)) is not None:
+            sealed = base_offset != known.segments[-1].base_offset
+            if size == mark.size or (size > mark.size and not sealed):
+                segment.restore(mark)
+                self._last_ms = max(self._last_ms, mark.max_timestamp_ms)
+        problem = self._scan(segment, size)
+        if problem is None:
+            return True
+        self._judge(segment, problem, is_last=is_last)
+        return False
+
+    def _judge(self, segment: Segment, problem: str, *, is_last: bool) -> None:
+        """Decide whether a bad place is a torn tail, and cut it if it is."""
+        result = self._result
+        where = f"{segment.path.name} at byte {segment.size}: {problem}"
+        if segment.end_offset < result.recovery_point:
+            result.corruption = f"{where}; the log was on the device up to offset {result.recovery_point}"
+        elif not is_last:
+            result.corruption = f"{where}; another segment lies behind it"
+        elif (valid := find_batch(segment.path, segment.size + 1, segment.end_offset)) is not None:
+            result.corruption = f"{where}; a valid batch at offset {valid.base_offset} lies behind it"
+        else:
+            log.warning("%s: torn tail cut off: %s", self._folder, where)
+            segment.cut()
+
+    def _scan(self, segment: Segment, size: int) -> str | None:
+        """Admit the batches behind what is believed of a segment; return what is wrong with the first bad one."""
+        data, start = b"", segment.size
+        while segment.size < size:
+            at, left = segment.size - start, size - segment.size
+            try:
+                if at + min(HEADER_BYTES, left) > len(data):
+                    start, at = segment.size, 0
+                    data = segment.read(start, start + min(_CHUNK_BYTES, left))
+                header = read_header(data, at)
+                check_header(header, left)
+                if at + header.size > len(data):
+                    start, at = segment.size, 0
+                    data = segment.read(start, start + min(max(_CHUNK_BYTES, header.size), left))
+                self._check(segment, header, memoryview(data)[at : at + header.size])
+            except CorruptDataError as error:
+                return str(error)
+            self._admit(segment, header)
+        return None
+
+    def _check(self, segment: Segment, header: BatchHeader, whole: memoryview) -> None:
+        offset = header.base_offset
+        if offset != segment.end_offset:
+            raise CorruptDataError(f"expected a batch at offset {segment.end_offset}, found one at {offset}")
+        if header.timestamp_ms < self._last_ms:
+            raise CorruptDataError(
+                f"batch at offset {offset}: expected a time of at least {self._last_ms}, found {header.timestamp_ms}"
+            )
+        if (found := checksum(whole[CRC_START:])) != header.crc:
+            raise CorruptDataError(f"batch at offset {offset}: expected CRC {header.crc:08x}, found {found:08x}")
+
+    def _admit(self, segment: Segment, header: BatchHeader) -> None:
+        writers, writer_id = self._result.writers, header.writer_id
+        # A batch without records at the recovery point itself may be in the checkpoint already.
+        is_new = header.base_offset >= self._result.recovery_point
+        if writer_id >= 0 and is_new and writers.find(writer_id, header.batch_sequence) is None:
+            batch = WrittenBatch(header.batch_sequence, header.base_offset, header.next_offset)
+            writers.add(writer_id, batch, header.timestamp_ms)
+        segment.admit(header.size, header.next_offset, header.timestamp_ms)
+        self._last_ms = header.timestamp_ms
+        self._result.floor_ms = max(self._result.floor_ms, header.timestamp_ms)
+
+    def _rewrite(self, segment: Segment) -> None:
+        """Give the last segment new pages: those that a failed fsync left behind would never be written again."""
+        log.warning("%s: written again after a failed fsync", segment.path)
+        files.write_atomic(segment.path, segment.read(0, segment.size))
+        self._pool.forget(segment.path)
+        segment.synced_size = segment.size
+        (self._folder / SUSPECT_FILE).unlink()
+        files.fsync_folder(self._folder)
+
+
+def segment_bases(folder: Path) -> list[int]:
+    """Return the base offsets of the segments in a bucket's folder, ascending."""
+    stems = (path.stem for path in folder.glob(f"*{LOG_SUFFIX}"))
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())

@@ -1,0 +1,114 @@
+"""Which batches of which writers a bucket has, so that a retry is answered and not appended again.
+
+A writer numbers its batches per bucket from 0 up, by one; after the largest int32 comes 0 again. The last five
+batches of each writer are remembered with their offsets (as many as a writer may have in flight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+#: Batches remembered of each writer, as Apache Fluss: what a writer may have in flight at once.
+BATCHES_KEPT: Final = 5
+SEQUENCE_MAX: Final = 2**31 - 1
+#: Writers remembered in one bucket: 300 bytes each in memory, 100 in the checkpoint, so 3 MB and 1 MB at most.
+WRITERS_MAX: Final = 10_000
+
+
+class WrittenBatch(NamedTuple):
+    """A batch that was appended: its sequence and its offsets ``[base_offset, end_offset)``."""
+
+    sequence: int
+    base_offset: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class _Writer:
+    used_ms: int
+    batches: list[WrittenBatch]
+
+
+def following(sequence: int) -> int:
+    """Return the sequence after another."""
+    return 0 if sequence == SEQUENCE_MAX else sequence + 1
+
+
+class WriterStates:
+    """The writers of one bucket. Not safe for threads: the bucket's lock guards it."""
+
+    def __init__(self) -> None:
+        self._writers: dict[int, _Writer] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def find(self, writer_id: int, sequence: int) -> WrittenBatch | None:
+        """Return the remembered batch of a writer with a sequence; None when there is none."""
+        writer = self._writers.get(writer_id)
+        if writer is None:
+            return None
+        return next((batch for batch in reversed(writer.batches) if batch.sequence == sequence), None)
+
+    def expected(self, writer_id: int) -> int:
+        """Return the sequence that a writer's next batch must have: 0 of a writer that is not known."""
+        writer = self._writers.get(writer_id)
+        return 0 if writer is None else following(writer.batches[-1].sequence)
+
+    def knows(self, writer_id: int) -> bool:
+        """Tell whether a writer has batches that are remembered."""
+        return writer_id in self._writers
+
+    def add(self, writer_id: int, batch: WrittenBatch, used_ms: int) -> None:
+        """Remember a batch that was appended. Beyond the limit the writer that was idle longest is forgotten."""
+        writer = self._writers.pop(writer_id, None)
+        if writer is None:
+            writer = _Writer(used_ms, [])
+            if len(self._writers) >= WRITERS_MAX:
+                del self._writers[next(iter(self._writers))]
+        # Taken out and put back: the dict is in the order of last use.
+        self._writers[writer_id] = writer
+        writer.used_ms = used_ms
+        writer.batches.append(batch)
+        if len(writer.batches) > BATCHES_KEPT:
+            del writer.batches[0]
+
+    def expire(self, before_ms: int) -> int:
+        """Forget writers whose last batch is older than a time; return how many."""
+        old = [writer_id for writer_id, writer in self._writers.items() if writer.used_ms < before_ms]
+        for writer_id in old:
+            del self._writers[writer_id]
+        return len(old)
+
+    def copy(self) -> WriterStates:
+        """Return the same states, apart from these."""
+        states = WriterStates()
+        states._writers = {each: _Writer(w.used_ms, w.batches.copy()) for each, w in self._writers.items()}
+        return states
+
+    def to_json(self) -> list[list[object]]:
+        """Return all writers as plain values, for a checkpoint."""
+        return [[writer_id, w.used_ms, [list(b) for b in w.batches]] for writer_id, w in self._writers.items()]
+
+    @staticmethod
+    def from_json(value: object) -> WriterStates:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError, TypeError: It is nothing of that form.
+        """
+        states = WriterStates()
+        for writer_id, used_ms, batches in _triples(value):
+            read = [WrittenBatch(int(s), int(base), int(end)) for s, base, end in batches]
+            if not read:
+                raise ValueError(f"writer {writer_id} without batches")
+            states._writers[int(writer_id)] = _Writer(int(used_ms), read)
+        return states
+
+
+def _triples(value: object) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list of writers, found {type(value).__name__}")
+    yield from value

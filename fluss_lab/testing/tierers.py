@@ -1,0 +1,176 @@
+"""Tierers in processes of their own, for tests that kill, stop and continue them."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
+from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.tiering.executor import TieringExecutor
+
+#: Imported once, before any process is forked; a gRPC channel or a thread would not survive the fork, imports do.
+_PRELOAD: Final = (
+    "fluss_lab.testing.tierers",
+    "fluss_lab.client.admin",
+    "fluss_lab.client.ranges",
+    "fluss_lab.tiering.round",
+    "fluss_lab.lake.iceberg.committer",
+    "fluss_lab.lake.iceberg.writer",
+    "pyiceberg.catalog.sql",
+    "sqlalchemy.dialects.sqlite",
+)
+#: Environment variable of everything that a tierer starts: the tierer's process id.
+MARK: Final = "FLUSS_LAB_TIERER"
+#: The longest honest wait: a round on a busy machine takes a second or two.
+WAIT_S: Final = 60.0
+_LOOK_S: Final = 0.01
+
+
+class TiererProcess:
+    """One round of one table in a process of its own, which a failpoint may kill or stop.
+
+    Args:
+        address: Of the cluster, as `fluss_lab.client.ServerAddress.to_json` gives it.
+        table_id: The table.
+        failpoints: Name to action, armed in the process only.
+        options: Of `fluss_lab.tiering.options.TieringOptions`, by name.
+        client_options: Of the connection.
+        spark: Whether the tasks run on a Spark of the process's own, which ends with it; else in the process.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        table_id: int,
+        *,
+        failpoints: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        client_options: Mapping[str, str] | None = None,
+        spark: bool = False,
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(_PRELOAD))
+        self._pipe, theirs = context.Pipe(duplex=False)
+        task = {
+            "address": address,
+            "table_id": table_id,
+            "failpoints": dict(failpoints or {}),
+            "options": dict(options or {}),
+            "client_options": dict(client_options or {}),
+            "spark": spark,
+        }
+        self._process: BaseProcess = context.Process(target=_main, args=(json.dumps(task), theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Return the process's id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def wait(self, timeout_s: float = WAIT_S) -> int:
+        """Return the exit code: 0 after a round, 1 after an error, minus the signal's number after a kill."""
+        self._process.join(timeout_s)
+        if self._process.exitcode is None:
+            raise AssertionError(f"tierer {self.pid}: still running after {timeout_s} s")
+        return self._process.exitcode
+
+    def wait_until_stopped(self, timeout_s: float = WAIT_S) -> None:
+        """Return when a failpoint has stopped the process."""
+        deadline_s = time.monotonic() + timeout_s
+        pause = threading.Event()
+        while (state := _state(self.pid)) != "T":
+            if self._process.exitcode is not None or time.monotonic() > deadline_s:
+                raise AssertionError(
+                    f"tierer {self.pid}: expected it to stop, found state {state!r}, {self._outcome()}"
+                )
+            pause.wait(_LOOK_S)
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process at once, stopped or not."""
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join(WAIT_S)
+
+    def report(self) -> dict[str, Any] | None:
+        """Return what the round reported, once it has ended.
+
+        Raises:
+            FlussError: What the round raised.
+        """
+        outcome = self._outcome()
+        if outcome is None:
+            raise AssertionError(f"tierer {self.pid}: it died without a word")
+        if "error" in outcome:
+            raise error_from_code(*outcome["error"])
+        report: dict[str, Any] | None = outcome["report"]
+        return report
+
+    def _outcome(self) -> dict[str, Any] | None:
+        try:
+            return json.loads(self._pipe.recv_bytes()) if self._pipe.poll() else None
+        except EOFError:
+            return None
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+def _main(text: str, pipe: Pipe) -> None:
+    from fluss_lab import failpoints
+    from fluss_lab.client import Connection, ServerAddress
+    from fluss_lab.tiering.options import TieringOptions
+    from fluss_lab.tiering.round import run_round
+
+    task = json.loads(text)
+    # What it starts (a JVM) can be told from everything else that runs.
+    os.environ[MARK] = str(os.getpid())
+    for name, action in task["failpoints"].items():
+        failpoints.arm(name, action)
+    server = ServerAddress.from_json(task["address"])
+    code = 0
+    with Connection(lambda: server, task["client_options"]) as connection:
+        try:
+            storage = connection.lake_storage()
+            assert storage is not None, "the cluster has no lake"
+            options = TieringOptions(**task["options"])
+            executor = _executor(task["spark"])
+            report = run_round(connection, storage, executor, table_id=task["table_id"], options=options)
+            outcome: dict[str, Any] = {"report": None if report is None else report.to_dict()}
+        except FlussError as error:
+            outcome, code = {"error": [error_code(error), str(error)]}, 1
+        except Exception as error:
+            internal = InternalError(f"{type(error).__name__}: {error}")
+            outcome, code = {"error": [error_code(internal), str(internal)]}, 1
+    pipe.send_bytes(json.dumps(outcome).encode())
+    pipe.close()
+    # Neither exit handlers of the test process nor lingering gRPC threads: the round is over.
+    os._exit(code)
+
+
+def _executor(spark: bool) -> TieringExecutor:
+    if spark:
+        from fluss_lab.spark.session import spark_session
+        from fluss_lab.spark.tiering import SparkTieringExecutor
+
+        return SparkTieringExecutor(spark_session(master="local[2,3]"))
+    return LocalTieringExecutor()

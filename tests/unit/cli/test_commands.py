@@ -1,0 +1,165 @@
+"""The command line as a shell sees it: output, exit codes, one clear line for what went wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.server import cluster
+from fluss_lab.testing import EmbeddedCluster
+
+
+def run(
+    *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess:
+    full = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **(env or {})}
+    command = [sys.executable, "-m", "fluss_lab.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=full, cwd=cwd)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "my lab"
+    yield path
+    cluster.stop_server(path)
+
+
+def test_up_status_down(folder):
+    up = run("up", folder)
+    assert (up.returncode, up.stderr) == (0, "")
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert f"{found.servers[0].host}:{found.servers[0].port}" in up.stdout
+    assert not found.ephemeral
+    again = run("up", folder)
+    assert again.returncode == 0
+    assert "runs already" in again.stdout
+    status = run("status", folder)
+    assert (status.returncode, status.stderr) == (0, "")
+    assert "permanent" in status.stdout
+    assert "no tables" in status.stdout
+    down = run("down", folder)
+    assert (down.returncode, down.stdout) == (0, f"{folder}: stopped\n")
+    assert not cluster.is_alive(found.servers[0])
+    down = run("down", folder)
+    assert (down.returncode, down.stdout) == (0, f"{folder}: no server runs\n")
+
+
+def test_status_shows_tables_lag_and_states(folder):
+    with EmbeddedCluster(folder, options={"log.flush.interval": "50ms"}) as running:
+        admin = running.connection.admin()
+        admin.create_database("nyc")
+        enabled = {"table.datalake.enabled": True}
+        admin.create_table(TablePath("nyc", "flights"), make_descriptor({"a": "bigint"}, buckets=2, properties=enabled))
+        admin.create_table(TablePath("nyc", "plain"), make_descriptor({"a": "bigint"}))
+        with running.connection.append_writer("nyc.flights") as writer:
+            writer.append([{"a": 1}, {"a": 2}, {"a": 3}])
+        status = run("status", folder)
+    assert status.returncode == 0, status.stderr
+    lines = {line.split()[0]: line.split() for line in status.stdout.splitlines() if line}
+    assert lines["nyc.flights"][1:3] == ["2", "3"]
+    assert lines["nyc.flights"][4:8] == ["3", "0", "3", "Scheduled"]
+    assert lines["nyc.plain"][5:] == ["-", "-", "-", "-", "-"]
+
+
+def test_status_without_a_server_is_exit_code_3(folder):
+    status = run("status", folder)
+    assert (status.returncode, status.stderr) == (3, "")
+    assert "no server runs" in status.stdout
+    assert not folder.exists()
+
+
+def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
+    run("up", folder, "--option", "log.segment.file-size=1mb")
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    os.kill(found.servers[0].pid, signal.SIGKILL)
+    cluster.wait_until_gone(found)
+    assert run("status", folder).returncode == 3
+    assert run("up", folder).returncode == 0
+    assert cluster.read_options(folder) == {"log.segment.file-size": "1mb"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["up", "--option", "log.segment.fil-size=1mb"], "did you mean 'log.segment.file-size'"),
+        (["up", "--option", "log.durability=maybe"], "expected one of ack, fsync"),
+        (["up", "--option", "nonsense"], "expected KEY=VALUE"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, arguments, text):
+    failed = run(*arguments, folder)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("fluss-lab: ")
+    assert text in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+    debugged = run(*arguments, folder, env={"FLUSS_LAB_DEBUG": "1"})
+    assert debugged.returncode == 1
+    assert "Traceback" in debugged.stderr
+
+
+def test_a_server_in_the_foreground_is_refused_where_another_runs(folder):
+    run("up", folder)
+    second = run("server", "--folder", folder)
+    assert second.returncode == 1
+    assert "another server runs on this folder" in second.stderr
+
+
+def test_config_tells_each_value_and_where_it_came_from(tmp_path):
+    (tmp_path / "fluss-lab.toml").write_text('log.durability = "fsync"\nclient.request-timeout = "9s"\n')
+    shown = run(
+        "config", env={"FLUSS_LAB_CLIENT_REQUEST_TIMEOUT": "7s", "FLUSS_LAB_LOG_DURABILTY": "ack"}, cwd=tmp_path
+    )
+    assert shown.returncode == 0, shown.stderr
+    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in shown.stdout.splitlines()}
+    assert lines["log.durability"] == ["fsync", f"file {tmp_path / 'fluss-lab.toml'}"]
+    assert lines["client.request-timeout"] == ["7s", "environment FLUSS_LAB_CLIENT_REQUEST_TIMEOUT"]
+    assert lines["server.grace"] == ["10s", "default"]
+    assert "FLUSS_LAB_LOG_DURABILTY" in shown.stderr
+
+
+def test_a_server_follows_arguments_then_environment_then_file(folder):
+    folder.mkdir(mode=0o700)
+    (folder / "fluss-lab.toml").write_text('server.grace = "1s"\nmax.bucket.num = 7\nmax.partition.num = 5\n')
+    env = {"FLUSS_LAB_MAX_BUCKET_NUM": "8", "FLUSS_LAB_MAX_PARTITION_NUM": "6"}
+    assert run("up", folder, "--option", "max.partition.num=9", env=env).returncode == 0
+    assert cluster.read_options(folder) == {"server.grace": "1s", "max.bucket.num": "8", "max.partition.num": "9"}
+
+
+def test_doctor_finds_a_folder_that_others_may_read(folder):
+    with EmbeddedCluster(folder, lake=False):
+        well = run("doctor", folder)
+        assert "BAD" not in well.stdout.replace("BAD  java", "")
+        assert "answers" in well.stdout
+        folder.chmod(0o755)
+        ill = run("doctor", folder)
+    assert ill.returncode == 1
+    assert "mode 755, expected none for others" in ill.stdout
+
+
+def test_help_is_quick_because_nothing_heavy_is_loaded():
+    program = (
+        "import sys; from fluss_lab.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'grpc', 'pyarrow', 'numpy', 'pyspark', 'pandas', 'pyiceberg'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+    for name in ("server", "up", "down", "status", "config", "doctor"):
+        assert f"  {name} " in shown.stdout
+
+
+def test_the_server_imports_no_lake_library_at_its_start(folder):
+    program = (
+        "import sys, threading; from pathlib import Path\n"
+        "from fluss_lab.cli.lakes import load_lake\nfrom fluss_lab.server.hosting import make_node\n"
+        f"with make_node(Path({str(folder)!r}), load_lake, options={{}}): pass\n"
+        "print(sorted({'pyiceberg', 'sqlalchemy', 'pyspark', 'pandas'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"

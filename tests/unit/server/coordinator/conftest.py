@@ -1,0 +1,30 @@
+"""Clusters to ask."""
+
+import pytest
+
+from fluss_lab import failpoints
+from tests.unit.server.coordinator.rig import Rig
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoints_left():
+    yield
+    failpoints.disarm()
+
+
+@pytest.fixture
+def rig(tmp_path):
+    """A cluster without a lake, with database ``d``."""
+    made = Rig(tmp_path / "lab", lake=False)
+    made.create_database()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lake_rig(tmp_path):
+    """A cluster with the default lake, with database ``d``."""
+    made = Rig(tmp_path / "my lab")
+    made.create_database()
+    yield made
+    made.close()

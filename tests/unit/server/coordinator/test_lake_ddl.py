@@ -1,0 +1,182 @@
+"""Lake tables come and go with their tables: both, or none, wherever it is cut off."""
+
+import json
+
+import pytest
+
+from fluss_lab import errors, failpoints
+from fluss_lab.cli.lakes import load_lake
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.coordinator.lakes import LakeLedger
+from fluss_lab.server.options import default_lake_options
+from tests.unit.server.coordinator.rig import Rig
+
+LAKE = {"table.datalake.enabled": True}
+
+
+def lake_names(rig) -> list[str]:
+    """Return the tables that the lake's own catalog lists."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    options = default_lake_options(rig.cluster.folder)
+    if not (rig.cluster.folder / "lake" / "catalog.db").exists():
+        return []
+    catalog = SqlCatalog(
+        "fluss_lab", uri=options["datalake.iceberg.uri"], warehouse=options["datalake.iceberg.warehouse"]
+    )
+    try:
+        return [name for _, name in catalog.list_tables("d")] if catalog.namespace_exists("d") else []
+    finally:
+        catalog.close()
+
+
+def ledger(rig: Rig) -> LakeLedger:
+    assert rig.cluster.node._coordinator is not None
+    return rig.cluster.node._coordinator.ledger
+
+
+def states(rig) -> list[str]:
+    return [state.state for state in rig.coordinator.describe_cluster(pb.DescribeClusterRequest()).tiering_states]
+
+
+def test_a_lake_table_comes_and_goes_with_its_table(lake_rig):
+    lake_rig.create(properties=LAKE)
+    assert lake_names(lake_rig) == ["t"]
+    assert states(lake_rig) == ["Scheduled"]
+    lake_rig.drop()
+    assert lake_names(lake_rig) == []
+    assert states(lake_rig) == []
+    assert ledger(lake_rig).tables() == []
+
+
+def test_a_lake_table_that_is_kept_is_named_by_its_table_id(lake_rig):
+    table_id = lake_rig.create(properties=LAKE)
+    lake_rig.drop(keep_lake=True)
+    assert lake_names(lake_rig) == [f"t__{table_id}"]
+    lake_rig.create(properties=LAKE)
+    assert sorted(lake_names(lake_rig)) == ["t", f"t__{table_id}"]
+
+
+def test_a_creation_that_fails_after_the_lake_takes_the_lake_table_back(lake_rig):
+    failpoints.arm("coordinator.ddl.after_lake", "error")
+    with pytest.raises(errors.InternalError):
+        lake_rig.create(properties=LAKE)
+    assert lake_names(lake_rig) == []
+    assert not lake_rig.coordinator.table_exists(
+        pb.TableExistsRequest(table_path=pb.PbTablePath(database_name="d", table_name="t"))
+    ).exists
+    failpoints.disarm()
+    # Another layout, so that nothing can be taken over.
+    lake_rig.create(schema={"x": "int"}, properties=LAKE)
+    assert lake_names(lake_rig) == ["t"]
+
+
+def test_what_a_crash_left_in_the_lake_is_cleared_by_the_next_creation(lake_rig):
+    """As after kill -9 between lake and metadata: the lake table is there, noted, and nobody took it back."""
+    node = lake_rig.cluster.node
+    lifecycle = node._coordinator._lifecycle
+    real = lifecycle._unmake_lake_table
+    lifecycle._unmake_lake_table = lambda _info: None
+    failpoints.arm("coordinator.ddl.after_lake", "error@1")
+    with pytest.raises(errors.InternalError):
+        lake_rig.create(properties=LAKE)
+    lifecycle._unmake_lake_table = real
+    assert lake_names(lake_rig) == ["t"]
+    lake_rig.cluster.restart()
+    lake_rig.create(schema={"x": "int"}, properties=LAKE)
+    assert lake_names(lake_rig) == ["t"]
+    assert [row.state for row in ledger(lake_rig).tables()] == ["live"]
+
+
+def test_a_drop_cut_off_before_the_lake_is_finished_by_the_next_change(lake_rig):
+    lake_rig.create(properties=LAKE)
+    failpoints.arm("coordinator.ddl.after_commit", "error@1")
+    with pytest.raises(errors.InternalError):
+        lake_rig.drop()
+    assert lake_names(lake_rig) == ["t"]
+    lake_rig.cluster.restart()
+    lake_rig.create(schema={"x": "int"}, properties=LAKE)
+    assert lake_names(lake_rig) == ["t"]
+    assert len(ledger(lake_rig).tables()) == 1
+
+
+def test_somebody_elses_lake_table_is_left_alone(lake_rig):
+    from fluss_lab.model import TableInfo, TablePath, make_descriptor
+
+    options = default_lake_options(lake_rig.cluster.folder)
+    lake_rig.create("first", properties=LAKE)  # makes the catalog
+    prefix = "datalake.iceberg."
+    catalog = load_lake("iceberg", {k.removeprefix(prefix): v for k, v in options.items() if k.startswith(prefix)})
+    foreign = make_descriptor({"other": "int"}, properties=LAKE)
+    catalog.create_table(TableInfo(TablePath("d", "t"), 777, 1, foreign, 0, 0))
+    with pytest.raises(errors.LakeTableExistsError):
+        lake_rig.create(properties=LAKE)
+    assert sorted(lake_names(lake_rig)) == ["first", "t"]
+    assert [row.path.table for row in ledger(lake_rig).tables()] == ["first"]
+
+
+def test_the_lake_is_switched_on_and_off_on_a_live_table(lake_rig):
+    table_id = lake_rig.create(buckets=2)
+    assert lake_rig.ask(table_id).request_error.error_code == 40
+    lake_rig.alter(set={"table.datalake.enabled": "true"})
+    assert lake_names(lake_rig) == ["t"]
+    assert states(lake_rig) == ["Scheduled"]
+    lake_rig.alter(set={"table.datalake.enabled": "false"})
+    assert lake_names(lake_rig) == ["t"]
+    assert states(lake_rig) == []
+    lake_rig.alter(set={"table.datalake.enabled": "true", "iceberg.write.parquet.compression-codec": "zstd"})
+    assert states(lake_rig) == ["Scheduled"]
+    lake_rig.cluster.restart()
+    assert states(lake_rig) == ["Scheduled"]
+    lake_rig.drop()
+    assert lake_names(lake_rig) == []
+
+
+def test_switching_on_is_undone_when_the_metadata_refuse(lake_rig):
+    lake_rig.create(buckets=2)
+    failpoints.arm("coordinator.ddl.after_lake", "enospc@1")
+    with pytest.raises(errors.StorageError):
+        lake_rig.alter(set={"table.datalake.enabled": "true"})
+    assert lake_names(lake_rig) == []
+    assert json.loads(lake_rig.info().table_json)["properties"] == {}
+    assert states(lake_rig) == []
+
+
+def test_a_table_with_two_bucket_keys_cannot_be_switched_on(lake_rig):
+    lake_rig.create(bucket_key=["a", "p"], buckets=2)
+    with pytest.raises(errors.UnsupportedError, match="multi-argument"):
+        lake_rig.alter(set={"table.datalake.enabled": "true"})
+    assert lake_names(lake_rig) == []
+
+
+def test_properties_reach_the_lake_table(lake_rig):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    lake_rig.create(properties={**LAKE, "custom.owner": "me"})
+    lake_rig.alter(set={"iceberg.a": "b"}, reset=["custom.owner"])
+    options = default_lake_options(lake_rig.cluster.folder)
+    catalog = SqlCatalog(
+        "fluss_lab", uri=options["datalake.iceberg.uri"], warehouse=options["datalake.iceberg.warehouse"]
+    )
+    properties = catalog.load_table("d.t").properties
+    catalog.close()
+    assert properties["a"] == "b"
+    assert "fluss.custom.owner" not in properties
+
+
+def test_a_dropped_partition_of_a_lake_table_is_not_made_again(lake_rig):
+    table_id = lake_rig.create(partitioned_by=["p"], properties=LAKE)
+    lake_rig.create_partition(p="x")
+    partition_id = lake_rig.partitions()["x"]
+    epoch = lake_rig.ask(table_id).tiering_table.tiering_epoch
+    lake_rig.drop_partition(p="x")
+    # A round that was under way may still commit rows of it, and they stay readable under its name.
+    assert not lake_rig.commit(table_id, 5, epoch, {(partition_id, 0): 10}).HasField("error_code")
+    (entry,) = lake_rig.snapshot().bucket_snapshots
+    assert (entry.partition_id, entry.partition_name, entry.log_offset) == (partition_id, "x", 10)
+    for ignore in (False, True):
+        with pytest.raises(errors.PartitionExistsError, match="still read from the lake"):
+            lake_rig.create_partition(p="x", ignore=ignore)
+    assert lake_rig.partitions() == {}
+    with pytest.raises(errors.PartitionNotFoundError):
+        lake_rig.drop_partition(p="x")

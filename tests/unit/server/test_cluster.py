@@ -1,0 +1,275 @@
+"""Server processes: started once, attached to, started again after a kill, and gone when nobody is left."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fluss_lab.errors import LabError, ServerUnavailableError
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.server import cluster
+from fluss_lab.server.node import Node
+from fluss_lab.server.process import read_options, wait_until_gone
+from fluss_lab.testing import ServerProcess, wait_until
+
+COMMAND = [sys.executable, "-m", "fluss_lab.cli", "server"]
+#: Long enough for a second process to attach on a busy machine, short enough to wait for.
+GRACE = {"server.grace": "300ms"}
+
+
+def pid_of(folder: Path) -> int:
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    return found.servers[0].pid
+
+
+def describe(folder: Path) -> pb.DescribeClusterResponse:
+    place = cluster.locate(folder)
+    channel = Channel(place.host, place.port, place.token)
+    try:
+        return channel.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    finally:
+        channel.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "my lab"
+    yield path
+    found = cluster.read_discovery(path) if path.exists() else None
+    if found is not None and cluster.is_alive(found.servers[0]) and found.servers[0].pid != os.getpid():
+        os.kill(found.servers[0].pid, signal.SIGKILL)
+        wait_until_gone(found)
+
+
+def test_a_server_ends_after_the_last_attached_one_has_gone(folder):
+    first = cluster.ensure_server(folder, COMMAND, GRACE)
+    second = cluster.ensure_server(folder, COMMAND)
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert found.ephemeral
+    assert describe(folder).attached == 2
+    assert first.session_id != second.session_id
+    first.close()
+    wait_until(lambda: describe(folder).attached == 1)
+    second.close()
+    wait_until_gone(found)
+    assert cluster.read_discovery(folder) is None
+
+
+def test_a_process_that_is_killed_is_gone_too(folder):
+    program = (
+        "import sys; from pathlib import Path; from fluss_lab.server import cluster; "
+        f"a = cluster.ensure_server(Path({str(folder)!r}), {COMMAND!r}, {GRACE!r}); print(a.session_id, flush=True); "
+        "sys.stdin.read()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert int(child.stdout.readline()) > 0
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert os.getsid(found.servers[0].pid) == found.servers[0].pid
+    child.kill()
+    child.communicate()
+    wait_until_gone(found)
+
+
+@pytest.mark.parametrize("fork_support", ["", "0"])
+def test_a_forked_child_does_not_keep_the_server_alive(folder, fork_support):
+    """The attached process is killed; its child, which inherited every descriptor, lives on.
+
+    gRPC's own handlers close what a child inherits, unless they are switched off, or a call is under way.
+    """
+    program = (
+        "import os, sys, time; from pathlib import Path; from fluss_lab.server import cluster; "
+        f"a = cluster.ensure_server(Path({str(folder)!r}), {COMMAND!r}, {GRACE!r}); "
+        "child = os.fork(); "
+        "print(child, flush=True) if child else time.sleep(60)"
+        "; sys.stdin.read() if child else None"
+    )
+    env = {**os.environ, **({"GRPC_ENABLE_FORK_SUPPORT": fork_support} if fork_support else {})}
+    command = [sys.executable, "-c", program]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    try:
+        parent.kill()
+        parent.wait()
+        wait_until_gone(found, 20)
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
+def test_a_fork_says_nothing_whatever_sockets_are_open(folder):
+    """A notebook's kernel has Unix sockets, whose peers have no address; Spark's launcher forks it."""
+    program = (
+        "import os, socket; from pathlib import Path; from fluss_lab.server import cluster; "
+        "pair = socket.socketpair(); "
+        f"a = cluster.ensure_server(Path({str(folder)!r}), {COMMAND!r}, {GRACE!r}); "
+        "child = os.fork(); "
+        "os.waitpid(child, 0) if child else os._exit(0); "
+        "a.close()"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_an_attached_process_starts_a_killed_server_again_in_the_same_mode(folder):
+    attachment = cluster.ensure_server(folder, COMMAND, {**GRACE, "log.segment.file-size": "1mb"})
+    place, pid, session = attachment.address(), pid_of(folder), attachment.session_id
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: pid_of(folder) != pid and attachment.session_id not in {None, session})
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert found.ephemeral
+    assert attachment.address() == place
+    assert read_options(folder)["log.segment.file-size"] == "1mb"
+    told = {entry.key: entry.value for entry in describe(folder).options}
+    assert told["log.segment.file-size"] == "1mb"
+    attachment.close()
+    wait_until_gone(found)
+
+
+def test_several_attached_processes_start_one_server(folder):
+    attachments = [cluster.ensure_server(folder, COMMAND, GRACE) for _ in range(4)]
+    pid = pid_of(folder)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: all(each.session_id is not None for each in attachments) and pid_of(folder) != pid)
+    assert describe(folder).attached == 4
+    assert describe(folder).coordinator_epoch == 2
+    for attachment in attachments:
+        attachment.close()
+
+
+def test_several_openers_at_once_start_one_server(folder):
+    attachments: list[cluster.Attachment] = []
+    threads = [
+        threading.Thread(target=lambda: attachments.append(cluster.ensure_server(folder, COMMAND, GRACE)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(attachments) == 4
+    assert describe(folder).coordinator_epoch == 1
+    for attachment in attachments:
+        attachment.close()
+
+
+def test_a_server_that_was_stopped_on_purpose_stays_stopped(folder):
+    lost = threading.Event()
+    attachment = cluster.ensure_server(folder, COMMAND, GRACE, on_lost=lost.set)
+    assert cluster.stop_server(folder)
+    assert lost.wait(10)
+    assert cluster.read_discovery(folder) is None
+    with pytest.raises(ServerUnavailableError, match="fluss-lab up"):
+        attachment.address()
+    # Somebody starts another: the attachment finds it.
+    cluster.start_server(folder, COMMAND, {}, ephemeral=False)
+    wait_until(lambda: attachment.session_id is not None)
+    assert describe(folder).attached == 1
+    attachment.close()
+    assert cluster.stop_server(folder)
+    assert not cluster.stop_server(folder)
+
+
+def test_a_server_that_stays_outlives_those_attached(folder):
+    cluster.start_server(folder, COMMAND, GRACE, ephemeral=False)
+    pid = pid_of(folder)
+    cluster.ensure_server(folder, COMMAND).close()
+    wait_until(lambda: describe(folder).attached == 0)
+    assert pid_of(folder) == pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone(cluster.read_discovery(folder))
+    # Whoever opens it next starts one that stays, as before.
+    attachment = cluster.ensure_server(folder, COMMAND)
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert not found.ephemeral
+    attachment.close()
+    cluster.stop_server(folder)
+
+
+def test_why_a_server_does_not_start_is_told(folder):
+    with Node(folder):
+        pass
+    with sqlite3.connect(folder / "metadata.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(LabError, match="newer fluss_lab") as caught:
+        cluster.ensure_server(folder, COMMAND)
+    assert type(caught.value) is LabError
+
+
+def test_opening_while_the_last_server_is_stopping_waits_for_it(folder):
+    epochs = []
+    for _ in range(6):
+        with cluster.ensure_server(folder, COMMAND, {"server.grace": "1ms"}):
+            epochs.append(describe(folder).coordinator_epoch)
+    assert epochs == sorted(epochs)
+
+
+def test_a_server_that_dies_without_a_word_shows_the_end_of_its_log(folder):
+    with pytest.raises(ServerUnavailableError, match=r"(?s)died while it started.*No module named"):
+        cluster.start_server(folder, [sys.executable, "-m", "no_such_module"], {}, ephemeral=True)
+
+
+def test_a_server_killed_while_it_starts_is_seen_and_the_next_start_works(folder):
+    env = {**os.environ, "FLUSS_LAB_FAILPOINTS": "node.start.before_discovery=kill"}
+    with pytest.raises(ServerUnavailableError, match="died while it started"):
+        cluster.start_server(folder, COMMAND, {}, ephemeral=True, env=env)
+    attachment = cluster.ensure_server(folder, COMMAND, GRACE)
+    assert describe(folder).coordinator_epoch == 2
+    attachment.close()
+
+
+def test_a_process_with_the_same_id_that_started_later_is_not_the_server(folder):
+    cluster.start_server(folder, COMMAND, {}, ephemeral=False)
+    found = cluster.read_discovery(folder)
+    assert found is not None
+    assert cluster.is_alive(found.servers[0])
+    value = json.loads((folder / "server.json").read_text())
+    value["servers"][0] |= {"pid": os.getpid()}
+    (folder / "server.json").write_text(json.dumps(value))
+    forged = cluster.read_discovery(folder)
+    os.kill(found.servers[0].pid, signal.SIGKILL)
+    wait_until_gone(found)
+    assert forged is not None
+    assert not cluster.is_alive(forged.servers[0])
+
+
+def test_a_signal_stops_a_server_gracefully(folder):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        cluster.start_server(folder, COMMAND, {}, ephemeral=False)
+        found = cluster.read_discovery(folder)
+        assert found is not None
+        os.kill(found.servers[0].pid, number)
+        wait_until_gone(found)
+        assert cluster.read_discovery(folder) is None
+
+
+def test_what_the_process_leaves_is_the_owners_alone(folder):
+    with ServerProcess(folder):
+        open_to_others = [path for path in folder.rglob("*") if path.stat().st_mode & 0o077]
+        assert open_to_others == []
+    assert "event=started" in (folder / "server.log").read_text()
+
+
+def test_a_killed_server_process_keeps_what_it_was_told(folder):
+    with ServerProcess(folder) as server:
+        server.connection.admin().create_database("kept")
+        server.kill()
+        server.start()
+        assert server.connection.admin().databases() == ["kept"]
