@@ -1,0 +1,370 @@
+"""A client's connection to a cluster: channels, metadata, and the patience that outlives a server's restart."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from fluss_lab.client.address import ServerAddress
+from fluss_lab.client.metadata import Metadata
+from fluss_lab.client.retry import Attempts
+from fluss_lab.errors import (
+    AuthenticationError,
+    BucketNotFoundError,
+    FlussError,
+    NotFoundError,
+    NotLeaderError,
+    ServerUnavailableError,
+    UnavailableError,
+)
+from fluss_lab.lake import LakeStorage, lake_storage
+from fluss_lab.model import PartitionInfo, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, check_options
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
+from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+from fluss_lab.rpc.memory import tune_allocator
+
+if TYPE_CHECKING:
+    from fluss_lab.client.admin import Admin
+    from fluss_lab.client.append import AppendWriter
+    from fluss_lab.client.scanner import LogScanner
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_FORMAT_KEY = "datalake.format"
+
+
+class Connection:
+    """A connection to a cluster. Threads may share it; a forked process uses its own channels.
+
+    While no server answers, calls are repeated with growing pauses, and `locate` is asked again before each attempt,
+    until ``client.request-timeout``.
+
+    Args:
+        locate: Gives the coordinator's present address. It may raise `ServerUnavailableError` or `OSError` while there
+            is none. Called again after every failure: a server that was started again has another port.
+        options: Client options (``client.*``); unset ones have their defaults.
+
+    Raises:
+        InvalidPropertyError: An unknown or ill-typed option.
+    """
+
+    def __init__(self, locate: Callable[[], ServerAddress], options: Mapping[str, str] | None = None) -> None:
+        self.options: dict[str, str] = dict(options or {})
+        check_options(self.options, CLIENT_OPTIONS, "client option")
+        tune_allocator()
+        self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
+        self._locate = locate
+        self.closed = threading.Event()
+        self._pid = -1
+        self._start()
+
+    def _start(self) -> None:
+        """Begin afresh in this process: channels and locks of a parent process are of no use."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._links: dict[ServerAddress, _Link] = {}
+        self._address: ServerAddress | None = None
+        self._metadata = Metadata()
+        self._storage: LakeStorage | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
+        return f"<Connection {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
+        self.closed.set()
+        with self._lock:
+            links, self._links = self._links, {}
+        if self._pid == os.getpid():
+            for link in links.values():
+                link.channel.close()
+
+    @property
+    def address(self) -> ServerAddress:
+        """Return where the coordinator was last found, for processes that make a connection of their own.
+
+        Raises:
+            ServerUnavailableError, OSError: There is none at the moment.
+        """
+        return self._located()
+
+    # -- what users ask for ------------------------------------------------------------------------------------------
+
+    def admin(self) -> Admin:
+        """Return what creates, alters, lists and drops."""
+        from fluss_lab.client.admin import Admin
+
+        return Admin(self)
+
+    def append_writer(self, path: TablePath | str) -> AppendWriter:
+        """Return a new writer of a log table. Close it when done.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+            UnsupportedError: It is a primary-key table.
+        """
+        from fluss_lab.client.append import AppendWriter
+
+        return AppendWriter(self, self.table_info(TablePath.parse(path)))
+
+    def log_scanner(self, path: TablePath | str, projection: Sequence[str | int] | None = None) -> LogScanner:
+        """Return a new scanner of a table's log. Close it when done.
+
+        Args:
+            path: The table.
+            projection: Names or positions of the columns wanted, in the order wanted; None: all.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+            InvalidSchemaError: It has no such column.
+        """
+        from fluss_lab.client.scanner import LogScanner
+
+        return LogScanner(self, self.table_info(TablePath.parse(path)), projection)
+
+    def table_info(self, path: TablePath) -> TableInfo:
+        """Return a table as the cluster knows it now.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        request = pb.GetTableInfoRequest(table_path=pb.PbTablePath(database_name=path.database, table_name=path.table))
+        response = self.coordinator().get_table_info(request)
+        info = TableInfo(
+            path,
+            response.table_id,
+            response.schema_id,
+            TableDescriptor.from_json(json.loads(response.table_json)),
+            response.created_time,
+            response.modified_time,
+        )
+        self.remember(info)
+        return info
+
+    def remember(self, info: TableInfo) -> None:
+        """Take a table from elsewhere (another process) as known, so that its buckets can be found by id."""
+        self._here().remember(info.table_id, info.path)
+
+    def partitions(self, info: TableInfo, *, refresh: bool = True) -> dict[str, PartitionInfo]:
+        """Return the partitions of a table by name; without `refresh` as they were when last asked.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        self.remember(info)
+        known = self._here().partitions(info.table_id)
+        if known is None or refresh:
+            path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+            response = self.coordinator().list_partition_infos(pb.ListPartitionInfosRequest(table_path=path))
+            known = self._here().set_partitions(info.table_id, response)
+        return known
+
+    def forget_partitions(self, info: TableInfo) -> None:
+        """Drop what is known of a table's partitions: it proved wrong."""
+        self._here().forget_partitions(info.table_id)
+
+    def lake_storage(self) -> LakeStorage | None:
+        """Return the lake that the cluster is configured with; None when it has none.
+
+        Raises:
+            UnsupportedError: Its format is not installed here.
+        """
+        self._here()
+        if self._storage is None:
+            answer = self.coordinator().describe_cluster(pb.DescribeClusterRequest())
+            options = {entry.key: entry.value for entry in answer.options}
+            if (format_name := options.get(_FORMAT_KEY)) is None:
+                return None
+            prefix = f"datalake.{format_name}."
+            properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+            self._storage = lake_storage(format_name, properties)
+        return self._storage
+
+    # -- gateways ----------------------------------------------------------------------------------------------------
+
+    def coordinator(self, attempts: Attempts | None = None) -> CoordinatorGateway:
+        """Return the coordinator; each call is repeated while no server answers. For calls that may act twice only.
+
+        Args:
+            attempts: Shared by several calls that have one time limit together; None: each call has its own.
+        """
+        return cast(CoordinatorGateway, _RetryingCoordinator(self, attempts))
+
+    def tablet_server(self, bucket: TableBucket) -> TabletServerGateway:
+        """Return the server that holds a bucket. Its calls are not repeated: see `ask_leader`.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+        """
+        return self.gateway(self.leaders([bucket])[bucket])
+
+    def leaders(self, buckets: Iterable[TableBucket], attempts: Attempts | None = None) -> dict[TableBucket, int]:
+        """Return the id of the server that holds each bucket; the coordinator is asked for unknown ones.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+            NotLeaderError: No server holds a bucket at present; ask again after a while.
+        """
+        wanted = list(buckets)
+        metadata = self._here()
+        if missing := [bucket for bucket in wanted if metadata.leader(bucket) is None]:
+            metadata.load(self.coordinator(attempts), missing)
+        found = {bucket: metadata.leader(bucket) for bucket in wanted}
+        for bucket, leader in found.items():
+            if leader is None and metadata.is_known(bucket):
+                raise NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
+            if leader is None:
+                raise BucketNotFoundError(
+                    f"bucket {bucket}: the coordinator knows none such; refresh what it came from"
+                )
+        return cast(dict[TableBucket, int], found)
+
+    def gateway(self, server_id: int) -> TabletServerGateway:
+        """Return a tablet server by its id.
+
+        Raises:
+            NotLeaderError: No such server is known (any more): look the leader up again.
+        """
+        if (place := self._here().server(server_id)) is None:
+            raise NotLeaderError(f"tablet server {server_id} is not known; look up the bucket's leader again")
+        token = self._located().token
+        return self._link(ServerAddress(place[0], place[1], token)).tablet_server
+
+    def servers(self) -> list[int]:
+        """Return the ids of all tablet servers, as the coordinator knows them now."""
+        metadata = self._here()
+        metadata.load(self.coordinator(), [])
+        return metadata.server_ids()
+
+    def forget_leaders(self) -> None:
+        """Drop what is known of who holds which bucket: it proved wrong."""
+        self._here().forget_leaders()
+
+    def ask_leader(
+        self, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], T], attempts: Attempts | None = None
+    ) -> T:
+        """Call the server that holds a bucket, again and again until it answers or the time is up.
+
+        A server that says it does not hold the bucket is believed when the coordinator agrees.
+
+        Args:
+            bucket: The bucket.
+            what: For messages.
+            call: One attempt; it may act twice.
+            attempts: Shared time limit; None: ``client.request-timeout`` from now.
+        """
+        tries = attempts or self.attempts(what)
+        while True:
+            try:
+                return call(self.gateway(self.leaders([bucket], tries)[bucket]))
+            except (UnavailableError, NotFoundError) as error:
+                self.judge(bucket, error, tries)
+                tries.failed(error, str(self._address))
+
+    def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
+        """After a failure: look the bucket's leader up again; raise what the coordinator says of a bucket that is gone."""
+        self.forget_leaders()
+        if isinstance(error, NotFoundError):
+            self.leaders([bucket], attempts)
+
+    def attempts(self, what: str) -> Attempts:
+        """Return fresh attempts of a call, with ``client.request-timeout``."""
+        return Attempts(what, self.request_timeout_ms, self.closed)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def ask_coordinator(
+        self, what: str, call: Callable[[CoordinatorGateway], T], attempts: Attempts | None = None
+    ) -> T:
+        """Call the coordinator until it answers or the time is up. `call` may act twice."""
+        tries = attempts or self.attempts(what)
+        self._here()
+        while True:
+            used: ServerAddress | None = None
+            try:
+                used = self._located()
+                return call(self._link(used).coordinator)
+            except AuthenticationError:
+                if self._relocated() == used:
+                    raise
+            except (UnavailableError, OSError) as error:
+                if self.closed.is_set():
+                    raise ServerUnavailableError(f"{what}: the connection is closed") from error
+                failure = (
+                    error if isinstance(error, FlussError) else ServerUnavailableError(f"no server is known: {error}")
+                )
+                tries.failed(failure, str(used or "an unknown address"))
+                self._address = None
+
+    def _relocated(self) -> ServerAddress:
+        self._address = None
+        return self._located()
+
+    def _located(self) -> ServerAddress:
+        if self.closed.is_set():
+            raise ServerUnavailableError("the connection is closed")
+        address = self._address
+        if address is None:
+            self._address = address = self._locate()
+        return address
+
+    def _here(self) -> Metadata:
+        """Return this process's metadata."""
+        if self._pid != os.getpid():
+            self._start()
+        return self._metadata
+
+    def _link(self, address: ServerAddress) -> _Link:
+        with self._lock:
+            if self.closed.is_set():
+                raise ServerUnavailableError("the connection is closed")
+            if (link := self._links.get(address)) is None:
+                timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
+                channel = Channel(address.host, address.port, address.token, call_timeout_s=timeout_s)
+                link = self._links[address] = _Link(channel, channel.coordinator(), channel.tablet_server())
+            return link
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A channel to one server with its gateways, which are dear to make."""
+
+    channel: Channel
+    coordinator: CoordinatorGateway
+    tablet_server: TabletServerGateway
+
+
+class _RetryingCoordinator:
+    """The coordinator's gateway, each call with patience."""
+
+    def __init__(self, connection: Connection, attempts: Attempts | None) -> None:
+        self._connection = connection
+        self._attempts = attempts
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def invoke(*arguments: Any) -> Any:
+            def call(gateway: CoordinatorGateway) -> Any:
+                return getattr(gateway, name)(*arguments)
+
+            return self._connection.ask_coordinator(name, call, self._attempts)
+
+        return invoke

@@ -1,0 +1,171 @@
+"""The threads behind a scanner: they fetch from servers and from the lake, ahead of the caller."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, fetch_request, fetched_buckets
+from fluss_lab.client.offsets import log_source
+from fluss_lab.client.positions import Position, Positions
+from fluss_lab.client.ranges import checked_lake_records
+from fluss_lab.client.retry import Attempts
+from fluss_lab.errors import (
+    FlussError,
+    InternalError,
+    LakeSnapshotNotFoundError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    ServerUnavailableError,
+    UnavailableError,
+)
+from fluss_lab.lake import FetchContext, FlussLogSource
+from fluss_lab.model import TableInfo
+from fluss_lab.model.options import FETCH_SIZE_MAX, FETCH_WAIT_MAX
+from fluss_lab.records.batch import split_headers
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+#: One waits for records of known buckets while the other serves those just subscribed, or a second server.
+FETCHERS: Final = 2
+
+
+class Fetcher:
+    """Fetches for all positions of a scanner until they are closed.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        projection: Which columns.
+        positions: What to fetch, and where to put it.
+    """
+
+    def __init__(self, connection: Connection, info: TableInfo, projection: Projection, positions: Positions) -> None:
+        self._connection = connection
+        self._info = info
+        self._projection = projection
+        self._positions = positions
+        self._source: FlussLogSource | None = None
+        options = connection.options
+        self._limits = FetchLimits(FETCH_SIZE_MAX.of(options), FETCH_WAIT_MAX.of(options), True)
+        for work in (*[self._fetch_loop] * FETCHERS, self._lake_loop):
+            threading.Thread(target=work, name=f"scan-{info.path}", daemon=True).start()
+
+    # -- from servers ------------------------------------------------------------------------------------------------
+
+    def _fetch_loop(self) -> None:
+        while (positions := self._positions.next_fetch()) is not None:
+            try:
+                self._fetch(positions)
+            except FlussError as error:
+                for position in positions:
+                    self._failed(position, error)
+            except Exception as error:  # a defect must be told, not end the thread
+                log.exception("fetch of %s failed", self._info.path)
+                for position in positions:
+                    self._failed(
+                        position, InternalError(f"fetch of {self._info.path}: {type(error).__name__}: {error}")
+                    )
+            finally:
+                self._positions.release(positions)
+
+    def _fetch(self, positions: list[Position]) -> None:
+        leader = positions[0].leader
+        if leader is None:
+            # Their time is counted by the positions; the coordinator is asked once here.
+            attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
+            leaders = self._connection.leaders([position.bucket for position in positions], attempts)
+            for position in positions:
+                position.leader = leaders[position.bucket]
+            return
+        wanted = {position.bucket: position for position in positions}
+        offsets = [(position.bucket, position.fetch_offset) for position in positions]
+        request = fetch_request(self._info.table_id, offsets, self._projection, self._limits)
+        for fetched in fetched_buckets(self._connection.gateway(leader).fetch_log(request)):
+            if fetched.bucket in wanted:
+                self._heard(wanted[fetched.bucket], fetched)
+
+    def _heard(self, position: Position, fetched: FetchedBucket) -> None:
+        if fetched.error is not None:
+            self._failed(position, fetched.error)
+            return
+        position.went_well()
+        if fetched.lake is not None:
+            position.lake = fetched.lake
+        elif fetched.size_bytes:
+            try:
+                next_offset = max(header.next_offset for header, _ in split_headers(fetched.data))
+            except FlussError as error:
+                self._failed(position, error)
+                return
+            if next_offset > position.fetch_offset:
+                self._positions.arrived(position, fetched, next_offset, fetched.size_bytes)
+
+    def _failed(self, position: Position, error: FlussError) -> None:
+        reason = error
+        if isinstance(error, UnavailableError | NotFoundError):
+            self._connection.forget_leaders()
+        if isinstance(error, NotFoundError):
+            # Believed when the coordinator agrees: a server that has just started may not have opened it yet.
+            reason = self._confirmed(position) or ServerUnavailableError(str(error))
+        if isinstance(reason, PartitionNotFoundError) and position.found:
+            if self._positions.is_current(position):
+                self._positions.drop(position.bucket)
+            return
+        what = f"scan of {self._info.path}, bucket {position.bucket}, offset {position.fetch_offset}"
+        self._positions.failed(position, type(reason)(f"{what}: {reason}"))
+
+    def _confirmed(self, position: Position) -> FlussError | None:
+        try:
+            attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
+            self._connection.leaders([position.bucket], attempts)
+        except NotFoundError as confirmed:
+            return confirmed
+        except FlussError:
+            return None
+        return None
+
+    # -- from the lake -----------------------------------------------------------------------------------------------
+
+    def _lake_loop(self) -> None:
+        while (position := self._positions.next_lake()) is not None:
+            try:
+                self._read_lake(position)
+            except LakeSnapshotNotFoundError as error:
+                # It was replaced since the server named it: ask the server again.
+                position.lake = None
+                self._failed(position, ServerUnavailableError(str(error)))
+            except FlussError as error:
+                self._failed(position, error)
+            except Exception as error:  # files and networks under the lake fail in their own ways
+                log.warning("reading %s from the lake failed", self._info.path, exc_info=True)
+                self._failed(position, UnavailableError(f"the lake cannot be read: {type(error).__name__}: {error}"))
+            finally:
+                self._positions.release([position])
+
+    def _read_lake(self, position: Position) -> None:
+        place = position.lake
+        assert place is not None
+        if self._source is None:
+            self._source = log_source(self._connection, self._info)
+        if self._source is None:
+            raise OffsetOutOfRangeError("the offset has left the cluster, and no plug-in here can read the lake")
+        context = FetchContext(
+            position.fetch_offset,
+            place.log_end_offset,
+            position.partition,
+            position.bucket.bucket,
+            place.snapshot_id,
+            self._projection.columns,
+        )
+        for records in checked_lake_records(self._source, context, f"bucket {position.bucket} of {self._info.path}"):
+            self._positions.arrived(position, records, records.next_offset, records.rows.nbytes)
+            position.went_well()
+            if not (self._positions.has_room() and self._positions.is_current(position)):
+                return
+        position.lake = None

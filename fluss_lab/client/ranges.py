@@ -1,0 +1,178 @@
+"""Reading a range of one bucket's log: from the cluster, where it is there, else from the lake. No threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, decoded, fetch_request, fetched_buckets
+from fluss_lab.client.offsets import log_source
+from fluss_lab.client.retry import Attempts
+from fluss_lab.errors import (
+    CorruptDataError,
+    InternalError,
+    LakeSnapshotNotFoundError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
+from fluss_lab.lake import FetchContext, FlussLogSource
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.options import FETCH_SIZE_MAX
+from fluss_lab.records import LogRecords
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+def read_range(
+    connection: Connection,
+    info: TableInfo,
+    bucket: TableBucket,
+    start: int,
+    stop: int,
+    *,
+    partition: str | None = None,
+    projection: Sequence[str | int] | None = None,
+    lake: bool = True,
+) -> Iterator[LogRecords]:
+    """Yield exactly the records with offsets in ``[start, stop)`` of a bucket, in order, without gap or duplicate.
+
+    The server is asked for what it holds; where it says that the offsets are in the lake, they come from there. Its
+    restart is outlived, up to ``client.request-timeout`` without progress.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        bucket: Which bucket.
+        start: First offset wanted.
+        stop: Offset after the last wanted; all before must have been readable (below the high watermark) once.
+        partition: Name of the bucket's partition; needed only where the lake is.
+        projection: Names or positions of columns, in the order wanted; None: all.
+        lake: Whether the lake may be read.
+
+    Raises:
+        OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
+        CorruptDataError: Offsets are missing in between, or bytes failed their checks.
+        TableNotFoundError, PartitionNotFoundError: The bucket is gone.
+        ServerUnavailableError: No server answered in time.
+
+    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``); memory of two answers.
+    """
+    yield from _RangeReader(connection, info, bucket, partition, Projection(info, projection), lake).read(start, stop)
+
+
+class _RangeReader:
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        bucket: TableBucket,
+        partition: str | None,
+        projection: Projection,
+        lake: bool,
+    ) -> None:
+        connection.remember(info)
+        self._connection = connection
+        self._info = info
+        self._bucket = bucket
+        self._partition = partition
+        self._projection = projection
+        self._source: FlussLogSource | None = None
+        self._lake = lake
+
+    def read(self, start: int, stop: int) -> Iterator[LogRecords]:
+        offset = start
+        limits = FetchLimits(FETCH_SIZE_MAX.of(self._connection.options), 0, self._lake)
+        attempts = self._connection.attempts(f"read of bucket {self._bucket} of {self._info.path}")
+        lake_failures = 0
+        while offset < stop:
+            begin = offset
+            request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, limits)
+            fetched = self._fetch(request, attempts)
+            if fetched.lake is not None:
+                try:
+                    for records in self._from_lake(fetched.lake, offset, stop):
+                        offset = records.next_offset
+                        yield records
+                except LakeSnapshotNotFoundError:
+                    # It was replaced since the server named it; the server learns of its successor.
+                    lake_failures += 1
+                    if lake_failures > 3 and offset == begin:
+                        raise
+            else:
+                for records in decoded(fetched, offset, self._projection):
+                    clipped = records.clip(offset, stop)
+                    if clipped is None:
+                        break
+                    offset = clipped.next_offset
+                    yield clipped
+            if offset == begin and fetched.lake is None:
+                raise OffsetOutOfRangeError(
+                    f"bucket {self._bucket} of {self._info.path}: expected records [{start}, {stop}), found none in "
+                    f"[{offset}, {stop}); the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
+                )
+            attempts.progressed()
+
+    def _fetch(self, request: pb.FetchLogRequest, attempts: Attempts) -> FetchedBucket:
+        while True:
+            response = self._connection.ask_leader(
+                self._bucket, attempts.what, lambda gateway: gateway.fetch_log(request), attempts
+            )
+            fetched = next(fetched_buckets(response), None)
+            if fetched is None or fetched.bucket != self._bucket:
+                raise InternalError(f"{attempts.what}: the server's answer leaves the bucket out")
+            error = fetched.error
+            if error is None:
+                return fetched
+            if not isinstance(error, UnavailableError | NotFoundError):
+                raise error
+            self._connection.judge(self._bucket, error, attempts)
+            attempts.failed(error, "the bucket's server")
+
+    def _from_lake(self, place: pb.PbLakeLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
+        if self._source is None:
+            self._source = log_source(self._connection, self._info)
+        if self._source is None:
+            raise OffsetOutOfRangeError(
+                f"bucket {self._bucket} of {self._info.path}: offset {start} has left the cluster, and no plug-in here "
+                "can read the lake that holds it"
+            )
+        context = FetchContext(
+            start,
+            min(stop, place.log_end_offset),
+            self._partition,
+            self._bucket.bucket,
+            place.snapshot_id,
+            self._projection.columns,
+        )
+        yield from checked_lake_records(self._source, context, f"bucket {self._bucket} of {self._info.path}")
+
+
+def checked_lake_records(source: FlussLogSource, context: FetchContext, what: str) -> Iterator[LogRecords]:
+    """Yield the records that a lake holds of a range, seen to be in order and complete.
+
+    Raises:
+        CorruptDataError: Offsets of the range are missing or out of order.
+        LakeSnapshotNotFoundError: The snapshot is gone.
+    """
+    offset = context.fetch_start_offset
+    for records in source.fetch_log_records(context):
+        if not len(records):
+            continue
+        if records.base_offset != offset or records.next_offset - records.base_offset != len(records):
+            raise CorruptDataError(
+                f"{what}, lake snapshot {context.lake_snapshot_id}: expected offsets from {offset} without a gap, found "
+                f"{len(records)} between {records.base_offset} and {records.next_offset}"
+            )
+        offset = records.next_offset
+        yield records
+    if offset != context.log_end_offset:
+        raise CorruptDataError(
+            f"{what}, lake snapshot {context.lake_snapshot_id}: expected records [{context.fetch_start_offset}, "
+            f"{context.log_end_offset}), found none in [{offset}, {context.log_end_offset})"
+        )

@@ -1,0 +1,91 @@
+"""What an append gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from fluss_lab.display import html_table
+from fluss_lab.errors import FlussError
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Where rows went.
+
+    Attributes:
+        rows: How many.
+        offsets: By (partition name or None, bucket): the offset ranges ``[base, end)`` they got, ascending.
+        seconds: From the call to the last acknowledgement.
+    """
+
+    rows: int
+    offsets: Mapping[tuple[str | None, int], tuple[tuple[int, int], ...]]
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"<WriteResult {self.rows:,} rows in {len(self.offsets)} buckets, {self.seconds:.3f} s>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                partition,
+                bucket,
+                ", ".join(f"[{base:,}, {end:,})" for base, end in ranges),
+                sum(e - b for b, e in ranges),
+            )
+            for (partition, bucket), ranges in self.offsets.items()
+        ]
+        return html_table(
+            f"{self.rows:,} rows in {self.seconds:.3f} s", ("partition", "bucket", "offsets", "rows"), rows
+        )
+
+
+class AppendResult(Future[WriteResult]):
+    """The future of one append: ``result()`` waits for its acknowledgement and raises what the append failed with.
+
+    It cannot be cancelled: its rows may be on their way.
+
+    Attributes:
+        looked_at: Whether somebody asked for its result; an error that nobody looked at is raised by the next flush.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at = False
+
+    def cancel(self) -> bool:
+        """Return False."""
+        return False
+
+    def result(self, timeout: float | None = None) -> WriteResult:
+        """Wait for the acknowledgement.
+
+        Raises:
+            ServerUnavailableError: No server acknowledged in time; whether rows were appended is not known.
+            FlussError: The server refused the rows.
+            TimeoutError: `timeout` seconds went by; the append goes on.
+        """
+        try:
+            return super().result(timeout)
+        finally:
+            self.looked_at = self.looked_at or self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return what the append failed with, or None."""
+        try:
+            return super().exception(timeout)
+        finally:
+            self.looked_at = self.looked_at or self.done()
+
+    @property
+    def error(self) -> FlussError | None:
+        """Return what it failed with, if it did yet, without counting as a look."""
+        found = super().exception(0) if self.done() else None
+        return found if isinstance(found, FlussError) else None
+
+    def __repr__(self) -> str:
+        if not self.done():
+            return "<AppendResult pending>"
+        return f"<AppendResult {self.error or super().result()!r}>"

@@ -1,0 +1,98 @@
+"""What an answer holds is checked before anybody sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from fluss_lab.client.fetching import FetchedBucket, Projection, decoded
+from fluss_lab.client.ranges import checked_lake_records
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
+from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
+from fluss_lab.records import LogRecords, encode
+
+INFO = TableInfo(TablePath("db", "t"), 7, 1, make_descriptor({"id": "bigint", "s": "string"}), 0, 0)
+BUCKET = TableBucket(7, None, 0)
+
+
+def batch(base: int, stop: int, schema_id: int = 1) -> bytes:
+    rows = pa.record_batch({"id": pa.array(range(base, stop), pa.int64()), "s": pa.nulls(stop - base, pa.string())})
+    parts = encode(rows, schema_id=schema_id, base_offset=base, timestamp_ms=base)
+    return b"".join(bytes(part) for part in parts)
+
+
+def offsets(data: bytes, start: int, found: list[int] | None = None) -> list[int]:
+    found = [] if found is None else found
+    for run in decoded(FetchedBucket(BUCKET, None, None, -1, 0, data), start, Projection(INFO, None)):
+        found += run.offsets.to_pylist()
+        assert run.rows.column("id").to_pylist() == run.offsets.to_pylist()
+    return found
+
+
+def test_records_before_the_fetch_offset_are_left_out():
+    data = batch(0, 10) + batch(10, 20) + batch(20, 30)
+    assert offsets(data, 0) == list(range(30))
+    assert offsets(data, 13) == list(range(13, 30))
+    assert offsets(data, 29) == [29]
+    assert offsets(data, 30) == []
+    assert offsets(b"", 5) == []
+
+
+def test_a_batch_without_records_is_passed_over():
+    assert offsets(batch(0, 3) + batch(3, 3) + batch(3, 5), 0) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("data", [batch(1, 5), batch(0, 5) + batch(6, 8)], ids=["at the begin", "in between"])
+def test_a_gap_is_corruption(data):
+    found: list[int] = []
+    with pytest.raises(CorruptDataError, match="expected records from offset"):
+        offsets(data, 0, found)
+    assert found == list(range(len(found)))
+
+
+def test_another_schema_is_refused():
+    with pytest.raises(CorruptDataError, match="schema id 1, found 2"):
+        offsets(batch(0, 5, schema_id=2), 0)
+
+
+@pytest.mark.parametrize("place", [-1, 25, 60, 100])
+def test_a_changed_byte_is_corruption_and_what_came_before_it_is_right(place):
+    first, second = batch(0, 5), bytearray(batch(5, 10))
+    second[place] ^= 1
+    found: list[int] = []
+    with pytest.raises(CorruptDataError):
+        offsets(first + bytes(second), 0, found)
+    assert found == [0, 1, 2, 3, 4]
+
+
+class _Lake(FlussLogSource):
+    """A lake that holds these ranges."""
+
+    def __init__(self, *ranges: tuple[int, int]) -> None:
+        self._ranges = ranges
+
+    def lookup_log_offset_by_timestamp(self, context: LookupContext) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
+        raise NotImplementedError
+
+    def fetch_log_records(self, context: FetchContext) -> Iterator[LogRecords]:
+        for start, stop in self._ranges:
+            values = pa.array(range(start, stop), pa.int64())
+            yield LogRecords(pa.record_batch({"id": values}), values, values)
+
+
+def from_lake(*ranges: tuple[int, int]) -> list[int]:
+    context = FetchContext(10, 30, None, 0, 1)
+    return [each for run in checked_lake_records(_Lake(*ranges), context, "t") for each in run.offsets.to_pylist()]
+
+
+def test_what_the_lake_gives_is_complete_and_in_order():
+    assert from_lake((10, 15), (15, 15), (15, 30)) == list(range(10, 30))
+    for wrong in [(), ((10, 29),), ((11, 30),), ((10, 15), (16, 30)), ((10, 15), (14, 30)), ((15, 30), (10, 15))]:
+        with pytest.raises(CorruptDataError, match="lake snapshot 1"):
+            from_lake(*wrong)
