@@ -1,0 +1,47 @@
+"""The seam to the lake: interfaces that a lake format implements, and how it is found."""
+
+from fluss_lab.lake.interfaces import (
+    SYSTEM_COLUMNS,
+    SYSTEM_FIELDS,
+    CommittedLakeSnapshot,
+    CommitterInitContext,
+    FetchContext,
+    FileColumn,
+    FlussLogSource,
+    LakeCatalog,
+    LakeCommitter,
+    LakeSource,
+    LakeSplit,
+    LakeStorage,
+    LakeTieringFactory,
+    LakeWriter,
+    LookupContext,
+    SimpleVersionedSerializer,
+    SupportsCreateFlussLogSource,
+    WriterInitContext,
+    Written,
+)
+from fluss_lab.lake.plugin import lake_storage
+
+__all__ = [
+    "SYSTEM_COLUMNS",
+    "SYSTEM_FIELDS",
+    "CommittedLakeSnapshot",
+    "CommitterInitContext",
+    "FetchContext",
+    "FileColumn",
+    "FlussLogSource",
+    "LakeCatalog",
+    "LakeCommitter",
+    "LakeSource",
+    "LakeSplit",
+    "LakeStorage",
+    "LakeTieringFactory",
+    "LakeWriter",
+    "LookupContext",
+    "SimpleVersionedSerializer",
+    "SupportsCreateFlussLogSource",
+    "WriterInitContext",
+    "Written",
+    "lake_storage",
+]

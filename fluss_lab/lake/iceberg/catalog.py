@@ -1,0 +1,267 @@
+"""Lake tables made, altered and dropped as Fluss tables are.
+
+Source: FIP "Iceberg tiering", "IcebergLakeCatalog".
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
+from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError, identifier
+from fluss_lab.lake.iceberg.io import delete_quietly
+from fluss_lab.lake.iceberg.layout import (
+    TABLE_ID_PROPERTY,
+    LakeLayout,
+    check_spec,
+    checked_layout,
+    known_layout,
+    new_layout,
+)
+from fluss_lab.lake.iceberg.properties import FLUSS_PREFIX, changed_properties, lake_properties
+from fluss_lab.lake.interfaces import LakeCatalog
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.descriptor import check_lake
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_LOG: Final = logging.getLogger(__name__)
+#: A property commit that loses against a round's commit is tried again; rounds of one table commit seconds apart.
+ALTER_TRIES: Final = 5
+
+
+class IcebergLakeCatalog(LakeCatalog):
+    """Makes a table's Iceberg table exactly as the FIP lays it out.
+
+    Columns: the user's, then ``__bucket int``, ``__offset bigint``, ``__timestamp timestamptz``, required. Partitions:
+    identity of the partition columns, then ``bucket[N](key)`` for one bucket key, else identity of ``__bucket``. Sorted
+    ascending by ``__offset``. Format version 2. Comments of columns become their docs.
+
+    Properties: ``iceberg.x`` becomes ``x``, every other one ``fluss.`` and its name. Beside these the table gets
+    ``fluss.table-id``, ``fluss.field-ids``, ``fluss.forwarded`` and the defaults of `properties.DEFAULTS` (compression,
+    manifest merging, metadata clean-up, metrics), each of which a property under ``iceberg.`` overrides. The FIP names
+    none of these and forbids none.
+
+    The location holds the table id, so that a table dropped with ``keep`` never shares it with a later one of its name.
+    Safe in any thread.
+    """
+
+    def __init__(self, access: CatalogAccess) -> None:
+        self._access = access
+
+    def create_table(self, table: TableInfo) -> None:
+        """Create the lake table; calling it again for the same table changes nothing.
+
+        One that an earlier creation left behind, of the same layout and without a snapshot, is taken over.
+
+        Raises:
+            LakeTableExistsError: The lake has another table of that name.
+            UnsupportedError: A primary key, or a type, key or property that the lake cannot hold.
+            InvalidPropertyError: A property under ``iceberg.`` with a value that cannot be.
+            UnavailableError: The catalog is locked or does not answer; try again.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        if not table.is_log_table:
+            raise UnsupportedError(
+                f"table {table.path}: tables with a primary key cannot be lake-enabled in this version"
+            )
+        check_lake(table.descriptor)
+        layout = new_layout(table)
+        properties = lake_properties(table, layout)
+        what = f"create lake table {table.path}"
+        self._access.call(what, lambda catalog: catalog.create_namespace_if_not_exists(table.path.database))
+        try:
+            made = self._access.call(
+                what,
+                lambda catalog: catalog.create_table(
+                    identifier(table.path),
+                    layout.schema,
+                    location=self._location(table),
+                    partition_spec=layout.spec,
+                    sort_order=layout.sort_order,
+                    properties=dict(properties),
+                ),
+            )
+        except TableAlreadyExistsError:
+            self._take_over(table, properties)
+        else:
+            _check_ids(table, layout, made)
+
+    def alter_table(self, table: TableInfo) -> None:
+        """Bring the lake table's properties to those of the Fluss table; what others set there stays.
+
+        Raises:
+            TableNotFoundError: There is no lake table.
+            UnsupportedError, InvalidPropertyError: As `create_table`.
+            CommitConflictError: Others keep changing the table; try again.
+            UnavailableError: The catalog is locked or does not answer; try again.
+        """
+        lake = self._access.load_table(table.path)
+        _check_owner(table, lake)
+        self._set_properties(table, lake, lake_properties(table, known_layout(table, lake)))
+
+    def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
+        """Drop the lake table and the files under its location, or with `keep` rename it ``<name>__<table id>``.
+
+        A lake table of that name that belongs to another Fluss table, or to nobody, is left alone; absent is fine.
+        Files that cannot be removed stay, with a warning in the log.
+
+        Raises:
+            LakeTableExistsError: With `keep`: the new name is taken.
+            UnavailableError: The catalog is locked or does not answer; try again.
+        """
+        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+
+        try:
+            lake = self._access.load_table(path)
+        except TableNotFoundError:
+            return
+        if lake.properties.get(TABLE_ID_PROPERTY) != str(table_id):
+            _LOG.warning("lake table %s is not that of Fluss table id %d: left alone", path, table_id)
+            return
+        try:
+            if keep:
+                kept = (path.database, f"{path.table}__{table_id}")
+                self._access.call(
+                    f"rename lake table {path}", lambda catalog: catalog.rename_table(identifier(path), kept)
+                )
+                return
+            self._access.call(f"drop lake table {path}", lambda catalog: catalog.drop_table(identifier(path)))
+        except NoSuchTableError:
+            return
+        except TableAlreadyExistsError as error:
+            raise LakeTableExistsError(
+                f"lake table {path}: it cannot be kept as {path.table}__{table_id}, a table of that name exists; drop that one"
+            ) from error
+        remove_files(lake, whole_folder=self._chose(path, lake.location()))
+
+    def _location(self, table: TableInfo) -> str | None:
+        """Return where a table is put; None when the catalog decides."""
+        prefix = self._location_prefix(table.path)
+        return None if prefix is None else f"{prefix}{table.table_id}"
+
+    def _location_prefix(self, path: TablePath) -> str | None:
+        warehouse = self._access.warehouse
+        return None if warehouse is None else f"{warehouse.rstrip('/')}/{path.database}/{path.table}-"
+
+    def _chose(self, path: TablePath, location: str) -> bool:
+        """Tell whether a location is one that was chosen here, so that nothing but the table is in it."""
+        prefix = self._location_prefix(path)
+        return prefix is not None and location.startswith(prefix) and location.removeprefix(prefix).isdecimal()
+
+    def _take_over(self, table: TableInfo, properties: dict[str, str]) -> None:
+        """Accept the table that is there if an earlier call for this one made it, or one that was cut off."""
+        lake = self._access.load_table(table.path)
+        if lake.properties.get(TABLE_ID_PROPERTY) == str(table.table_id):
+            checked_layout(table, lake)
+        else:
+            _check_same(table, lake, properties)
+        self._set_properties(table, lake, properties)
+
+    def _set_properties(self, table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
+
+        what = f"set properties of lake table {table.path}"
+        for _ in range(ALTER_TRIES):
+            updates, removals = changed_properties(lake.properties, wanted)
+            changes: list[TableUpdate] = []
+            if updates:
+                changes.append(SetPropertiesUpdate(updates=updates))
+            if removals:
+                changes.append(RemovePropertiesUpdate(removals=removals))
+            if not changes:
+                return
+            requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid),)
+            try:
+                self._access.commit(what, lake, requirements, tuple(changes))
+            except (CommitFailedException, CatalogLockedError):
+                lake = self._access.load_table(table.path)
+            else:
+                return
+        raise CommitConflictError(f"{what}: others changed the table {ALTER_TRIES} times meanwhile; try again")
+
+
+def _check_ids(table: TableInfo, layout: LakeLayout, made: Table) -> None:
+    """Check what every catalog is expected to do: number the fields as Iceberg's own code numbers them."""
+    if made.schema().as_struct() != layout.schema.as_struct():
+        raise UnsupportedError(
+            f"lake table {table.path}: the catalog changed the schema on the way: expected {layout.schema}, found "
+            f"{made.schema()}; drop the table there and use another catalog"
+        )
+
+
+def _check_owner(table: TableInfo, lake: Table) -> None:
+    if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):
+        raise UnsupportedError(
+            f"lake table {table.path}: expected {TABLE_ID_PROPERTY}={table.table_id}, found {found}: it belongs to another "
+            "Fluss table"
+        )
+
+
+def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
+    """Raise `LakeTableExistsError` unless the table could be the empty rest of a cut-off creation of this one."""
+    layout = new_layout(table)
+    differences = []
+    if lake.metadata.snapshots:
+        differences.append(f"it has {len(lake.metadata.snapshots)} snapshot(s)")
+    if lake.schema().as_struct() != layout.schema.as_struct():
+        differences.append(f"its schema is {lake.schema()}")
+    try:
+        check_spec("", layout.spec, lake.spec())
+    except UnsupportedError:
+        differences.append(f"its partition spec is {lake.spec()}")
+    if lake.sort_order().fields != layout.sort_order.fields:
+        differences.append(f"its sort order is {lake.sort_order()}")
+    found = lake.properties
+    keys = {*wanted, *(key for key in found if key.startswith(FLUSS_PREFIX))} - {TABLE_ID_PROPERTY}
+    differences += [
+        f"its property {key!r} is {found.get(key)!r}, not {wanted.get(key)!r}"
+        for key in sorted(keys)
+        if found.get(key) != wanted.get(key)
+    ]
+    if differences:
+        raise LakeTableExistsError(
+            f"lake table {table.path} exists and is another one: {'; '.join(differences)}. Drop or rename it in the lake, "
+            "or choose another name"
+        )
+
+
+def remove_files(lake: Table, *, whole_folder: bool) -> None:
+    """Remove a dropped table's files under its location; nothing outside of it. What cannot be removed stays, with a warning.
+
+    Args:
+        lake: The table as it was.
+        whole_folder: Whether all under the location is the table's, what its metadata does not know included.
+    """
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    location = lake.location().rstrip("/")
+    try:
+        if whole_folder and isinstance(lake.io, PyArrowFileIO):
+            scheme, netloc, path = lake.io.parse_location(location, lake.io.properties)
+            lake.io.fs_by_scheme(scheme, netloc).delete_dir(path)
+            return
+        for listed in listed_files(lake):
+            if listed.startswith(f"{location}/") and not delete_quietly(lake.io, listed):
+                _LOG.warning("file %s of dropped lake table %s could not be removed", listed, lake.name())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _LOG.warning("files of dropped lake table %s at %s could not be removed: %s", lake.name(), location, error)
+
+
+def listed_files(lake: Table) -> set[str]:
+    """Return every file that a table's metadata refers to: data, manifests, their lists, and metadata itself."""
+    files = {lake.metadata_location, *(entry.metadata_file for entry in lake.metadata.metadata_log)}
+    for snapshot in lake.metadata.snapshots:
+        files.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(lake.io):
+            if manifest.manifest_path not in files:
+                files.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(lake.io, discard_deleted=False)
+                files.update(entry.data_file.file_path for entry in entries)
+    return files

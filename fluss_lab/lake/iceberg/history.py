@@ -1,0 +1,127 @@
+"""The line of snapshots of a lake table: which are ours, what they say, and what others did between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluss_lab.errors import CorruptDataError, ForeignCommitError, LakeSnapshotNotFoundError
+from fluss_lab.lake.interfaces import (
+    BUCKET_OFFSET_KEY,
+    COMMIT_ID_KEY,
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    CommittedLakeSnapshot,
+)
+from fluss_lab.model import LakeOffset, TablePath
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+
+def main_line(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield the snapshots of the main branch, the newest first, as far back as they were not expired.
+
+    Cost: linear; pyiceberg's own walk searches the list of snapshots for each parent.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    at = metadata.current_snapshot_id
+    while at is not None and (snapshot := by_id.get(at)) is not None:
+        yield snapshot
+        at = snapshot.parent_snapshot_id
+
+
+def summary_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return the summary of a snapshot without its operation."""
+    return dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {}
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Tell whether tiering committed a snapshot."""
+    return summary_of(snapshot).get(COMMIT_USER_KEY) == COMMIT_USER
+
+
+def keeps_rows(snapshot: Snapshot) -> bool:
+    """Tell whether a snapshot says that it left the table's rows as they were: a compaction."""
+    return snapshot.summary is not None and snapshot.summary.operation.value == "replace"
+
+
+def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[Snapshot]:
+    """Return the snapshots of the main branch after a known one, the newest first; all for None.
+
+    Raises:
+        LakeSnapshotNotFoundError: The known one is not on the main branch any more.
+    """
+    newer: list[Snapshot] = []
+    for snapshot in main_line(lake.metadata):
+        if snapshot.snapshot_id == known_snapshot_id:
+            return newer
+        newer.append(snapshot)
+    if known_snapshot_id is None:
+        return newer
+    exists = any(snapshot.snapshot_id == known_snapshot_id for snapshot in lake.metadata.snapshots)
+    reason = (
+        "the table was rolled back behind it, or replaced" if exists else "it was expired or the table was replaced"
+    )
+    raise LakeSnapshotNotFoundError(
+        f"lake table {path}: snapshot {known_snapshot_id}, the newest that the cluster knows, is not in the main branch's "
+        f"history (found {len(newer)} snapshot(s), the newest is {lake.metadata.current_snapshot_id}): {reason}. Roll the "
+        "table forward again, or run 'fluss-lab repair --adopt' to accept the lake as it is"
+    )
+
+
+def commit_in(snapshots: list[Snapshot], commit_id: str | None) -> Snapshot | None:
+    """Return the snapshot that a commit made, if it is among these."""
+    if commit_id is None:
+        return None
+    return next((snapshot for snapshot in snapshots if summary_of(snapshot).get(COMMIT_ID_KEY) == commit_id), None)
+
+
+def check_no_foreign(path: TablePath, snapshots: list[Snapshot]) -> None:
+    """Raise `ForeignCommitError` when one of these snapshots is somebody else's change of rows; compactions pass."""
+    for snapshot in snapshots:
+        if not is_ours(snapshot) and not keeps_rows(snapshot):
+            operation = snapshot.summary.operation.value if snapshot.summary is not None else "unknown"
+            raise ForeignCommitError(
+                f"lake table {path}: snapshot {snapshot.snapshot_id} (operation {operation}) was not committed by tiering and "
+                "changes the table's rows. Tiering stops, so that nothing is lost or doubled: roll the table back to "
+                f"snapshot {snapshot.parent_snapshot_id}, or run 'fluss-lab repair --adopt' to accept the change"
+            )
+
+
+def committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapshot | None:
+    """Return the newest of ours among snapshots (the newest first), with the offsets of all of ours among them.
+
+    A snapshot may name only the buckets that advanced with it, so the older ones count too.
+
+    Raises:
+        CorruptDataError: A summary that tiering cannot have written.
+    """
+    ours = [snapshot for snapshot in snapshots if is_ours(snapshot)]
+    if not ours:
+        return None
+    offsets: dict[tuple[str | None, int], LakeOffset] = {}
+    for snapshot in reversed(ours):
+        offsets |= _offsets(path, snapshot)
+    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, summary_of(ours[0]))
+
+
+def _offsets(path: TablePath, snapshot: Snapshot) -> Mapping[tuple[str | None, int], LakeOffset]:
+    text = summary_of(snapshot).get(BUCKET_OFFSET_KEY, "[]")
+    try:
+        return dict(_entry(entry) for entry in json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptDataError(
+            f"lake table {path}, snapshot {snapshot.snapshot_id}: {BUCKET_OFFSET_KEY!r} in the summary is not a list of "
+            f"buckets with offsets, found {text[:200]!r}: {error!r}"
+        ) from error
+
+
+def _entry(entry: Mapping[str, Any]) -> tuple[tuple[str | None, int], LakeOffset]:
+    name = entry.get("partition_name")
+    partition = None if name is None else str(name)
+    offset = LakeOffset(int(entry["offset"]), int(entry.get("max_timestamp", -1)), partition)
+    return (partition, int(entry["bucket"])), offset

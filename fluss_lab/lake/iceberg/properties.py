@@ -1,0 +1,141 @@
+"""The properties of a lake table: those forwarded from the Fluss table, our defaults, and what is refused.
+
+Source: FIP "Iceberg tiering", general rule 1: a property under ``iceberg.`` is forwarded without that prefix, every
+other one with ``fluss.`` before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from pyiceberg.table import TableProperties
+from pyiceberg.types import BinaryType, StringType
+
+from fluss_lab.errors import InvalidPropertyError, UnsupportedError
+from fluss_lab.lake.iceberg.access import IO_PROPERTY
+from fluss_lab.lake.iceberg.layout import FIELD_IDS_PROPERTY, FORMAT_VERSION, TABLE_ID_PROPERTY, LakeLayout
+from fluss_lab.lake.iceberg.parquet import ParquetSettings
+from fluss_lab.lake.interfaces import SYSTEM_COLUMNS
+from fluss_lab.model import TableInfo
+
+ICEBERG_PREFIX: Final = "iceberg."
+FLUSS_PREFIX: Final = "fluss."
+COMMENT_PROPERTY: Final = "comment"
+#: JSON list: which properties without ``fluss.`` came from the Fluss table, so that a reset there can reach the lake.
+FORWARDED_PROPERTY: Final = "fluss.forwarded"
+#: Tables with more columns keep bounds for keys and system columns only: every entry of every manifest holds them.
+BOUNDED_COLUMNS_MAX: Final = 32
+_METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+
+#: What a table gets unless its Fluss properties say otherwise. None of it is named by the FIP: files and rows are the
+#: same with and without, these keep the cost of commits and planning flat as snapshots and files grow in number.
+DEFAULTS: Final[Mapping[str, str]] = {
+    TableProperties.PARQUET_COMPRESSION: "zstd",
+    # A round commits every few seconds: without merging, planning opens one manifest per round ever made.
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.MANIFEST_MIN_MERGE_COUNT: "20",
+    # Rewriting 1 MB of manifest every twentieth commit costs tens of milliseconds, Iceberg's 8 MB some seconds.
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(1024 * 1024),
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
+}
+#: Properties that name code to be loaded by whoever opens the table.
+_CODE: Final = (IO_PROPERTY, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
+_WHOLE_NUMBERS: Final = (
+    TableProperties.MANIFEST_MIN_MERGE_COUNT,
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
+    TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
+    *(
+        f"{family}.{name}"
+        for family in ("commit.retry", "commit.status-check")
+        for name in ("num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms")
+    ),
+)
+
+
+def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return a Fluss table's properties as the lake table has them.
+
+    Raises:
+        UnsupportedError: One that fluss_lab cannot honour; the text says why.
+        InvalidPropertyError: A value that cannot be.
+    """
+    forwarded: dict[str, str] = {}
+    for key, value in properties.items():
+        if key.startswith(ICEBERG_PREFIX):
+            name = key.removeprefix(ICEBERG_PREFIX)
+            _check_property(name, value)
+            if name != TableProperties.FORMAT_VERSION:
+                forwarded[name] = value
+        else:
+            forwarded[FLUSS_PREFIX + key] = value
+    ParquetSettings.of(forwarded)
+    return forwarded
+
+
+def lake_properties(table: TableInfo, layout: LakeLayout) -> dict[str, str]:
+    """Return all properties that a table's lake table has, beside those that others set there.
+
+    Raises:
+        UnsupportedError, InvalidPropertyError: As `forwarded_properties`.
+    """
+    descriptor = table.descriptor
+    forwarded = forwarded_properties(descriptor.properties)
+    ours = {TABLE_ID_PROPERTY: str(table.table_id), FIELD_IDS_PROPERTY: layout.field_ids_json(table)}
+    if descriptor.comment is not None:
+        ours[COMMENT_PROPERTY] = descriptor.comment
+    if plain := sorted(key for key in forwarded if not key.startswith(FLUSS_PREFIX)):
+        ours[FORWARDED_PROPERTY] = json.dumps(plain, separators=(",", ":"))
+    return {**DEFAULTS, **_metrics(table, layout), **forwarded, **ours}
+
+
+def changed_properties(current: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return what to set and what to remove, so that a lake table's properties become the wanted ones.
+
+    What others set in the lake stays: removed is only what came from the Fluss table and is no longer wanted.
+    """
+    before = json.loads(current.get(FORWARDED_PROPERTY, "[]"))
+    gone = {key for key in current if key.startswith(FLUSS_PREFIX) or key in before} - set(wanted)
+    return {key: value for key, value in wanted.items() if current.get(key) != value}, sorted(gone)
+
+
+def _metrics(table: TableInfo, layout: LakeLayout) -> dict[str, str]:
+    """Exact bounds for what is sought by: keys, partition and system columns. Long strings keep Iceberg's cut."""
+    descriptor = table.descriptor
+    modes = {f"{_METRICS}.{name}": "full" for name in SYSTEM_COLUMNS}
+    for name in (*descriptor.partitioned_by, *descriptor.bucket_key):
+        is_text = isinstance(layout.schema.find_field(name).field_type, StringType | BinaryType)
+        modes[f"{_METRICS}.{name}"] = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT if is_text else "full"
+    if len(table.schema.columns) > BOUNDED_COLUMNS_MAX:
+        modes[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "counts"
+    return modes
+
+
+def _check_property(name: str, value: str) -> None:
+    what = f"property {ICEBERG_PREFIX + name!r}"
+    if name in _CODE:
+        raise UnsupportedError(f"{what}: it names code that every reader would run; fluss_lab does not forward it")
+    if name.startswith(FLUSS_PREFIX):
+        raise UnsupportedError(f"{what}: names under {FLUSS_PREFIX!r} belong to the Fluss table's own properties")
+    if name == TableProperties.FORMAT_VERSION and value != str(FORMAT_VERSION):
+        raise UnsupportedError(f"{what}: expected {FORMAT_VERSION}, found {value!r}; fluss_lab writes no other")
+    if name == TableProperties.WRITE_FILE_FORMAT and value.lower() != "parquet":
+        raise UnsupportedError(f"{what}: expected parquet, found {value!r}; fluss_lab writes no other")
+    if name in {TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH} and (
+        "?" in value or "#" in value
+    ):
+        raise InvalidPropertyError(f"{what}: the characters '?#' cannot be in a location, found {value!r}")
+    if name in _WHOLE_NUMBERS and not value.isdecimal():
+        raise InvalidPropertyError(f"{what}: expected a whole number, found {value!r}")
+    if name.startswith("write.metadata.metrics."):
+        from pyiceberg.io.pyarrow import match_metrics_mode
+
+        try:
+            match_metrics_mode(value)
+        except ValueError as error:
+            raise InvalidPropertyError(
+                f"{what}: expected none, counts, truncate(n) or full, found {value!r}"
+            ) from error

@@ -1,0 +1,253 @@
+"""Rows out of one data file, in the Fluss table's own types.
+
+Columns are found by field id, so files written under other names, by others, or before a column existed all read right.
+The common case, a file whose columns still lie as fluss_lab wrote them, goes through Arrow's dataset scanner with the
+filter pushed down to row groups; any other goes through pyiceberg's projection, and is filtered afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyiceberg.schema import Schema
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake.iceberg.layout import LakeLayout
+from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, ids_of
+from fluss_lab.lake.interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
+from fluss_lab.model import TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.name_mapping import NameMapping
+
+_FORMAT: Final = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumns:
+    """The columns of a table as they are handed out, and as they are called and typed in the lake.
+
+    Attributes:
+        layout: Field ids and lake types.
+        schema: The user's columns in Fluss's Arrow types, then the system columns.
+        name_mapping: For files that others added without field ids; None when the table has none.
+    """
+
+    layout: LakeLayout
+    schema: pa.Schema
+    name_mapping: NameMapping | None = None
+
+    @staticmethod
+    def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
+        """Return the columns of a Fluss table."""
+        return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
+
+    def named_in(self, expression: pc.Expression) -> list[str]:
+        """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
+        text = str(expression)
+        return [name for name in self.schema.names if name in text]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group of a file: the unit in which it is read.
+
+    Attributes:
+        index: Its position in the file.
+        min_offset: No row has a smaller offset (inclusive).
+        max_offset: No row has a larger offset (inclusive).
+        max_timestamp_us: No row has a later timestamp (inclusive), in epoch microseconds.
+    """
+
+    index: int
+    min_offset: int
+    max_offset: int
+    max_timestamp_us: int
+
+
+class LakeFileReader:
+    """One open data file. Used by one thread; a context manager.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptDataError: It is no Parquet file, or lacks the table's columns.
+    """
+
+    def __init__(self, io: FileIO, location: str, columns: LakeColumns) -> None:
+        self.location = location
+        self._columns = columns
+        self._stream = io.new_input(location).open()
+        try:
+            self._fragment = _FORMAT.make_fragment(self._stream)
+            self._physical: pa.Schema = self._fragment.physical_schema
+            self._plain, self._absent = _matched(columns, self._physical)
+            self.groups = self._row_groups()
+        except (pa.ArrowException, OSError) as error:
+            self.close()
+            raise CorruptDataError(f"lake file {location}: not the Parquet file that it should be: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def runs(self, groups: Sequence[RowGroup]) -> list[list[RowGroup]]:
+        """Return row groups such that reading run after run gives ascending offsets.
+
+        One row group a run in a file that ascends; all in one run in a file that does not.
+        """
+        if all(before.max_offset < after.min_offset for before, after in pairwise(groups)):
+            return [[group] for group in groups]
+        return [list(groups)]
+
+    def read(self, groups: Sequence[RowGroup], names: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+        """Return rows in ascending order of offset.
+
+        Args:
+            groups: From `groups`.
+            names: User's and system columns, in the order wanted.
+            where: Rows for which it is not true are left out.
+
+        Raises:
+            CorruptDataError: The file cannot be decoded, or holds values that are none of the table's types.
+        """
+        wanted = list(dict.fromkeys([*names, OFFSET_COLUMN]))
+        filtered = [] if where is None else self._columns.named_in(where)
+        needed = list(dict.fromkeys([*wanted, *filtered]))
+        fragment = self._fragment.subset(row_group_ids=[group.index for group in groups])
+        try:
+            if set(needed) <= {*self._plain, *self._absent}:
+                rows = self._read_plain(fragment, wanted, filtered, where)
+            else:
+                rows = self._read_projected(fragment, needed)
+                rows = (rows if where is None else rows.filter(where)).select(wanted)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptDataError(
+                f"lake file {self.location}: cannot be read as the table's columns: {error}"
+            ) from error
+        return _ascending(rows).select(list(names))
+
+    def _read_plain(
+        self, fragment: Any, wanted: Sequence[str], filtered: Sequence[str], where: pc.Expression | None
+    ) -> pa.Table:
+        """Read columns that lie in the file as fluss_lab lays them, those that it has not being null."""
+        schema = self._columns.schema
+        # What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
+        exact = all(self._scan_field(name).type == schema.field(name).type for name in filtered)
+        needed = wanted if exact else list(dict.fromkeys([*wanted, *filtered]))
+        scanned = pa.schema([self._scan_field(name) for name in dict.fromkeys([*needed, *filtered])])
+        rows = fragment.to_table(schema=scanned, columns=list(needed), filter=where if exact else None)
+        rows = self._cast(rows)
+        return rows if exact or where is None else rows.filter(where).select(list(wanted))
+
+    def _scan_field(self, name: str) -> pa.Field:
+        if name in self._plain:
+            return self._physical.field(self._physical.get_field_index(name))
+        return arrow_field(self._columns.layout.schema.find_field(name)).with_nullable(True)
+
+    def _read_projected(self, fragment: Any, needed: Sequence[str]) -> pa.Table:
+        """Read columns by field id, nested ones too, as Iceberg's rules of schema evolution have it."""
+        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
+        from pyiceberg.schema import prune_columns
+
+        fields = [self._columns.layout.schema.find_field(name) for name in needed]
+        in_file = pyarrow_to_schema(self._physical, self._columns.name_mapping)
+        ids = {field_id for field in fields for field_id in ids_of(field)} & set(in_file.field_ids)
+        pruned = prune_columns(in_file, ids, select_full_types=False)
+        rows = fragment.to_table(columns=[field.name for field in pruned.fields])
+        requested = Schema(*fields)
+        batches = [
+            _to_requested_schema(requested, pruned, batch, allow_timestamp_tz_mismatch=True)
+            for batch in rows.to_batches()
+        ]
+        if not batches:
+            return pa.schema([self._columns.schema.field(name) for name in needed]).empty_table()
+        return self._cast(pa.Table.from_batches(batches))
+
+    def _cast(self, rows: pa.Table) -> pa.Table:
+        schema = pa.schema([self._columns.schema.field(name) for name in rows.schema.names])
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        for column, field in zip(columns, schema, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptDataError(f"lake file {self.location}: column {field.name!r} is NOT NULL, but holds nulls")
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _row_groups(self) -> list[RowGroup]:
+        """Return the row groups with their ranges, from the footer's statistics; the column itself where they are missing."""
+        footer = self._fragment.metadata
+        leaves = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+        _, offset_id, timestamp_id = self._columns.layout.system_ids
+        places: list[int] = []
+        for field_id, name in ((offset_id, OFFSET_COLUMN), (timestamp_id, TIMESTAMP_COLUMN)):
+            found = next((field.name for field in self._physical if (arrow_ids(field) or [-1])[0] == field_id), name)
+            if found not in leaves:
+                raise CorruptDataError(f"lake file {self.location}: column {name!r} is missing")
+            places.append(leaves[found])
+        return [self._row_group(footer, index, *places) for index in range(footer.num_row_groups)]
+
+    def _row_group(self, footer: Any, index: int, offset_place: int, timestamp_place: int) -> RowGroup:
+        group = footer.row_group(index)
+        offsets, timestamps = (group.column(place).statistics for place in (offset_place, timestamp_place))
+        known = all(found is not None and found.has_min_max for found in (offsets, timestamps))
+        if known and self._physical.field(group.column(timestamp_place).path_in_schema).type == SYSTEM_FIELDS[-1].type:
+            return RowGroup(index, int(offsets.min_raw), int(offsets.max_raw), int(timestamps.max_raw))
+        whole = RowGroup(index, 0, 0, 0)
+        rows = self.read([whole], [OFFSET_COLUMN, TIMESTAMP_COLUMN])
+        found, times = rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
+        return RowGroup(index, int(found.min()), int(found.max()), int(times.max())) if len(rows) else whole
+
+
+def _matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
+    by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
+    has_all_ids = len(by_id) == len(physical)
+    plain, absent = set(), set()
+    for field in columns.layout.schema.fields:
+        expected = arrow_field(field)
+        if field.field_id in by_id:
+            found, ids = by_id[field.field_id]
+            if found.name == field.name and ids == ids_of(field) and arrow_names(found) == arrow_names(expected):
+                plain.add(field.name)
+        elif has_all_ids and field.name not in physical.names and not field.required:
+            absent.add(field.name)
+    return frozenset(plain), frozenset(absent)
+
+
+def _ascending(rows: pa.Table) -> pa.Table:
+    """Return rows in ascending order of offset: as they are, unless somebody else wrote the file in another order."""
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    if len(offsets) < 2 or bool((np.diff(offsets) > 0).all()):
+        return rows
+    return rows.take(pa.array(np.argsort(offsets, kind="stable")))
+
+
+def clipped(rows: pa.Table, offsets: pa.ChunkedArray, start: int | None, stop: int | None) -> pa.Table:
+    """Return the rows with offsets in ``[start, stop)``, of rows whose ascending offsets are given. No copy."""
+    values = offsets.to_numpy()
+    low = 0 if start is None else int(np.searchsorted(values, start))
+    high = len(values) if stop is None else int(np.searchsorted(values, stop))
+    return rows if high - low == len(values) else rows.slice(low, max(high - low, 0))
+
+
+def user_names(columns: LakeColumns) -> list[str]:
+    """Return the names of the user's columns, in order."""
+    return list(columns.schema.names[: -len(SYSTEM_COLUMNS)])

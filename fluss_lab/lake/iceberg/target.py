@@ -1,0 +1,134 @@
+"""Where and how a round's files are written: what the driver tells the tasks, as JSON, so that tasks ask nobody."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import LocationProvider, load_location_provider
+from pyiceberg.typedef import Record
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake.iceberg.layout import LakeLayout, checked_layout
+from fluss_lab.model import TableInfo
+from fluss_lab.model.names import partition_values
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+VERSION: Final = 1
+#: Which of the table's properties the writing of data files goes by.
+_WRITE_PREFIX: Final = "write."
+#: Settings of a SQL catalog that no reader of files needs, and that hold passwords.
+_SECRETS_OF_SQL: Final = frozenset({"uri", "credential"})
+#: File systems allow 255 bytes a name; a partition value may have more once it is quoted.
+_NAME_BYTES_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """What writers of a lake table need, and all they need.
+
+    Attributes:
+        location: The table's location.
+        schema: The columns that are written, user's then system, as they are called in the lake now.
+        spec: The partition spec.
+        sort_order_id: Of ascending offsets; None when somebody replaced that order.
+        io_properties: For file access.
+        properties: The table's write properties.
+    """
+
+    location: str
+    schema: Schema
+    spec: PartitionSpec
+    sort_order_id: int | None
+    io_properties: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    @staticmethod
+    def of(table: TableInfo, lake: Table) -> WriteTarget:
+        """Return the target of a lake table.
+
+        Raises:
+            UnsupportedError: The table is not as fluss_lab made it.
+        """
+        layout = checked_layout(table, lake)
+        current = lake.schema()
+        schema = Schema(*[current.find_field(field.field_id) for field in layout.schema.fields])
+        properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
+        hidden = _SECRETS_OF_SQL if lake.catalog.properties.get("type") == "sql" else frozenset()
+        io_properties = {key: str(value) for key, value in lake.io.properties.items() if key not in hidden}
+        return WriteTarget(
+            lake.location(), schema, lake.spec(), _sort_order_id(layout, lake), io_properties, properties
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the target as JSON. Like `io_properties` it may hold credentials of the file system."""
+        return {
+            "version": VERSION,
+            "location": self.location,
+            "schema": self.schema.model_dump_json(),
+            "spec": self.spec.model_dump_json(),
+            "sort_order_id": self.sort_order_id,
+            "io_properties": dict(self.io_properties),
+            "properties": dict(self.properties),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> WriteTarget:
+        """Read the JSON of `to_json`.
+
+        Raises:
+            CorruptDataError: It is not of this version.
+        """
+        if value.get("version") != VERSION:
+            raise CorruptDataError(f"write target: expected version {VERSION}, found {value.get('version')!r}")
+        return WriteTarget(
+            value["location"],
+            Schema.model_validate_json(value["schema"]),
+            PartitionSpec.model_validate_json(value["spec"]),
+            value["sort_order_id"],
+            value["io_properties"],
+            value["properties"],
+        )
+
+    def file_io(self) -> FileIO:
+        """Return access to the table's files."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    def locations(self) -> LocationProvider:
+        """Return what decides where files go."""
+        return load_location_provider(self.location, dict(self.properties))
+
+    def place(self, partition: str | None, bucket: int) -> Place:
+        """Return the Iceberg partition of one bucket."""
+        values = () if partition is None else partition_values(partition)
+        return Place([], self.spec, self.schema, Record(*values, bucket))
+
+
+@dataclass(frozen=True)
+class Place(PartitionKey):
+    """The partition of one bucket: its values, and its folder."""
+
+    record: Record
+
+    def to_path(self) -> str:
+        """Return the folder, as Iceberg names it; names that no file system takes are cut and end in a hash."""
+        parts = self.partition_spec.partition_to_path(self.record, self.schema).split("/")
+        return "/".join(part if len(part) <= _NAME_BYTES_MAX else _shortened(part) for part in parts)
+
+
+def _shortened(part: str) -> str:
+    return f"{part[: _NAME_BYTES_MAX - 33]}-{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+
+
+def _sort_order_id(layout: LakeLayout, lake: Table) -> int | None:
+    found = lake.sort_order()
+    wanted = [(field.source_id, field.transform, field.direction) for field in layout.sort_order.fields]
+    matches = [(field.source_id, field.transform, field.direction) for field in found.fields] == wanted
+    return found.order_id if matches else None

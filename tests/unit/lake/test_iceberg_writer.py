@@ -1,0 +1,259 @@
+"""The writer: files, row groups, encodings, properties, names, abort, and the bytes of its results."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
+
+from fluss_lab import failpoints
+from fluss_lab.errors import CorruptDataError, InternalError, StorageError
+from fluss_lab.failpoints import FailpointError
+from fluss_lab.model import make_schema
+from tests.unit.lake.conftest import EPOCH_MS, records
+
+COLUMNS = {"id": "bigint", "city": "string", "note": "string"}
+
+
+def some_rows(count: int, first: int = 0) -> pa.RecordBatch:
+    ids = np.arange(first, first + count)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(ids),
+            pa.array([f"city {i % 10}" for i in ids]),
+            pa.array([f"note {i * 7919 % 100003}" for i in ids]),
+        ],
+        schema=make_schema(COLUMNS).arrow(),
+    )
+
+
+def parquet(file: DataFile) -> pq.ParquetFile:
+    return pq.ParquetFile(file.file_path.removeprefix("file://"))
+
+
+def chunk(file: DataFile, column: str, group: int = 0):
+    found = parquet(file).metadata.row_group(group)
+    return next(found.column(i) for i in range(found.num_columns) if found.column(i).path_in_schema == column)
+
+
+@pytest.fixture(autouse=True)
+def disarm():
+    yield
+    failpoints.disarm()
+
+
+def test_small_batches_make_one_file_with_row_groups_of_the_limit(lake):
+    table = lake.table(COLUMNS, properties={"iceberg.write.parquet.row-group-limit": "1000"})
+    writer = lake.writer(table)
+    for first in range(0, 3500, 70):
+        writer.write(records(some_rows(70, first), first))
+    result = writer.complete()
+    (file,) = result.files
+    groups = parquet(file).metadata
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [1000, 1000, 1000, 500]
+    assert (result.start_offset, result.end_offset, result.max_timestamp_ms) == (0, 3500, EPOCH_MS + 3499)
+    assert (result.row_count, result.file_count, result.size_bytes) == (3500, 1, file.file_size_in_bytes)
+    assert parquet(file).read(columns=["id"]).column("id").to_pylist() == list(range(3500))
+
+
+def test_a_batch_larger_than_a_row_group_is_cut(lake):
+    table = lake.table(COLUMNS, properties={"iceberg.write.parquet.row-group-limit": "1000"})
+    (file,) = lake.write(table, records(some_rows(300)), records(some_rows(4000, 300), 300)).files
+    groups = parquet(file).metadata
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [1000, 1000, 1000, 1000, 300]
+    assert parquet(file).read(columns=["__offset"]).column(0).to_pylist() == list(range(4300))
+
+
+def test_files_roll_at_the_target_size_with_ascending_offsets(lake):
+    table = lake.table(COLUMNS, properties={"iceberg.write.target-file-size-bytes": "20000"})
+    runs = [records(some_rows(500, first), first) for first in range(0, 40000, 500)]
+    result = lake.write(table, *runs)
+    assert result.file_count > 3
+    edges = [parquet(file).read(columns=["__offset"]).column(0).to_pylist() for file in result.files]
+    assert [offset for file in edges for offset in file] == list(range(40000))
+    assert all(file.file_size_in_bytes < 40_000 for file in result.files)
+    assert lake.rows(table, lake.commit(table, result)).num_rows == 40000
+
+
+def test_wide_rows_end_a_row_group_early(lake):
+    table = lake.table({"b": "bytes"}, properties={"iceberg.write.parquet.row-group-size-bytes": "1000000"})
+    writer = lake.writer(table)
+    for first in range(50):
+        rows = pa.RecordBatch.from_arrays([pa.array([bytes([first]) * 100_000])], schema=table.schema.arrow())
+        writer.write(records(rows, first))
+    (file,) = writer.complete().files
+    assert parquet(file).metadata.num_row_groups == 5
+
+
+def test_encodings_follow_the_first_rows(lake):
+    table = lake.table(COLUMNS | {"at": "timestamp(3)", "tags": "array<string>"})
+    count = 5000
+    rows = some_rows(count)
+    at = pa.array(np.arange(count) * 17 + EPOCH_MS).cast(pa.timestamp("ms"))
+    tags = pa.array([["x", "y"]] * count)
+    rows = pa.RecordBatch.from_arrays([*rows.columns, at, tags], schema=table.schema.arrow())
+    (file,) = lake.write(table, records(rows)).files
+    for column in ("__offset", "__timestamp", "at"):
+        assert "DELTA_BINARY_PACKED" in chunk(file, column).encodings, column
+    for column in ("city", "__bucket", "tags.list.element"):
+        assert "RLE_DICTIONARY" in chunk(file, column).encodings, column
+    for column in ("id", "note"):
+        assert "RLE_DICTIONARY" not in chunk(file, column).encodings, column
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"), [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")]
+)
+def test_the_compression_asked_for(lake, codec, expected):
+    table = lake.table(COLUMNS, properties={"iceberg.write.parquet.compression-codec": codec})
+    (file,) = lake.write(table, records(some_rows(100))).files
+    assert chunk(file, "note").compression == expected
+
+
+def test_a_compression_level_makes_a_difference(lake):
+    sizes = []
+    for level in ("1", "9"):
+        given = {"iceberg.write.parquet.compression-codec": "gzip", "iceberg.write.parquet.compression-level": level}
+        table = lake.table(COLUMNS, name=f"t{level}", properties=given)
+        sizes.append(lake.write(table, records(some_rows(20000))).size_bytes)
+    assert sizes[1] < sizes[0]
+
+
+def test_metrics_modes_are_honoured(lake):
+    given = {"iceberg.write.metadata.metrics.default": "none", "iceberg.write.metadata.metrics.column.city": "counts"}
+    table = lake.table(COLUMNS, properties=given)
+    (file,) = lake.write(table, records(some_rows(100))).files
+    assert set(file.lower_bounds) == {4, 5, 6}
+    assert set(file.value_counts) == {2, 4, 5, 6}
+
+
+def test_data_path_and_object_storage_layout(lake):
+    given = {
+        "iceberg.write.data.path": f"file://{lake.folder}/data here",
+        "iceberg.write.object-storage.enabled": "true",
+    }
+    table = lake.table(COLUMNS, properties=given)
+    result = lake.write(table, records(some_rows(10)))
+    assert result.files[0].file_path.startswith(f"file://{lake.folder}/data here/")
+    assert lake.rows(table, lake.commit(table, result)).num_rows == 10
+
+
+def test_names_of_files_tell_round_bucket_split_and_first_offset(lake):
+    table = lake.table(COLUMNS, buckets=4)
+    lake.rounds = 12
+    writer = lake.writer(table, bucket=3, split=2)
+    writer.write(records(some_rows(5), 40))
+    (file,) = writer.complete().files
+    name = file.file_path.rpartition("/")[2]
+    assert name.startswith("round12-b00003-s00002-o0000000000000000040-")
+    assert file.file_path.rpartition("/")[0].endswith("/data/__bucket=3")
+
+
+def test_partition_values_of_any_length_and_alphabet(lake):
+    table = lake.table({"p": "string", "v": "int"}, partitioned_by=["p"])
+    for value in ("ü" * 127, "a b/c=d%e", "..", "日本"):
+        rows = pa.RecordBatch.from_pylist([{"p": value, "v": 1}], schema=table.schema.arrow())
+        snapshot = lake.append(table, rows, partition=value)
+        found = lake.storage.create_lake_source(table).plan(snapshot)
+        assert value in {split.partition for split in found}
+    assert lake.load(table).scan().to_arrow().num_rows == 4
+
+
+def test_without_records_there_is_no_file(lake):
+    result = lake.writer(lake.table(COLUMNS)).complete()
+    assert result.files == ()
+    assert result.start_offset == result.end_offset
+    assert not list(lake.folder.rglob("*.parquet"))
+
+
+def test_offsets_must_ascend(lake):
+    writer = lake.writer(lake.table(COLUMNS))
+    writer.write(records(some_rows(10), 5))
+    with pytest.raises(InternalError, match="expected offsets from 15, found 14"):
+        writer.write(records(some_rows(10), 14))
+
+
+def test_abort_removes_finished_and_unfinished_files(lake):
+    table = lake.table(COLUMNS, properties={"iceberg.write.target-file-size-bytes": "70000",
+                                            "iceberg.write.parquet.row-group-limit": "1000"})  # fmt: skip
+    writer = lake.writer(table)
+    for first in range(0, 20500, 100):
+        writer.write(records(some_rows(100, first), first))
+    assert list(lake.folder.rglob("*.parquet"))
+    writer.abort()
+    assert not list(lake.folder.rglob("*.parquet"))
+
+
+def test_abort_after_a_failure_removes_what_was_written(lake):
+    writer = lake.writer(lake.table(COLUMNS))
+    writer.write(records(some_rows(10)))
+    failpoints.arm("lake.write.after_file", "error")
+    with pytest.raises(FailpointError):
+        writer.complete()
+    writer.abort()
+    assert not list(lake.folder.rglob("*.parquet"))
+
+
+def test_abort_never_raises_even_when_the_disk_is_gone(lake):
+    writer = lake.writer(lake.table(COLUMNS, properties={"iceberg.write.parquet.row-group-limit": "10"}))
+    writer.write(records(some_rows(25)))
+    (path,) = lake.folder.rglob("*.parquet")
+    path.unlink()
+    path.parent.rmdir()
+    writer.abort()
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(lake):
+    table = lake.table(COLUMNS)
+    writer = lake.writer(table)
+    (lake.folder / "warehouse" / "db" / "t-7" / "data").write_text("a file in the way")
+    writer.write(records(some_rows(10)))
+    with pytest.raises(StorageError, match="Not a directory"):
+        writer.complete()
+
+
+def test_tasks_need_nothing_but_json(lake):
+    """The description goes through JSON, and no catalog is asked: its file is gone."""
+    table = lake.table(COLUMNS)
+    target = json.loads(json.dumps(lake.factory.describe_table(table)))
+    assert "catalog" not in json.dumps(target["io_properties"])
+    hidden = lake.folder / "catalog"
+    hidden.rename(lake.folder / "hidden")
+    writer = lake.writer(table, target=target)
+    writer.write(records(some_rows(10)))
+    assert writer.complete().row_count == 10
+    (lake.folder / "hidden").rename(hidden)
+
+
+def test_write_results_come_back_from_their_bytes(lake, seed):
+    rng = random.Random(seed)
+    table = lake.table(
+        COLUMNS | {"p": "string"}, partitioned_by=["p"], properties={"iceberg.write.target-file-size-bytes": "70000"}
+    )
+    count = rng.randrange(1, 20000)
+    rows = some_rows(count)
+    rows = pa.RecordBatch.from_arrays([*rows.columns, pa.array(["a ü"] * count)], schema=table.schema.arrow())
+    result = lake.write(table, records(rows, rng.randrange(2**40)), partition="a ü")
+    serializer = lake.factory.write_result_serializer()
+    again = serializer.deserialize(serializer.version, serializer.serialize(result))
+    assert again == result
+    for before, after in zip(result.files, again.files, strict=True):
+        for field in DATA_FILE_TYPE[2].fields:
+            found, expected = getattr(after, field.name), getattr(before, field.name)
+            assert found == expected, field.name
+            assert type(found) is type(expected), field.name
+        assert before.spec_id == after.spec_id
+    committables = lake.factory.committable_serializer()
+    whole = lake.committer(table).to_committable([result])
+    assert committables.deserialize(1, committables.serialize(whole)) == whole
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"files":[{}]}', b'{"files":[],"what":1}'])
+def test_bytes_that_are_no_write_result(lake, data):
+    with pytest.raises(CorruptDataError):
+        lake.factory.write_result_serializer().deserialize(1, data)
+    with pytest.raises(CorruptDataError, match="version"):
+        lake.factory.write_result_serializer().deserialize(2, data)
