@@ -1,0 +1,1 @@
+"""A tiering round: splits, their generation, reading, committing."""

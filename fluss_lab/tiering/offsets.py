@@ -1,0 +1,73 @@
+"""How far each bucket is tiered: merging, and the JSON that a lake snapshot carries of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fluss_lab.lake import CommittedLakeSnapshot
+from fluss_lab.model import LakeOffset, TableBucket
+
+#: A snapshot names all buckets up to so many, beyond that those that advanced: 365 partitions x 16 buckets
+#: would be 619 kB in every snapshot, and table metadata holds all of them.
+BUCKETS_NAMED_MAX: Final = 256
+
+LakeOffsets = Mapping[TableBucket, LakeOffset]
+
+
+def merge_offsets(known: LakeOffsets, newer: LakeOffsets) -> dict[TableBucket, LakeOffset]:
+    """Return how far each bucket of either is tiered: where both have one, the one that is further."""
+    merged = dict(known)
+    for bucket, offset in newer.items():
+        if bucket not in merged or merged[bucket].end <= offset.end:
+            merged[bucket] = offset
+    return merged
+
+
+def advanced(merged: LakeOffsets, known: LakeOffsets) -> dict[TableBucket, LakeOffset]:
+    """Return the buckets that are not as the cluster knows them."""
+    return {bucket: offset for bucket, offset in merged.items() if known.get(bucket) != offset}
+
+
+def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
+    """Return the value of ``fluss-bucket-offset`` for a snapshot.
+
+    Args:
+        merged: Every bucket's offset with this snapshot.
+        known: What the cluster knows already. Where not all buckets are named, those that differ from it are, so
+            that recovery can always merge the snapshot's buckets over what the cluster knows.
+    """
+    named = merged
+    if len(merged) > BUCKETS_NAMED_MAX:
+        named = advanced(merged, known)
+    entries = [_entry(bucket, named[bucket]) for bucket in sorted(named, key=TableBucket.sort_key)]
+    return json.dumps(entries, separators=(",", ":"))
+
+
+def _entry(bucket: TableBucket, offset: LakeOffset) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    if bucket.partition_id is not None:
+        entry = {"partition_id": bucket.partition_id, "partition_name": offset.partition}
+    return entry | {"bucket": bucket.bucket, "offset": offset.end, "max_timestamp": offset.max_timestamp_ms}
+
+
+def committed_offsets(
+    snapshot: CommittedLakeSnapshot, table_id: int, partition_ids: Mapping[str, int]
+) -> dict[TableBucket, LakeOffset]:
+    """Return a lake snapshot's offsets by bucket.
+
+    Args:
+        snapshot: As the lake tells it, by partition name.
+        table_id: Of the table.
+        partition_ids: Name to id of the partitions that the cluster has or remembers. Buckets of others (dropped
+            before the cluster ever heard of their tiering) are left out: nothing will be tiered from them again.
+    """
+    offsets = {}
+    for (partition, bucket), offset in snapshot.offsets.items():
+        if partition is None:
+            offsets[TableBucket(table_id, None, bucket)] = offset
+        elif partition in partition_ids:
+            named = LakeOffset(offset.end, offset.max_timestamp_ms, partition)
+            offsets[TableBucket(table_id, partition_ids[partition], bucket)] = named
+    return offsets

@@ -1,0 +1,149 @@
+"""Planning a round: fence a predecessor, catch up with what it left, and cut what is to do into splits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluss_lab.client import Connection
+from fluss_lab.errors import (
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from fluss_lab.failpoints import failpoint
+from fluss_lab.lake import LakeCommitter
+from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.tiering.committer import FlussTableLakeSnapshotCommitter, TieringCommitter
+from fluss_lab.tiering.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.events import TieringAssignment
+from fluss_lab.tiering.generator import TieringSplitGenerator
+from fluss_lab.tiering.offsets import LakeOffsets, advanced, committed_offsets, merge_offsets
+from fluss_lab.tiering.options import TieringOptions
+from fluss_lab.tiering.splits import TieringLogSplit
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What a round was planned from, and its splits.
+
+    Attributes:
+        table: As it was.
+        planned_id: The lake's newest snapshot, of whomever: the commit is conditional on it.
+        known_id: The snapshot that Fluss knows.
+        known: How far each bucket is tiered in it.
+        splits: What to do.
+    """
+
+    table: TableInfo
+    planned_id: int | None
+    known_id: int | None
+    known: LakeOffsets
+    splits: Sequence[TieringLogSplit]
+
+
+class RoundPlanner:
+    """Plans one round of a table, as often as it takes. The first plan after a takeover fences the predecessor."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        enumerator: TieringSourceEnumerator,
+        assignment: TieringAssignment,
+        options: TieringOptions,
+    ) -> None:
+        self._connection = connection
+        self._enumerator = enumerator
+        self._assignment = assignment
+        self._options = options
+        self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
+        self._must_fence = assignment.takeover
+
+    def table(self) -> TableInfo:
+        """Return the table as it is now.
+
+        Raises:
+            TableNotFoundError: It was dropped since it was handed out, whatever has its name now.
+            LakeNotConfiguredError, UnsupportedError: It is not tiered.
+        """
+        table = self._connection.admin().table_info(self._assignment.path)
+        if table.table_id != self._assignment.table_id:
+            raise TableNotFoundError(f"{self._assignment}: dropped; its path names table id {table.table_id} now")
+        if not table.descriptor.lake_enabled:
+            raise LakeNotConfiguredError(f"table {table.path}: not lake-enabled; set table.datalake.enabled")
+        if not table.is_log_table:
+            raise UnsupportedError(f"table {table.path}: this version tiers log tables, and it has a primary key")
+        return table
+
+    def plan(self, table: TableInfo, lake: LakeCommitter[Any, Any], parallelism: int) -> RoundPlan:
+        """Return what there is to do.
+
+        The newest lake snapshot is read first, then the coordinator confirms that the table is still ours. Whoever
+        commits or takes over later therefore makes our commit fail, since it is conditional on that snapshot.
+
+        Raises:
+            FencedTieringEpochError: The table is not ours any more.
+            CommitConflictError: Somebody committed while the predecessor was fenced: plan again.
+            LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
+            ForeignCommitError: Somebody else changed the rows of the lake table.
+            OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
+        """
+        partitions = self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
+        if self._must_fence:
+            self._fence(table, lake, partitions)
+        planned_id = lake.current_snapshot_id()
+        self._enumerator.renew(self._assignment)
+        known_id, known = self._known(table)
+        missing_id, merged = self._with_missing(table, lake, partitions, known_id, known)
+        if missing_id is not None:
+            # What a predecessor committed and did not live to tell.
+            self._fluss.commit(missing_id, advanced(merged, known))
+            known_id, known = missing_id, merged
+            failpoint("tiering.register.after")
+        generator = TieringSplitGenerator(self._connection, table, partitions, self._options)
+        return RoundPlan(table, planned_id, known_id, known, generator.generate(known, parallelism))
+
+    def _fence(self, table: TableInfo, lake: LakeCommitter[Any, Any], partitions: Sequence[PartitionInfo]) -> None:
+        """Commit an empty snapshot: whatever a predecessor planned, should it still live, can not be committed any more."""
+        planned_id = lake.current_snapshot_id()
+        self._enumerator.renew(self._assignment)
+        known_id, known = self._known(table)
+        _, merged = self._with_missing(table, lake, partitions, known_id, known)
+        TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(merged, known, planned_id)
+        self._must_fence = False
+        failpoint("tiering.fence.after")
+
+    def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
+        try:
+            snapshot = self._connection.admin().lake_snapshot(table.path)
+        except LakeSnapshotNotFoundError:
+            return None, {}
+        return snapshot.snapshot_id, snapshot.offsets
+
+    def _with_missing(
+        self,
+        table: TableInfo,
+        lake: LakeCommitter[Any, Any],
+        partitions: Sequence[PartitionInfo],
+        known_id: int | None,
+        known: LakeOffsets,
+    ) -> tuple[int | None, LakeOffsets]:
+        """Return the newest lake snapshot of ours that Fluss does not know, and all offsets with it; None: there is none."""
+        missing = lake.missing_lake_snapshot(known_id)
+        if missing is None:
+            return None, known
+        recovered = committed_offsets(missing, table.table_id, _partition_ids(partitions, known))
+        return missing.snapshot_id, merge_offsets(known, recovered)
+
+
+def _partition_ids(partitions: Sequence[PartitionInfo], known: Mapping[TableBucket, LakeOffset]) -> dict[str, int]:
+    """Return name to id of the partitions that exist, and of dropped ones that were tiered before."""
+    ids = {
+        offset.partition: bucket.partition_id
+        for bucket, offset in known.items()
+        if offset.partition is not None and bucket.partition_id is not None
+    }
+    return ids | {partition.name: partition.partition_id for partition in partitions}

@@ -1,0 +1,203 @@
+"""Rounds whose tasks run on a real Spark."""
+
+import threading
+
+import pytest
+
+from fluss_lab.errors import FlussError, InternalError, UnavailableError
+from fluss_lab.spark.tiering import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, attempts_of, deal, one_line
+from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.tiering.options import TieringOptions
+from tests.unit.tiering.kit import TAKEOVER, Tables
+
+pytestmark = pytest.mark.spark
+
+FINE = TieringOptions(split_bytes_min=1)
+
+
+@pytest.fixture(scope="module")
+def session(spark):
+    return spark
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(options=TAKEOVER) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def tables(cluster):
+    return Tables(cluster)
+
+
+@pytest.fixture
+def name(request):
+    return "".join(each if each.isalnum() else "_" for each in request.node.name)[-80:]
+
+
+@pytest.fixture
+def armed(session):
+    """Arm failpoints in Spark's workers: those of another environment are forked from a daemon of their own."""
+    environment = session.sparkContext.environment
+
+    def arm(text):
+        environment["FLUSS_LAB_FAILPOINTS"] = text
+
+    yield arm
+    environment.pop("FLUSS_LAB_FAILPOINTS", None)
+
+
+class Wide(SparkTieringExecutor):
+    """Tells the planner of more workers than there are, so that it cuts finer."""
+
+    def __init__(self, session, parallelism):
+        super().__init__(session)
+        self._told = parallelism
+
+    @property
+    def parallelism(self):
+        return self._told
+
+
+class Packed(SparkTieringExecutor):
+    """Has room for one Spark task only: all splits share it."""
+
+    @property
+    def parallelism(self):
+        return 1
+
+
+def test_rounds_on_spark_bring_every_record_into_the_lake_once(tables, session, name):
+    info = tables.create(name, buckets=2, partitioned_by=["month"], bucket_key=["id"])
+    news = []
+    for month in "ab":
+        tables.append(info, 2_000, month)
+        report = tables.tier(info, executor=Wide(session, 6), options=FINE, progress=lambda *each: news.append(each))
+        assert report.rows == 2_000
+        assert report.splits >= 6
+        tables.check(info)
+    assert ("write", report.splits, report.splits) in news
+
+
+def test_the_callers_job_settings_are_left_alone(tables, session, name):
+    context = session.sparkContext
+    context.setJobGroup("mine", "my own jobs")
+    context.setLocalProperty("spark.scheduler.pool", "mine")
+    try:
+        info = tables.create(name)
+        tables.append(info, 10)
+        tables.tier(info, executor=SparkTieringExecutor(session))
+        assert context.getLocalProperty("spark.jobGroup.id") == "mine"
+        assert context.getLocalProperty("spark.scheduler.pool") == "mine" != POOL
+    finally:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool"):
+            context.setLocalProperty(key, None)
+
+
+def test_a_task_that_fails_every_time_is_one_line_and_leaves_no_file(tables, session, name, armed):
+    info = tables.create(name, buckets=2)
+    tables.append(info, 200)
+    armed("tiering.write.after_task=error")
+    with pytest.raises(InternalError, match="failpoint") as caught:
+        tables.tier(info, executor=SparkTieringExecutor(session))
+    assert "\n" not in str(caught.value)
+    assert tables.files(info) == set()
+
+
+def test_a_worker_that_dies_is_replaced(tables, session, name, armed):
+    """Each worker dies in its second task: Spark runs that one again in another, and the records come once."""
+    info = tables.create(name, buckets=1)
+    tables.append(info, 300)
+    armed("tiering.write.after_task=kill@2")
+    report = tables.tier(info, executor=Wide(session, 3), options=FINE)
+    assert (report.rows, report.splits) == (300, 3)
+    tables.check(info)
+
+
+def test_workers_that_all_die_fail_the_round_in_one_line(tables, session, name, armed):
+    info = tables.create(name, buckets=1)
+    tables.append(info, 100)
+    armed("tiering.write.after_task=kill")
+    with pytest.raises(UnavailableError, match="Spark job failed") as caught:
+        tables.tier(info, executor=SparkTieringExecutor(session))
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 700
+    armed("")
+    assert tables.lake_rows(info).num_rows == 0
+    assert tables.tier(info, executor=SparkTieringExecutor(session)).rows == 100
+    tables.check(info)
+
+
+def test_a_round_can_be_cancelled(tables, session, name):
+    info = tables.create(name, buckets=1)
+    tables.append(info, 2_000)
+    executor = Wide(session, 300)
+    begun = threading.Event()
+
+    def progress(_stage, done, _total):
+        if done:
+            begun.set()
+
+    def cancel():
+        begun.wait(60)
+        executor.cancel()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(UnavailableError, match="cancelled"):
+        tables.tier(info, executor=executor, options=FINE, progress=progress)
+    canceller.join()
+    assert tables.tier(info, executor=SparkTieringExecutor(session)).rows == 2_000
+    tables.check(info)
+
+
+def test_tasks_that_are_none_say_so(session):
+    with pytest.raises(FlussError, match="not the form of a task") as caught:
+        SparkTieringExecutor(session).run([b"{}"])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("master", "configured", "expected"),
+    [
+        ("local[*,3]", None, 3),
+        ("local[2, 4]", None, 4),
+        ("local[*]", "8", 1),
+        ("local", None, 1),
+        ("local-cluster[2,1,1024]", None, 4),
+        ("spark://host:7077", "7", 7),
+        ("k8s://https://host", None, 4),
+    ],
+)
+def test_attempts_are_those_of_the_master(master, configured, expected):
+    assert attempts_of(master, configured) == expected
+
+
+@pytest.mark.parametrize(("tasks", "hands"), [(1, 8), (8, 8), (9, 8), (100, 7)])
+def test_tasks_are_dealt_out_evenly(tasks, hands):
+    dealt = deal(range(tasks), hands)
+    assert sorted(each for hand in dealt for each in hand) == list(range(tasks))
+    assert len(dealt) == min(tasks, hands)
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    assert [hand[0] for hand in dealt] == list(range(len(dealt)))
+
+
+def test_many_splits_share_spark_tasks(tables, session, name):
+    info = tables.create(name, buckets=1)
+    tables.append(info, 200)
+    options = TieringOptions(split_bytes_min=1, split_bytes_max=200)
+    report = tables.tier(info, executor=Packed(session), options=options)
+    assert report.rows == 200
+    assert report.splits > TASKS_PER_WORKER_MAX
+    tables.check(info)
+
+
+def test_one_line_of_a_stack_of_two_languages():
+    text = (
+        "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted\n"
+        'Traceback (most recent call last):\n  File "x.py", line 1\nfluss_lab.errors.CorruptDataError: bad bytes\n'
+        "\n\tat org.apache.spark.api.python.BasePythonRunner\n"
+    )
+    assert one_line(RuntimeError(text)) == "fluss_lab.errors.CorruptDataError: bad bytes"
+    assert one_line(RuntimeError("")) == "RuntimeError"

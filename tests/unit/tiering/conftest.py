@@ -1,0 +1,21 @@
+"""A cluster with a lake for each test of tiering, and no failpoint left armed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.testing import EmbeddedCluster
+from tests.unit.tiering.kit import TAKEOVER, Tables
+
+
+@pytest.fixture
+def tables() -> Iterator[Tables]:
+    with EmbeddedCluster(options=TAKEOVER) as cluster:
+        yield Tables(cluster)
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoints() -> Iterator[None]:
+    yield
+    failpoints.disarm()

@@ -1,0 +1,397 @@
+"""Rounds that meet something unexpected: in the lake, in the cluster, or another tierer."""
+
+import threading
+import time
+
+import pytest
+
+from fluss_lab.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    CorruptDataError,
+    FencedTieringEpochError,
+    FlussError,
+    ForeignCommitError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+)
+from fluss_lab.lake import CommitterInitContext, LakeCommitter
+from fluss_lab.model import LakeOffset, OffsetSpec, TableBucket, TablePath, make_descriptor
+from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.tiering.committer import FlussTableLakeSnapshotCommitter, TieringCommitter
+from fluss_lab.tiering.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.events import FailedTieringEvent, TieringAssignment
+from fluss_lab.tiering.generator import TieringSplitGenerator
+from fluss_lab.tiering.options import TieringOptions
+from fluss_lab.tiering.reader import TieringSplitReader
+from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.session import TieringSession
+from fluss_lab.tiering.splits import TieringLogSplit
+from tests.unit.tiering.kit import FAST, SCHEMA
+
+
+class During(LocalTieringExecutor):
+    """Does something between the plan and the commit of its first rounds."""
+
+    def __init__(self, action, times=1):
+        super().__init__()
+        self.action, self.times = action, times
+
+    def run(self, tasks, progress=None):
+        results = super().run(tasks, progress)
+        if self.times:
+            self.times -= 1
+            self.action()
+        return results
+
+
+def foreign_append(tables, info):
+    lake = tables.lake(info)
+    lake.append(lake.scan().to_arrow().slice(0, 1))
+
+
+def test_rows_of_somebody_else_stop_the_table(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    tables.append(info, 10)
+    with pytest.raises(ForeignCommitError, match="repair --adopt"):
+        tables.tier(info, executor=During(lambda: foreign_append(tables, info)))
+    assert tables.files(info) == tables.referenced(info)
+    with pytest.raises(ForeignCommitError):
+        tables.tier(info)
+
+
+def test_a_lake_that_lost_the_known_snapshot_stops_the_table(tables):
+    info = tables.create()
+    for _ in range(2):
+        tables.append(info, 10)
+        tables.tier(info)
+    lake = tables.lake(info)
+    first = lake.history()[0].snapshot_id
+    lake.manage_snapshots().rollback_to_snapshot(first).commit()
+    tables.append(info, 10)
+    with pytest.raises(LakeSnapshotNotFoundError, match="Roll the"):
+        tables.tier(info)
+    assert tables.lake_rows(info).num_rows == 10
+
+
+def test_a_round_that_loses_the_race_plans_again(tables):
+    """Another commit of ours between plan and commit: the files are removed, and the second plan goes through."""
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    tables.append(info, 10)
+
+    def other_commit():
+        table = tables.connection.admin().table_info(info.path)
+        with committer_of(tables, table) as lake:
+            offset = tables.known(info).offsets
+            TieringCommitter(lake, assignment, "other").fence(offset, offset, lake.current_snapshot_id())
+
+    with TieringSession(tables.connection) as session:
+        enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 1.0)
+        assignment = enumerator.request(info.table_id)
+        enumerator.handle(FailedTieringEvent(assignment, "only for its numbers"))
+    executor = During(other_commit)
+    assert tables.tier(info, executor=executor).rows == 10
+    tables.check(info)
+    assert tables.files(info) == tables.referenced(info)
+
+
+def committer_of(tables, table):
+    return tables.storage.create_lake_tiering_factory().create_lake_committer(CommitterInitContext(table, "other"))
+
+
+def test_a_round_that_always_loses_gives_up(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    tables.append(info, 10)
+    table = tables.connection.admin().table_info(info.path)
+    with TieringSession(tables.connection) as session:
+        enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 1.0)
+        assignment = enumerator.request(info.table_id)
+        enumerator.handle(FailedTieringEvent(assignment, "only for its numbers"))
+    turns = []
+
+    def other_commit():
+        turns.append(1)
+        with committer_of(tables, table) as lake:
+            offsets = tables.known(info).offsets
+            TieringCommitter(lake, assignment, f"o{len(turns)}").fence(offsets, offsets, lake.current_snapshot_id())
+
+    options = TieringOptions(replans_max=2)
+    with pytest.raises(CommitConflictError):
+        tables.tier(info, executor=During(other_commit, times=99), options=options)
+    assert len(turns) == 3
+    assert tables.files(info) == tables.referenced(info)
+    assert tables.tier(info).rows == 10
+    tables.check(info)
+
+
+# -- cluster and lake that do not fit ----------------------------------------------------------------------------------
+
+
+def generate(tables, info, tiered):
+    partitions = tables.connection.admin().partitions(info.path)
+    return TieringSplitGenerator(tables.connection, info, partitions, TieringOptions()).generate(tiered, 1)
+
+
+def test_a_lake_ahead_of_the_log_is_an_error(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    bucket = TableBucket(info.table_id, None, 0)
+    with pytest.raises(CorruptDataError, match="older than the lake"):
+        generate(tables, info, {bucket: LakeOffset(11)})
+    assert generate(tables, info, {bucket: LakeOffset(10)}) == []
+
+
+def test_only_durable_records_are_planned(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    (split,) = generate(tables, info, {})
+    (status,) = tables.connection.admin().buckets(info)
+    assert split.stopping_offset == status.durable_offset == 10
+
+
+def test_a_gap_between_lake_and_cluster_is_an_error(tables):
+    """Records expired while the table's lake was switched off: nothing is skipped in silence."""
+    tables.cluster.restart({
+        "log.segment.file-size": "1kb", "log.retention.check-interval": "20ms", "lake.tiering.takeover": "200ms",
+    })  # fmt: skip
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    admin = tables.connection.admin()
+    admin.alter_table(info.path, set={"table.datalake.enabled": False, "table.log.ttl": "1ms"})
+    for _ in range(3):
+        tables.append(info, 100)
+    wait_for(lambda: admin.buckets(info)[0].start_offset > 10)
+    admin.alter_table(info.path, set={"table.datalake.enabled": True})
+    tables.append(info, 1)
+    with pytest.raises(OffsetOutOfRangeError, match="left the cluster before they were tiered"):
+        tables.tier(info)
+    assert tables.lake_rows(info).num_rows == 10
+
+
+def test_retention_takes_only_what_the_lake_holds(tables):
+    tables.cluster.restart({
+        "log.segment.file-size": "1kb", "log.retention.check-interval": "20ms", "lake.tiering.takeover": "200ms",
+    })  # fmt: skip
+    info = tables.create(properties={"table.log.ttl": "1ms"})
+    admin = tables.connection.admin()
+    for _ in range(4):
+        tables.append(info, 100)
+    assert admin.buckets(info)[0].start_offset == 0
+    tables.tier(info)
+    tables.append(info, 100)
+    wait_for(lambda: admin.buckets(info)[0].start_offset > 0)
+    assert admin.buckets(info)[0].start_offset <= 400
+    tables.tier(info)
+    tables.check(info)
+
+
+def test_a_table_whose_lake_is_switched_on_late_starts_at_what_is_left(tables):
+    tables.cluster.restart({"log.segment.file-size": "1kb", "log.retention.check-interval": "20ms"})
+    admin = tables.connection.admin()
+    info = admin.create_table(TablePath("db", "late"), make_descriptor(SCHEMA, properties={"table.log.ttl": "1ms"}))
+    for _ in range(3):
+        tables.append(info, 100)
+    wait_for(lambda: admin.buckets(info)[0].start_offset > 0)
+    info = admin.alter_table(info.path, set={"table.datalake.enabled": True, "table.log.ttl": "7d"})
+    tables.append(info, 10)
+    start = admin.buckets(info)[0].start_offset
+    assert start > 0
+    report = tables.tier(info)
+    assert [(each.start, each.end) for each in report.buckets] == [(start, 310)]
+    assert sorted(tables.lake_rows(info)["__offset"].to_pylist()) == list(range(start, 310))
+    # The server knows where the lake begins: it is asked for nothing before, when the log has left the cluster.
+    admin.alter_table(info.path, set={"table.log.ttl": "1ms"})
+    wait_for(lambda: admin.buckets(info)[0].start_offset > start)
+    assert admin.list_offsets(info, OffsetSpec.earliest())[0].offset == start
+
+
+def test_a_task_never_reads_from_the_lake(tables):
+    """What is in the lake has been tiered: a split that reaches there is wrong, and must not come twice."""
+    tables.cluster.restart({"log.segment.file-size": "1kb", "log.retention.check-interval": "20ms"})
+    info = tables.create(properties={"table.log.ttl": "1ms"})
+    for _ in range(3):
+        tables.append(info, 100)
+    tables.tier(info)
+    wait_for(lambda: tables.connection.admin().buckets(info)[0].start_offset > 0)
+    split = TieringLogSplit(info.path, TableBucket(info.table_id, None, 0), None, 1, 0, 0, 300)
+    with pytest.raises(OffsetOutOfRangeError):
+        list(TieringSplitReader(tables.connection, info, split))
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition did not come true"
+        pause.wait(0.02)
+
+
+# -- losing the table --------------------------------------------------------------------------------------------------
+
+
+def test_a_round_that_lives_longer_than_the_takeover_time_keeps_its_table(tables):
+    tables.cluster.restart({"lake.tiering.takeover": "1s"})
+    info = tables.create()
+    tables.append(info, 10)
+    refused = []
+
+    def somebody_else():
+        deadline_s, pause = time.monotonic() + 1.5, threading.Event()
+        while time.monotonic() < deadline_s:
+            pause.wait(0.1)
+            try:
+                tables.tier(info)
+            except FlussError as error:
+                refused.append(type(error).__name__)
+
+    report = tables.tier(info, executor=During(somebody_else), options=FAST)
+    assert report.rows == 10
+    assert set(refused) == {"TieringInProgressError"}
+    tables.check(info)
+
+
+def test_a_round_that_loses_its_table_ends_and_removes_its_files(tables):
+    """Too slow a heartbeat: another tierer takes over in the middle of the round."""
+    info = tables.create()
+    tables.append(info, 10)
+    silent = TieringOptions(renew_interval_s=60)
+
+    def somebody_else():
+        threading.Event().wait(0.4)
+        assert tables.tier(info).rows == 10
+
+    with pytest.raises(FencedTieringEpochError):
+        tables.tier(info, executor=During(somebody_else), options=silent)
+    tables.check(info)
+    assert tables.files(info) == tables.referenced(info)
+
+
+def test_a_round_notices_by_its_heartbeat_that_its_table_is_gone(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    lost = threading.Event()
+    with TieringSession(tables.connection) as session:
+        enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.02)
+        assignment = enumerator.request(info.table_id)
+        with enumerator.holding(assignment, lost.set):
+            enumerator.handle(FailedTieringEvent(assignment, "as if taken"))
+            assert lost.wait(10)
+
+
+def test_fluss_refuses_the_snapshot_of_a_tierer_that_does_not_hold_the_table(tables):
+    info = tables.create()
+    tables.append(info, 10)
+    with TieringSession(tables.connection) as session:
+        enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 1.0)
+        assignment = enumerator.request(info.table_id)
+        enumerator.handle(FailedTieringEvent(assignment, "gives up"))
+        committer = FlussTableLakeSnapshotCommitter(tables.connection, assignment)
+        with pytest.raises(FencedTieringEpochError):
+            committer.commit(1, {TableBucket(info.table_id, None, 0): LakeOffset(10)})
+    with pytest.raises(LakeSnapshotNotFoundError):
+        tables.known(info)
+
+
+def test_a_restarted_server_ends_the_round_and_the_next_goes_on(tables):
+    info = tables.create(buckets=2)
+    tables.append(info, 100)
+    with pytest.raises(FlussError):
+        tables.tier(info, executor=During(tables.cluster.restart))
+    tables.tier(info)
+    tables.check(info)
+
+
+def test_a_due_round_is_not_given_twice(tables):
+    info = tables.create(properties={"table.datalake.freshness": "1ms"})
+    tables.append(info, 10)
+    other = []
+
+    def ask_again():
+        other.append(run_round(tables.connection, tables.storage, LocalTieringExecutor(), table_id=None))
+
+    run_round(tables.connection, tables.storage, During(ask_again), table_id=None, options=FAST)
+    assert other == [None]
+    tables.check(info)
+
+
+# -- commits of unknown outcome ----------------------------------------------------------------------------------------
+
+
+def test_a_commit_of_unknown_outcome_that_happened_counts(tables, monkeypatch):
+    """The catalog says no after the fact: the commit id is found in the lake, and nothing comes twice."""
+    info = tables.create()
+    tables.append(info, 10)
+    break_commits(monkeypatch, after=True)
+    assert tables.tier(info).rows == 10
+    monkeypatch.undo()
+    assert tables.tier(info).rows == 0
+    tables.check(info)
+
+
+def test_a_commit_of_unknown_outcome_that_did_not_happen_keeps_its_files(tables, monkeypatch):
+    info = tables.create()
+    tables.append(info, 10)
+    break_commits(monkeypatch, after=False)
+    with pytest.raises(CommitOutcomeUnknownError):
+        tables.tier(info)
+    assert len(tables.files(info)) == 1
+    monkeypatch.undo()
+    assert tables.tier(info).rows == 10
+    tables.check(info)
+
+
+class Forgetful(LakeCommitter):
+    """A lake that commits, or does not, and cannot say which."""
+
+    def __init__(self, lake, *, commits):
+        self.lake, self.commits = lake, commits
+
+    def commit(self, committable, planned_snapshot_id, properties):
+        if self.commits:
+            self.lake.commit(committable, planned_snapshot_id, properties)
+        raise CommitOutcomeUnknownError("no answer")
+
+    def to_committable(self, results):
+        return self.lake.to_committable(results)
+
+    def abort(self, results):
+        raise AssertionError("files of a commit of unknown outcome are never removed")
+
+    def current_snapshot_id(self):
+        return self.lake.current_snapshot_id()
+
+    def missing_lake_snapshot(self, known_snapshot_id):
+        return self.lake.missing_lake_snapshot(known_snapshot_id)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_commit_id_tells_whether_a_commit_of_unknown_outcome_happened(tables, commits):
+    info = tables.create()
+    with committer_of(tables, info) as lake:
+        assignment = TieringAssignment(info.table_id, info.path, 1, 1, takeover=False)
+        committer = TieringCommitter(Forgetful(lake, commits=commits), assignment, "this-commit")
+        if commits:
+            assert committer.commit([], {}, None, None) == tables.lake(info).current_snapshot().snapshot_id
+        else:
+            with pytest.raises(CommitOutcomeUnknownError):
+                committer.commit([], {}, None, None)
+
+
+def break_commits(monkeypatch, *, after):
+    """Make the catalog's commits end in an error of the network, before or after they happened."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    commit = SqlCatalog.commit_table
+
+    def broken(self, *arguments, **options):
+        if after:
+            commit(self, *arguments, **options)
+        raise ConnectionError("the answer got lost")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", broken)

@@ -1,0 +1,159 @@
+"""A task's bytes, what it writes and removes, and the checks on what it reads."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.client import ServerAddress
+from fluss_lab.errors import CorruptDataError, FencedTieringEpochError, InternalError, OffsetOutOfRangeError
+from fluss_lab.model import TableBucket, TablePath
+from fluss_lab.records import LogRecords
+from fluss_lab.tiering.reader import TieringSplitReader, whole
+from fluss_lab.tiering.splits import TieringLogSplit
+from fluss_lab.tiering.task import TaskResult, TieringTask, run_task
+
+
+def split(start, stop, table_id=7):
+    return TieringLogSplit(TablePath("db", "events"), TableBucket(table_id, None, 0), None, 1, 0, start, stop)
+
+
+def records(start, stop, offsets=None):
+    offsets = list(range(start, stop)) if offsets is None else offsets
+    rows = pa.record_batch({"id": pa.array(offsets, pa.int64())})
+    return LogRecords(rows, pa.array(offsets, pa.int64()), pa.array(np.full(len(offsets), 5, np.int64)))
+
+
+def test_a_whole_split_passes():
+    runs = [records(3, 6), records(6, 7), records(7, 10)]
+    assert list(whole(runs, split(3, 10))) == runs
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [records(3, 6), records(7, 10)],  # a gap between runs
+        [records(3, 6), records(5, 10)],  # an overlap
+        [records(3, 10, [3, 4, 6, 7, 8, 9, 10])],  # a gap within a run
+        [records(3, 10, [3, 4, 5, 5, 7, 8, 9])],  # a duplicate within a run
+        [records(2, 10)],  # too early
+        [records(4, 10)],  # too late
+        [records(3, 9)],  # too short
+        [records(3, 11)],  # too long
+        [],
+    ],
+)
+def test_anything_else_than_the_whole_split_is_refused(runs):
+    with pytest.raises(CorruptDataError, match="expected"):
+        list(whole(runs, split(3, 10)))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        TaskResult(3, 10, 5, 7, 1, b"\x00\xff"),
+        TaskResult(0, error=FencedTieringEpochError("held by another")),
+    ],
+)
+def test_results_round_trip(result):
+    read = TaskResult.from_bytes(result.to_bytes())
+    assert (type(read.error), str(read.error)) == (type(result.error), str(result.error))
+    if result.error is None:
+        assert read == result
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version": 9, "split_index": 1}', b"\xff"])
+def test_bytes_that_are_no_task_or_result(data):
+    with pytest.raises(CorruptDataError):
+        TaskResult.from_bytes(data)
+    with pytest.raises(CorruptDataError):
+        run_task(data)
+
+
+@pytest.fixture
+def task(tables):
+    """A task of one split of a table with 100 records, and the means to run it."""
+    info = tables.create()
+    tables.append(info, 100)
+    factory = tables.storage.create_lake_tiering_factory()
+
+    def make(start=0, stop=100):
+        one = TieringLogSplit(info.path, TableBucket(info.table_id, None, 0), None, 1, 0, start, stop)
+        return TieringTask(
+            tables.connection.address,
+            {},
+            info,
+            one,
+            "iceberg",
+            tables.storage.properties,
+            factory.describe_table(info),
+            "r",
+        )
+
+    make.info, make.tables = info, tables
+    return make
+
+
+def test_tasks_round_trip(task):
+    one = task()
+    assert TieringTask.from_bytes(one.to_bytes()) == one
+
+
+def test_the_token_is_not_shown(task):
+    one = task()
+    assert one.server.token not in repr(one)
+
+
+def test_a_task_writes_its_split_and_nothing_else(task):
+    result = TaskResult.from_bytes(run_task(task(20, 70).to_bytes()))
+    assert result.error is None
+    assert (result.end, result.rows) == (70, 50)
+    assert len(task.tables.files(task.info)) == 1
+
+
+def test_every_attempt_writes_a_file_of_its_own(task):
+    data = task().to_bytes()
+    run_task(data)
+    run_task(data)
+    assert len(task.tables.files(task.info)) == 2
+
+
+def test_a_task_that_fails_after_writing_removes_its_files(task):
+    failpoints.arm("tiering.write.after_task", "error")
+    result = TaskResult.from_bytes(run_task(task().to_bytes()))
+    assert isinstance(result.error, InternalError)
+    assert task.tables.files(task.info) == set()
+
+
+def test_a_task_that_fails_while_writing_removes_its_files(task):
+    failpoints.arm("lake.write.after_file", "enospc")
+    result = TaskResult.from_bytes(run_task(task().to_bytes()))
+    assert "No space left" in str(result.error)
+    assert task.tables.files(task.info) == set()
+
+
+def test_a_split_beyond_the_log_is_an_error(task):
+    result = TaskResult.from_bytes(run_task(task(50, 130).to_bytes()))
+    assert isinstance(result.error, OffsetOutOfRangeError)
+    assert task.tables.files(task.info) == set()
+
+
+def test_a_task_without_a_server_says_where_it_looked(task):
+    one = task()
+    lost = TieringTask(
+        ServerAddress("127.0.0.1", 1, "x"), {"client.request-timeout": "100ms"}, one.table, one.split, one.lake_format,
+        one.lake_properties, one.lake_table, one.round_id,
+    )  # fmt: skip
+    result = TaskResult.from_bytes(run_task(lost.to_bytes()))
+    assert result.error is not None
+    assert result.error.retriable
+    assert "127.0.0.1:1" in str(result.error)
+
+
+def test_the_reader_counts_where_it_is(task):
+    one = task(10, 60)
+    reader = TieringSplitReader(task.tables.connection, one.table, one.split)
+    assert (reader.position, reader.max_timestamp_ms) == (10, -1)
+    assert sum(len(run) for run in reader) == 50
+    assert reader.position == 60
+    assert reader.max_timestamp_ms > 0
