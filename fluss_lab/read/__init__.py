@@ -1,0 +1,1 @@
+"""Reading one table across log and lake, in Arrow."""

@@ -1,0 +1,283 @@
+"""The log of a table itself, from lake and cluster together: each record with its offset and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.client.ranges import checked_lake_records, read_range
+from fluss_lab.display import html_table
+from fluss_lab.errors import InvalidSchemaError, UnsupportedError
+from fluss_lab.lake import FetchContext
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.changes import CHANGE_SYMBOLS
+from fluss_lab.read.columns import BATCH_ROWS, conform, evened, timestamps
+from fluss_lab.read.explain import ExplainedBucket, Explanation
+from fluss_lab.read.points import BucketKey
+from fluss_lab.read.ranges import OffsetRange, resolve_ranges
+from fluss_lab.read.rows import FAILURES_MAX, MOVED, gone
+from fluss_lab.read.state import TableSource
+from fluss_lab.records import LogRecords
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANGE_TYPE: Final = "_change_type"
+PARTITION: Final = "_partition"
+BUCKET: Final = "_bucket"
+LOG_OFFSET: Final = "_log_offset"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRange:
+    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster."""
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    lake_stop: int
+    stop: int
+    snapshot_id: int | None
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket.bucket)
+
+
+class Changelog:
+    """A range of a table's log. Nothing is read until its records are asked for.
+
+    Where it starts and ends is decided once, at first use. Records come by partition name, bucket and offset; every
+    offset of the range exactly once. Those that the cluster holds come from there, older ones from the lake.
+
+    Columns: ``_change_type`` (``+A``), ``_partition`` (partitioned tables), ``_bucket``, ``_log_offset``,
+    ``_commit_timestamp``, then the user's.
+
+    Made by `TableReader.changelog`.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        start: Any,
+        end: Any,
+        buckets: Collection[int | BucketKey] | None,
+        columns: Sequence[str] | None,
+        spark: Callable[[Changelog], Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.start = start
+        self.end = end
+        self.buckets = buckets
+        self.columns = _checked(source.info, columns)
+        self._spark = spark
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the records."""
+        return changelog_schema(self.source.info, self.columns)
+
+    @cached_property
+    def offset_ranges(self) -> list[OffsetRange]:
+        """Return the range of each bucket, decided at first use."""
+        ranges = resolve_ranges(self.source, self.start, self.end)
+        if self.buckets is None:
+            return ranges
+        return [each for each in ranges if each.bucket.key in self.buckets or each.bucket.bucket.bucket in self.buckets]
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the records as they are read, in batches of up to `rows_max`; memory stays bounded.
+
+        Raises:
+            OffsetOutOfRangeError: Records of the range are held nowhere any more.
+        """
+        return evened(self._batches(), self.schema, rows_max)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the records as an Arrow table."""
+        return pa.Table.from_batches(self._batches(), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the records as a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_spark(self) -> Any:
+        """Return the records as a Spark DataFrame; see `fluss_lab.spark.union`.
+
+        Raises:
+            UnsupportedError: The changelog was made without a Spark session.
+        """
+        if self._spark is None:
+            raise UnsupportedError("to_spark: this changelog has no Spark session; make it from a Lab's table")
+        return self._spark(self)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        for each in self.plan():
+            for records in read_changes(self.source, each, self.columns):
+                yield changelog_batch(records, each, schema)
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> list[ChangelogRange]:
+        """Return what is read from where now. For those who carry it out elsewhere."""
+        return divide(self.source, self.offset_ranges)
+
+    def explain(self) -> Explanation:
+        """Return what will be read from where, without reading it."""
+        plan = self.plan()
+        snapshots = [each.snapshot_id for each in plan if each.snapshot_id is not None and each.lake_stop > each.start]
+        return Explanation(
+            title=repr(self).strip("<>"),
+            snapshot_id=snapshots[0] if snapshots else None,
+            buckets=[self._explained(each) for each in plan],
+        )
+
+    def _explained(self, each: ChangelogRange) -> ExplainedBucket:
+        lake = (each.start, each.lake_stop) if each.lake_stop > each.start else None
+        splits = []
+        if lake is not None and each.snapshot_id is not None:
+            found = self.source.lake_source.plan(each.snapshot_id, stops={each.key: each.lake_stop})
+            splits = [split for split in found if split.max_offset >= each.start]
+        return ExplainedBucket(
+            each.partition,
+            each.bucket.bucket,
+            lake,
+            len(splits),
+            sum(split.rows for split in splits),
+            sum(split.size_bytes for split in splits),
+            (max(each.start, each.lake_stop), each.stop) if each.stop > each.lake_stop else None,
+        )
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        end = "now" if self.end is None else self.end
+        return f"<Changelog {self.source.info.path}: {len(self.columns)} columns, from {self.start!r} to {end!r}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self).strip("<>"), ["column", "type"], [[f.name, f.type] for f in self.schema])
+
+
+def _checked(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(info.schema.names)
+    if isinstance(columns, str):
+        raise InvalidSchemaError(f"columns: expected a list of names, found the text {columns!r}")
+    names = tuple(info.schema.column(name).name for name in columns)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidSchemaError(f"column {twice[0]!r} is asked for twice")
+    return names
+
+
+def changelog_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of a table's changelog with some of its columns."""
+    fields = [pa.field(CHANGE_TYPE, pa.string(), nullable=False)]
+    if info.descriptor.partitioned_by:
+        fields.append(pa.field(PARTITION, pa.string(), nullable=False))
+    fields += [
+        pa.field(BUCKET, pa.int32(), nullable=False),
+        pa.field(LOG_OFFSET, pa.int64(), nullable=False),
+        pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
+    ]
+    return pa.schema(fields + [info.schema.column(name).type.arrow_field(name) for name in columns])
+
+
+def changelog_batch(records: LogRecords, part: ChangelogRange, schema: pa.Schema) -> pa.RecordBatch:
+    """Return records with their changelog columns."""
+    count = len(records)
+    system = {
+        CHANGE_TYPE: pa.repeat(CHANGE_SYMBOLS[0], count)
+        if records.change_types is None
+        else pa.array(CHANGE_SYMBOLS, pa.string()).take(records.change_types),
+        PARTITION: pa.repeat(part.partition or "", count),
+        BUCKET: pa.array(np.full(count, part.bucket.bucket, dtype=np.int32)),
+        LOG_OFFSET: records.offsets,
+        COMMIT_TIMESTAMP: timestamps(records),
+    }
+    user = {name: records.rows.column(name) for name in records.rows.schema.names}
+    arrays = {**user, **system}
+    names = [field.name for field in schema]
+    return conform(pa.RecordBatch.from_arrays([arrays[name] for name in names], names), schema)
+
+
+def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[ChangelogRange]:
+    """Decide what comes from the lake: that which the cluster does not hold any more."""
+    if not ranges:
+        return []
+    state = source.look()
+    now = {each.key: each for each in state.buckets}
+    divided = []
+    for each in ranges:
+        bucket = now.get(each.bucket.key, each.bucket)
+        local = bucket.local_start if bucket.local_start is not None else each.stop
+        # Below the cluster's start only the lake can have it; the lake may lag behind that in no case but by accident.
+        lake_stop = max(each.start, min(local, bucket.lake_end, each.stop))
+        divided.append(
+            ChangelogRange(
+                each.bucket.bucket, each.bucket.partition, each.start, lake_stop, each.stop, state.snapshot_id
+            )
+        )
+    return divided
+
+
+def read_changes(source: TableSource, part: ChangelogRange, columns: Sequence[str]) -> Iterator[LogRecords]:
+    """Yield the records of a range in order, every offset once.
+
+    Raises:
+        OffsetOutOfRangeError: Some are held nowhere any more.
+        CorruptDataError: A record is missing, or there twice.
+    """
+    projection = tuple(columns) or tuple(source.info.schema.names[:1])
+    failures = 0
+    position = part.start
+    while position < part.stop:
+        try:
+            for records in _read_once(source, part, position, projection):
+                failures = 0
+                position = records.next_offset
+                yield records
+            if position < part.stop:
+                raise gone(source, part.bucket, part.partition, position, part.stop)
+        except MOVED as error:
+            failures += 1
+            if failures >= FAILURES_MAX:
+                raise gone(source, part.bucket, part.partition, position, part.stop) from error
+            part = _divided_again(source, part)
+
+
+def _read_once(
+    source: TableSource, part: ChangelogRange, position: int, projection: tuple[str, ...]
+) -> Iterator[LogRecords]:
+    if position < part.lake_stop and part.snapshot_id is not None:
+        context = FetchContext(
+            position, part.lake_stop, part.partition, part.bucket.bucket, part.snapshot_id, projection
+        )
+        what = f"table {source.info.path}, bucket {part.bucket}"
+        yield from checked_lake_records(source.log_source, context, what)
+    if part.lake_stop < part.stop:
+        start = max(position, part.lake_stop)
+        yield from read_range(
+            source.connection, source.info, part.bucket, start, part.stop,
+            partition=part.partition, projection=projection, lake=False,
+        )  # fmt: skip
+
+
+def _divided_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
+    state = source.look()
+    for each in state.buckets:
+        if each.key == part.key and each.bucket == part.bucket:
+            local = each.local_start if each.local_start is not None else part.stop
+            return replace(
+                part, lake_stop=max(part.start, min(local, each.lake_end, part.stop)), snapshot_id=state.snapshot_id
+            )
+    return part

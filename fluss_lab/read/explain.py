@@ -1,0 +1,123 @@
+"""What a read will do, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fluss_lab.display import html_table
+from fluss_lab.model.times import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedBucket:
+    """What is read of one bucket.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        bucket: Its number.
+        lake: Offsets ``[start, stop)`` from the lake; None for none.
+        files: Files read for them.
+        rows: Rows in these files.
+        size_bytes: Bytes of these files.
+        log: Offsets ``[start, stop)`` from the cluster; None for none.
+    """
+
+    partition: str | None
+    bucket: int
+    lake: tuple[int, int] | None
+    files: int
+    rows: int
+    size_bytes: int
+    log: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """What a read comes to. Its repr is the plan as text.
+
+    Attributes:
+        title: What is read, and when it was.
+        snapshot_id: The lake snapshot read; None when nothing comes from the lake.
+        buckets: Those that are read.
+        files_pruned: Files of the lake that cannot hold a row wanted, and are left alone.
+        buckets_pruned: Buckets likewise.
+        filter: What rows are filtered by; None for nothing.
+        limit: How many rows are wanted at most; None for all.
+    """
+
+    title: str
+    snapshot_id: int | None
+    buckets: Sequence[ExplainedBucket]
+    files_pruned: int = 0
+    buckets_pruned: int = 0
+    filter: str | None = None
+    limit: int | None = None
+
+    @property
+    def files(self) -> int:
+        """Return how many files are read."""
+        return sum(each.files for each in self.buckets)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows these files have."""
+        return sum(each.rows for each in self.buckets)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes these files have."""
+        return sum(each.size_bytes for each in self.buckets)
+
+    @property
+    def log_records(self) -> int:
+        """Return how many records come from the cluster's log, before the filter."""
+        return sum(each.log[1] - each.log[0] for each in self.buckets if each.log)
+
+    @property
+    def log_ranges(self) -> dict[tuple[str | None, int], tuple[int, int]]:
+        """Return the ranges that come from the cluster's log, by (partition, bucket)."""
+        return {(each.partition, each.bucket): each.log for each in self.buckets if each.log}
+
+    def __repr__(self) -> str:
+        lines = [f"<{self.title}>", f"  {self._lake_line()}", f"  {self._log_line()}"]
+        if self.filter is not None:
+            lines.append(f"  filter: {self.filter}")
+        if self.limit is not None:
+            lines.append(f"  limit: {self.limit:,}")
+        for each in list(self.buckets)[:20]:
+            name = f"bucket {each.bucket}" if each.partition is None else f"{each.partition}/{each.bucket}"
+            lake = "" if each.lake is None else f" lake [{each.lake[0]}, {each.lake[1]}) in {each.files} files"
+            log = "" if each.log is None else f" log [{each.log[0]}, {each.log[1]})"
+            lines.append(f"  {name}:{lake}{',' if lake and log else ''}{log}")
+        if len(self.buckets) > 20:
+            lines.append(f"  … and {len(self.buckets) - 20} more buckets")
+        return "\n".join(lines)
+
+    def _lake_line(self) -> str:
+        if self.snapshot_id is None:
+            return "lake: nothing"
+        pruned = f", {self.files_pruned:,} files pruned" if self.files_pruned else ""
+        return (
+            f"lake: snapshot {self.snapshot_id}, {self.files:,} files, {self.rows:,} rows, "
+            f"{format_size(self.size_bytes)}{pruned}"
+        )
+
+    def _log_line(self) -> str:
+        ranges = len(self.log_ranges)
+        pruned = f", {self.buckets_pruned:,} buckets pruned" if self.buckets_pruned else ""
+        return f"log: {self.log_records:,} records in {ranges} buckets{pruned}" if ranges else f"log: nothing{pruned}"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each.partition, each.bucket, _range(each.lake), each.files or None, each.rows or None,
+             format_size(each.size_bytes) if each.files else None, _range(each.log)]
+            for each in self.buckets
+        ]  # fmt: skip
+        title = "; ".join(filter(None, [self.title, self._lake_line(), self._log_line(), self.filter]))
+        headers = ["partition", "bucket", "lake offsets", "files", "rows", "size", "log offsets"]
+        return html_table(title, headers, rows)
+
+
+def _range(edges: tuple[int, int] | None) -> str | None:
+    return None if edges is None else f"[{edges[0]:,}, {edges[1]:,})"

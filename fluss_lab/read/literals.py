@@ -1,0 +1,235 @@
+"""Literals of filters, brought to a column's own type without changing what the comparison means.
+
+A number that the column cannot hold exactly (``delay > 60.5`` on INT, ``tiny < 1000`` on TINYINT) moves to the nearest
+one it can, in the direction that keeps the comparison's truth, or decides the comparison for every value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
+from math import isfinite, isnan
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.errors import InvalidFilterError
+
+#: Comparisons, as SQL writes them.
+OPERATORS: Final = ("=", "!=", "<", "<=", ">", ">=")
+
+#: Room for the digits of any DECIMAL(38, 38) twice over: nothing is rounded on the way.
+_EXACT: Final = Context(prec=200)
+_FLOAT_MAX: Final = float(np.finfo(np.float32).max)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the origin of both kinds of timestamps
+_UNIT_NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME: Final = re.compile(r"(\d{2}:\d{2}(?::\d{2})?)(?:\.(\d{1,9}))?")
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?)(?:\.(\d{1,9}))?)?\s*(Z|z|[+-]\d{2}:?\d{2})?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A comparison with a literal of the column's own type.
+
+    Attributes:
+        operator: One of `OPERATORS`.
+        value: The literal; None when no literal is needed.
+        always: Without a literal: what the comparison is for every value that is not null.
+    """
+
+    operator: str
+    value: pa.Scalar | None
+    always: bool = False
+
+
+def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
+    """Return a comparison ``column operator value`` with the literal in the column's type.
+
+    Args:
+        operator: One of `OPERATORS`.
+        value: What the filter says: a Python value, never None. Text stands for dates and times too.
+        dtype: The column's Arrow type.
+        column: Its name, for messages.
+
+    Raises:
+        InvalidFilterError: The literal is none of the column's type.
+    """
+    types = pa.types
+    if types.is_boolean(dtype):
+        return _boolean(operator, value, column)
+    if types.is_integer(dtype):
+        bound = 2 ** (dtype.bit_width - 1)
+        return _counted(operator, _number(value, dtype, column), (-bound, bound - 1), lambda n: pa.scalar(n, dtype))
+    if types.is_decimal(dtype):
+        limit = 10**dtype.precision - 1
+        scaled = _EXACT.scaleb(_number(value, dtype, column), dtype.scale)
+        return _counted(
+            operator, scaled, (-limit, limit), lambda n: pa.scalar(_EXACT.scaleb(Decimal(n), -dtype.scale), dtype)
+        )
+    if types.is_floating(dtype):
+        return _floating(operator, value, dtype, column)
+    if types.is_string(dtype):
+        if not isinstance(value, str):
+            raise _mismatch(column, dtype, value, "text")
+        return Fitted(operator, pa.scalar(value, dtype))
+    if types.is_binary(dtype) or types.is_fixed_size_binary(dtype):
+        return _binary(operator, value, dtype, column)
+    if types.is_date(dtype):
+        return _temporal(operator, Decimal(_days(value, column)), pa.int32(), dtype)
+    if types.is_time(dtype):
+        nanos = _time_nanos(value, column)
+        storage = pa.int32() if dtype.bit_width == 32 else pa.int64()
+        return _temporal(operator, Decimal(nanos) / _UNIT_NANOS[dtype.unit], storage, dtype)
+    if types.is_timestamp(dtype):
+        nanos = _timestamp_nanos(value, dtype.tz is not None, column)
+        return _temporal(operator, Decimal(nanos) / _UNIT_NANOS[dtype.unit], pa.int64(), dtype)
+    raise InvalidFilterError(f"column {column!r} of type {dtype}: only IS NULL and IS NOT NULL can be asked of it")
+
+
+def as_integer(scalar: pa.Scalar) -> int:
+    """Return a date, time or timestamp literal as the number it is stored as."""
+    return int(scalar.value)
+
+
+def _mismatch(column: str, dtype: pa.DataType, value: Any, expected: str) -> InvalidFilterError:
+    return InvalidFilterError(
+        f"column {column!r} of type {dtype}: expected {expected} to compare with, found {value!r}"
+    )
+
+
+def _number(value: Any, dtype: pa.DataType, column: str) -> Decimal:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _mismatch(column, dtype, value, "a number")
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if not number.is_finite():
+        raise _mismatch(column, dtype, value, "a finite number")
+    return number
+
+
+def _counted(operator: str, value: Decimal, bounds: tuple[int, int], make: Any) -> Fitted:
+    """Fit a literal to a type of evenly spaced values, counted from `bounds[0]` to `bounds[1]`."""
+    low, high = bounds
+    if value < low or value > high:
+        return Fitted(operator, None, _beyond(operator, value > high))
+    whole = int(value.to_integral_value(rounding="ROUND_FLOOR"))
+    if whole == value:
+        return Fitted(operator, make(whole))
+    if operator in {"=", "!="}:
+        return Fitted(operator, None, operator == "!=")
+    if operator in {"<", "<="}:
+        return Fitted("<=", make(whole))
+    return Fitted(">", make(whole))
+
+
+def _beyond(operator: str, above: bool) -> bool:
+    """Return what comparing with a literal beyond all values comes to."""
+    return {"=": False, "!=": True, "<": above, "<=": above, ">": not above, ">=": not above}[operator]
+
+
+def _boolean(operator: str, value: Any, column: str) -> Fitted:
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        value = value.lower() == "true"
+    if not isinstance(value, bool | np.bool_):
+        raise _mismatch(column, pa.bool_(), value, "true or false")
+    if operator not in {"=", "!="}:
+        raise InvalidFilterError(
+            f"column {column!r} of type bool: {operator} is not asked of true and false; use = or !="
+        )
+    return Fitted(operator, pa.scalar(bool(value)))
+
+
+def _floating(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _mismatch(column, dtype, value, "a number")
+    number = float(value)
+    if isnan(number):
+        raise InvalidFilterError(f"column {column!r}: NaN equals nothing; use IS NAN or IS NOT NAN")
+    if dtype == pa.float32() and isfinite(number) and abs(number) > _FLOAT_MAX:
+        above = number > 0
+        # Infinity lies beyond the literal too, and the literal as FLOAT would equal it.
+        edge = _FLOAT_MAX if above else -_FLOAT_MAX
+        if operator in {"=", "!="}:
+            return Fitted(operator, None, operator == "!=")
+        if operator in {"<", "<="}:
+            return Fitted("<=", pa.scalar(edge, dtype)) if above else Fitted("<", pa.scalar(edge, dtype))
+        return Fitted(">", pa.scalar(edge, dtype)) if above else Fitted(">=", pa.scalar(edge, dtype))
+    return Fitted(operator, pa.scalar(number, dtype))
+
+
+def _binary(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
+    if not isinstance(value, bytes | bytearray):
+        raise _mismatch(column, dtype, value, "bytes (X'00ff' in SQL)")
+    if pa.types.is_fixed_size_binary(dtype) and len(value) != dtype.byte_width:
+        if operator in {"=", "!="}:
+            return Fitted(operator, None, operator == "!=")
+        raise _mismatch(column, dtype, value, f"{dtype.byte_width} bytes")
+    return Fitted(operator, pa.scalar(bytes(value), dtype))
+
+
+def _temporal(operator: str, amount: Decimal, storage: pa.DataType, dtype: pa.DataType) -> Fitted:
+    bound = 2 ** (storage.bit_width - 1)
+    return _counted(operator, amount, (-bound, bound - 1), lambda n: pa.scalar(n, storage).cast(dtype))
+
+
+def _days(value: Any, column: str) -> int:
+    if isinstance(value, str) and _DATE.fullmatch(value.strip()):
+        try:
+            value = date.fromisoformat(value.strip())
+        except ValueError:
+            raise _mismatch(column, pa.date32(), value, "a date like '2013-01-31'") from None
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise _mismatch(column, pa.date32(), value, "a date like '2013-01-31'")
+    return (value - date(1970, 1, 1)).days
+
+
+def _time_nanos(value: Any, column: str) -> int:
+    fraction = 0
+    if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())):
+        fraction = int((match[2] or "").ljust(9, "0"))
+        value = _parsed(time.fromisoformat, match[1])
+    if not isinstance(value, time) or value.tzinfo is not None:
+        raise InvalidFilterError(f"column {column!r}: expected a time of day like '13:30:00', found {value!r}")
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return (seconds * 10**6 + value.microsecond) * 10**3 + fraction
+
+
+def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
+    """Return nanoseconds since 1970. Without a zone, text means UTC for a zoned column; others take no zone."""
+    fraction = 0
+    shown = value
+    if isinstance(value, str) and (match := _TIMESTAMP.fullmatch(value.strip())):
+        fraction = int((match[3] or "").ljust(9, "0"))
+        text = f"{match[1]}T{match[2] or '00:00'}{(match[4] or '').upper()}"
+        value = _parsed(datetime.fromisoformat, text)
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone
+    if isinstance(value, datetime) and (nanos := getattr(value, "nanosecond", None)) is not None:  # of pandas
+        fraction, value = int(nanos), value.replace(nanosecond=0).to_pydatetime()  # type: ignore[call-arg, attr-defined]
+    if not isinstance(value, datetime):
+        kind = "a moment like '2013-01-31T12:00:00Z'" if zoned else "a timestamp like '2013-01-31 12:00:00'"
+        raise InvalidFilterError(f"column {column!r}: expected {kind}, found {shown!r}")
+    if value.tzinfo is not None:
+        if not zoned:
+            raise InvalidFilterError(
+                f"column {column!r} is a TIMESTAMP without zone: expected no zone, found {shown!r}"
+            )
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    micros = (value - _EPOCH) // timedelta(microseconds=1)
+    return int(micros) * 10**3 + fraction
+
+
+def _parsed(read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError:
+        return text

@@ -1,0 +1,216 @@
+"""Which files and which ranges of the log a read at a read point comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    InvalidPartitionError,
+    LakeSnapshotNotFoundError,
+    PartitionNotFoundError,
+)
+from fluss_lab.lake import LakeSplit
+from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
+from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
+from fluss_lab.model.names import partition_values
+from fluss_lab.read.filters import Filter
+from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint
+from fluss_lab.read.predicates import bounds, equal_values
+from fluss_lab.read.state import TableSource
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPart:
+    """What is read of one bucket: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the log.
+
+    Attributes:
+        bucket: Its identity.
+        partition: Name of its partition; None without partitions.
+        start: First offset wanted.
+        lake_stop: Where the lake's part ends; at least `start`, at most `stop`.
+        stop: Offset after the last one wanted.
+        filter: What is left of the filter in this bucket; None: every row is wanted.
+        splits: The files that can hold rows wanted, ordered by offset.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    lake_stop: int
+    stop: int
+    filter: Filter | None
+    splits: tuple[LakeSplit, ...] = ()
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned read: its buckets in order, and the lake snapshot that the files are of (None: none is read)."""
+
+    parts: tuple[BucketPart, ...]
+    snapshot_id: int | None
+
+    @property
+    def splits(self) -> list[LakeSplit]:
+        """Return all files, in reading order."""
+        return [split for part in self.parts for split in part.splits]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a read point are wanted.
+
+    Attributes:
+        filter: Rows for which it is true; None: all.
+        partitions: Names; None: all.
+        buckets: Numbers; None: all.
+    """
+
+    filter: Filter | None = None
+    partitions: Collection[str] | None = None
+    buckets: Collection[int] | None = None
+
+
+def check_selection(info: TableInfo, selection: Selection) -> None:
+    """Check what can be checked without a read point.
+
+    Raises:
+        InvalidPartitionError: Partitions asked of a table that has none.
+        BucketNotFoundError: A bucket that the table does not have.
+    """
+    if selection.partitions is not None and not info.descriptor.partitioned_by:
+        raise InvalidPartitionError(
+            f"table {info.path} has no partitions; found partitions={list(selection.partitions)}"
+        )
+    count = info.descriptor.buckets
+    for bucket in selection.buckets or ():
+        if isinstance(bucket, bool) or not isinstance(bucket, int) or not 0 <= bucket < count:
+            raise BucketNotFoundError(f"table {info.path}: expected buckets in [0, {count}), found {bucket!r}")
+
+
+def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) -> list[BucketPart]:
+    """Return the buckets that can hold rows wanted, without deciding yet where their records come from.
+
+    Raises:
+        PartitionNotFoundError: A partition asked for did not exist at the read point.
+    """
+    known = {each.partition for each in point.buckets}
+    for name in selection.partitions or ():
+        if name not in known:
+            raise PartitionNotFoundError(f"table {point.path}: no partition {name!r} at {point!r}")
+    hashed = _hashed_buckets(source.info, selection.filter)
+    parts = []
+    for each in point.buckets:
+        if hashed is not None and each.bucket not in hashed:
+            continue
+        if selection.partitions is not None and each.partition not in selection.partitions:
+            continue
+        if selection.buckets is not None and each.bucket not in selection.buckets:
+            continue
+        if (part := _wanted(source.info, point, each, selection.filter)) is not None:
+            parts.append(part)
+    return parts
+
+
+def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
+    """Return the buckets of the bucket keys that a filter asks for; None when it asks for no certain ones."""
+    key = info.descriptor.bucket_key
+    if where is None or where.predicate is None or len(key) != 1:
+        return None
+    values = equal_values(where.predicate, key[0])
+    if values is None:
+        return None
+    if not values:
+        return set()
+    keys = pa.array([value.as_py() for value in values], info.schema.column(key[0]).type.arrow())
+    count = info.descriptor.buckets
+    ids = iceberg_bucket_ids(keys, count) if info.descriptor.bucketing == "iceberg" else fluss_bucket_ids([keys], count)
+    return set(ids.to_pylist())
+
+
+def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
+    start, stop = each.start, each.stop
+    left: Filter | bool = True
+    if where is not None:
+        left = where.decide(known_values(info, each.partition, each.bucket))
+        if isinstance(left, Filter) and left.predicate is not None:
+            low, high = bounds(left.predicate, "__offset")
+            start = start if low is None else max(start, low)
+            stop = stop if high is None else min(stop, high + 1)
+    if left is False or start >= stop:
+        return None
+    bucket = TableBucket(point.table_id, each.partition_id, each.bucket)
+    return BucketPart(bucket, each.partition, start, start, stop, left if isinstance(left, Filter) else None)
+
+
+def known_values(info: TableInfo, partition: str | None, bucket: int) -> dict[str, object]:
+    """Return the columns that have one value in all rows of a bucket."""
+    values: dict[str, object] = {"__bucket": bucket}
+    if partition is not None:
+        values |= dict(zip(info.descriptor.partitioned_by, partition_values(partition), strict=True))
+    return values
+
+
+def make_plan(
+    source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot_id: int | None, *, newest: bool = False
+) -> Plan:
+    """Decide for each bucket what comes from which files, and what from the log.
+
+    Args:
+        source: The table.
+        parts: From `wanted_parts`, or the rest of an earlier plan's.
+        where: The whole filter, to prune files by.
+        snapshot_id: The lake snapshot to begin with; when it is gone, or with `newest`, the newest one is taken.
+        newest: Whether to look at the newest snapshot whatever the hint says.
+    """
+    hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
+    if hint is not None:
+        try:
+            return _planned(source, parts, where, hint)
+        except LakeSnapshotNotFoundError:
+            pass  # expired in the lake though the cluster still knows it
+    snapshot = source.snapshot()
+    if snapshot is None:
+        return Plan(tuple(replace(part, lake_stop=part.start, splits=()) for part in parts), None)
+    return _planned(source, parts, where, snapshot)
+
+
+def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot) -> Plan:
+    ends = {part.key: _lake_end(snapshot, part.bucket) for part in parts}
+    divided = [replace(part, lake_stop=max(part.start, min(ends[part.key], part.stop)), splits=()) for part in parts]
+    stops = {part.key: part.lake_stop for part in divided if part.lake_stop > part.start}
+    if not stops:
+        return Plan(tuple(divided), None)
+    splits = _splits(source, snapshot.snapshot_id, stops, where)
+    return Plan(
+        tuple(
+            replace(part, splits=tuple(each for each in splits.get(part.key, ()) if each.max_offset >= part.start))
+            for part in divided
+        ),
+        snapshot.snapshot_id,
+    )
+
+
+def _lake_end(snapshot: LakeSnapshot, bucket: TableBucket) -> int:
+    offset = snapshot.offsets.get(bucket)
+    return 0 if offset is None else offset.end
+
+
+def _splits(
+    source: TableSource, snapshot_id: int, stops: Mapping[BucketKey, int], where: Filter | None
+) -> dict[BucketKey, list[LakeSplit]]:
+    pruning = None if where is None else where.prune()
+    found: dict[BucketKey, list[LakeSplit]] = {}
+    for split in source.lake_source.plan(snapshot_id, stops=stops, where=pruning):
+        found.setdefault((split.partition, split.bucket), []).append(split)
+    for splits in found.values():
+        splits.sort(key=lambda each: (each.min_offset, each.max_offset, each.path))
+    return found

@@ -1,0 +1,136 @@
+"""Read points: a moment of a table, to read it there again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fluss_lab.display import html_table
+from fluss_lab.errors import InvalidNameError, InvalidRequestError
+from fluss_lab.model import TablePath
+from fluss_lab.model.times import format_moment
+
+_VERSION: Final = 1
+
+#: How reads name a bucket: by partition name (None without partitions) and bucket.
+BucketKey = tuple[str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PointBucket:
+    """One bucket at a read point: its records are those with offsets in ``[start, stop)``.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        partition_id: The partition's id: one of the same name made later is another.
+        bucket: Its number.
+        start: The first offset that was held anywhere when the point was taken; at most `stop`.
+        stop: The offset after the last record.
+    """
+
+    partition: str | None
+    partition_id: int | None
+    bucket: int
+    start: int
+    stop: int
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReadPoint:
+    """A moment of a table. Reading at it gives the same rows whenever it is done, as long as they are held.
+
+    Attributes:
+        path: The table.
+        table_id: Its id: a table of the same path made later is another.
+        schema_id: The schema that rows are read in.
+        moment_ms: When it was taken; for one in the past, that time.
+        as_of: Whether it was asked for by time: all records with a timestamp up to `moment_ms`.
+        snapshot_id: The lake snapshot to begin with; a hint, for when it is gone any newer one gives the same rows.
+        buckets: Every bucket that had been made, by partition name and bucket.
+    """
+
+    path: TablePath
+    table_id: int
+    schema_id: int
+    moment_ms: int
+    as_of: bool
+    snapshot_id: int | None
+    buckets: tuple[PointBucket, ...]
+
+    @property
+    def stops(self) -> Mapping[BucketKey, int]:
+        """Return the offset after the last record, by (partition name or None, bucket)."""
+        return {each.key: each.stop for each in self.buckets}
+
+    @property
+    def records(self) -> int:
+        """Return how many records the table had."""
+        return sum(each.stop - each.start for each in self.buckets)
+
+    def to_json(self) -> str:
+        """Return the point as text that `from_json` reads: to keep it, or to hand it to another process."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "table": str(self.path),
+                "table_id": self.table_id,
+                "schema_id": self.schema_id,
+                "moment_ms": self.moment_ms,
+                "as_of": self.as_of,
+                "snapshot_id": self.snapshot_id,
+                "buckets": [[b.partition, b.partition_id, b.bucket, b.start, b.stop] for b in self.buckets],
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> ReadPoint:
+        """Read a point.
+
+        Raises:
+            InvalidRequestError: The text is none, or of a newer version.
+        """
+        try:
+            value = json.loads(text)
+            if value["version"] != _VERSION:
+                raise InvalidRequestError(f"read point: expected version {_VERSION}, found {value['version']!r}")
+            return _from_json(value)
+        except (ValueError, KeyError, TypeError, InvalidNameError) as error:
+            raise InvalidRequestError(f"not a read point in JSON ({error!r}): {text[:100]!r}") from error
+
+    def __repr__(self) -> str:
+        kind = "as of" if self.as_of else "taken"
+        lake = "" if self.snapshot_id is None else f", lake snapshot {self.snapshot_id}"
+        return (
+            f"<ReadPoint {self.path} {kind} {format_moment(self.moment_ms)}: "
+            f"{self.records:,} records in {len(self.buckets)} buckets{lake}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [[b.partition, b.bucket, b.start, b.stop] for b in self.buckets]
+        return html_table(repr(self).strip("<>"), ["partition", "bucket", "start", "stop"], rows)
+
+
+def _from_json(value: Mapping[str, Any]) -> ReadPoint:
+    buckets = []
+    for partition, partition_id, bucket, start, stop in value["buckets"]:
+        if not 0 <= int(start) <= int(stop):
+            raise ValueError(f"offsets {start} to {stop}")
+        number = None if partition_id is None else int(partition_id)
+        buckets.append(PointBucket(None if partition is None else str(partition), number, int(bucket), start, stop))
+    snapshot_id = value["snapshot_id"]
+    return ReadPoint(
+        TablePath.parse(value["table"]),
+        int(value["table_id"]),
+        int(value["schema_id"]),
+        int(value["moment_ms"]),
+        bool(value["as_of"]),
+        None if snapshot_id is None else int(snapshot_id),
+        tuple(buckets),
+    )

@@ -1,0 +1,213 @@
+"""The union read of a table at one moment: lake and log as one, in Arrow and pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss_lab.display import html_table
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.read.columns import BATCH_ROWS, Columns, evened, make_columns
+from fluss_lab.read.explain import ExplainedBucket, Explanation
+from fluss_lab.read.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
+from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.rows import Request, read_rows
+from fluss_lab.read.state import TableSource
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Scan:
+    """A read of a table at one moment. Nothing is read until its rows are asked for.
+
+    The moment is the read point given, else the latest at the first use of the scan; from then on it stays, so that
+    everything asked of one scan agrees. Make a new scan to see newer records. Rows come by partition name, bucket and
+    offset.
+
+    Made by `TableReader.scan`.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        point: Callable[[], ReadPoint],
+        columns: Columns,
+        selection: Selection,
+        limit: int | None = None,
+        spark: Callable[[Scan], Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.columns = columns
+        self.selection = selection
+        self.limit = limit
+        self._take = point
+        self._point: ReadPoint | None = None
+        self._spark = spark
+
+    @property
+    def read_point(self) -> ReadPoint:
+        """Return the moment that is read; it is taken now if it was not yet."""
+        if self._point is None:
+            self._point = self._take()
+        return self._point
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the rows."""
+        return self.columns.schema()
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as they are read, in batches of up to `rows_max`.
+
+        Memory stays bounded by some hundred MB however large the table is.
+
+        Raises:
+            OffsetOutOfRangeError: Records of the read point are held nowhere any more.
+        """
+        return evened(self._limited(self._rows()), self.schema, rows_max)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, in the table's own types."""
+        return pa.Table.from_batches(self._limited(self._rows()), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_spark(self) -> Any:
+        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.union`.
+
+        Raises:
+            UnsupportedError: The scan was made without a Spark session.
+        """
+        if self._spark is None:
+            raise UnsupportedError("to_spark: this scan has no Spark session; make it from a Lab's table")
+        return self._spark(self)
+
+    def count(self) -> int:
+        """Return how many rows there are.
+
+        Cost: without a filter that looks into rows, metadata only.
+        """
+        plan = self.plan()
+        total = sum(_counted(part) for part in plan.parts if _countable(part))
+        rest = tuple(part for part in plan.parts if not _countable(part))
+        if rest and (self.limit is None or total < self.limit):
+            # The narrowest thing to read: offsets come along anyway.
+            request = Request(make_columns(self.source.info.schema, ["__offset"]), self.selection.filter)
+            total += sum(batch.num_rows for batch in read_rows(self.source, replace(plan, parts=rest), request))
+        return total if self.limit is None else min(total, self.limit)
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
+        point = self.read_point
+        parts = wanted_parts(self.source, point, self.selection)
+        if self.limit is not None:
+            parts = _cut(parts, self.limit)
+        return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
+
+    def explain(self) -> Explanation:
+        """Return what will be read and what is left alone, without reading it."""
+        point = self.read_point
+        plan = self.plan()
+        known = {part.key for part in plan.parts}
+        every = wanted_parts(self.source, point, Selection())
+        unpruned = make_plan(self.source, every, None, plan.snapshot_id or point.snapshot_id)
+        comparable = plan.snapshot_id in {None, unpruned.snapshot_id}
+        return Explanation(
+            title=f"Scan of {repr(point).strip('<>')}",
+            snapshot_id=plan.snapshot_id,
+            buckets=[_explained(part) for part in plan.parts],
+            files_pruned=len(unpruned.splits) - len(plan.splits) if comparable else 0,
+            buckets_pruned=sum(each.key not in known for each in point.buckets),
+            filter=None if self.selection.filter is None else self.selection.filter.text,
+            limit=self.limit,
+        )
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        return read_rows(self.source, self.plan(), Request(self.columns, self.selection.filter))
+
+    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        if left is None:
+            yield from batches
+            return
+        while left > 0 and (batch := next(batches, None)) is not None:
+            piece = batch.slice(0, left)
+            left -= piece.num_rows
+            yield piece
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        when = "the latest at first use" if self._point is None else repr(self._point)
+        return f"<Scan {self.source.info.path}: {', '.join(self._described())}; at {when}>"
+
+    def _described(self) -> list[str]:
+        parts = [f"{len(self.columns.names)} columns"]
+        if self.selection.filter is not None:
+            parts.append(f"where {self.selection.filter.text}")
+        if self.selection.partitions is not None:
+            parts.append(f"partitions {', '.join(sorted(self.selection.partitions))}")
+        if self.selection.buckets is not None:
+            parts.append(f"buckets {', '.join(map(str, sorted(self.selection.buckets)))}")
+        if self.limit is not None:
+            parts.append(f"limit {self.limit:,}")
+        return parts
+
+    def _repr_html_(self) -> str:
+        rows = [[field.name, field.type] for field in self.schema]
+        return html_table(repr(self).strip("<>"), ["column", "type"], rows)
+
+
+def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:
+    """Drop what lies beyond the first `limit` rows, as far as that is sure: each offset of a log table is one row."""
+    kept: list[BucketPart] = []
+    for part in parts:
+        if limit <= 0:
+            break
+        if part.filter is None:
+            part = replace(part, stop=min(part.stop, part.start + limit))  # noqa: PLW2901 - the same part, shorter
+            limit -= part.stop - part.start
+        kept.append(part)
+    return kept
+
+
+def _countable(part: BucketPart) -> bool:
+    """Return whether a bucket's rows can be counted without reading: no filter, and files that tell all."""
+    return part.filter is None and all(
+        (part.start <= split.min_offset and split.max_offset < part.lake_stop)
+        or split.rows == split.max_offset - split.min_offset + 1
+        for split in part.splits
+    )
+
+
+def _counted(part: BucketPart) -> int:
+    total = part.stop - max(part.start, part.lake_stop)
+    for split in part.splits:
+        if part.start <= split.min_offset and split.max_offset < part.lake_stop:
+            total += split.rows
+        else:
+            total += max(0, min(split.max_offset + 1, part.lake_stop) - max(split.min_offset, part.start))
+    return total
+
+
+def _explained(part: BucketPart) -> ExplainedBucket:
+    position = max(part.start, part.lake_stop)
+    return ExplainedBucket(
+        partition=part.partition,
+        bucket=part.bucket.bucket,
+        lake=(part.start, part.lake_stop) if part.lake_stop > part.start else None,
+        files=len(part.splits),
+        rows=sum(split.rows for split in part.splits),
+        size_bytes=sum(split.size_bytes for split in part.splits),
+        log=(position, part.stop) if part.stop > position else None,
+    )

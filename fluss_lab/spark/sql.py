@@ -1,0 +1,201 @@
+"""Spark SQL in which tables from elsewhere are known by their two-part names."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PREFIX: Final = "__fluss_lab_"
+_RELATION: Final = "UnresolvedRelation"
+#: Names of tables in statements such as DESCRIBE; they take no alias.
+_BARE: Final = frozenset({"UnresolvedTableOrView"})
+_FIRST_PART: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^.`\s]+)\s*\.")
+#: What the clauses of a relation, which stand before its alias, become.
+_CLAUSES: Final = frozenset({"Sample", "GlobalLimit", "LocalLimit", "UnresolvedSubqueryColumnAliases"})
+_SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
+_SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
+_REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
+_TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
+#: Statements that keep the text of the query for later, so that what it names must stay.
+_KEEPS_TEXT: Final = re.compile(r"View|CacheTable")
+
+
+def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFrame | None]) -> DataFrame:
+    """Run Spark SQL in which `resolve` knows some tables by their two-part names.
+
+    The statement is parsed by Spark itself; each relation with two name parts that `resolve` knows is replaced by a
+    temporary view of a private name, with the table's name as alias if there is none, and columns qualified by both
+    parts lose the first. The views go when the statement has been analysed (which Spark does at once); only a statement
+    that keeps its text, such as CREATE TEMPORARY VIEW, keeps them. All else goes to Spark as it is.
+
+    Args:
+        session: Where.
+        text: One statement.
+        resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name.
+
+    Raises:
+        pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says; positions in messages are those
+            of the text with the views' names in it.
+    """
+    parsed = _parse(session, text)
+    found = _named(parsed)
+    frames: dict[tuple[str, ...], DataFrame] = {}
+    for path in dict.fromkeys(each.path for each in found.tables):
+        frame = resolve(list(path))
+        if frame is not None:
+            frames[path] = frame
+    if not frames:
+        return session.sql(text)
+    views = {path: f"{_PREFIX}{uuid.uuid4().hex}" for path in frames}
+    rewritten = _rewritten(text, found, views)
+    for path, frame in frames.items():
+        frame.createOrReplaceTempView(views[path])
+    try:
+        return session.sql(rewritten)
+    finally:
+        if not _KEEPS_TEXT.search(parsed.getClass().getSimpleName()):
+            for view in views.values():
+                session.catalog.dropTempView(view)
+
+
+# -- what a statement names -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name."""
+
+    path: tuple[str, ...]
+    start: int
+    stop: int
+    bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Qualified:
+    """A column (or star) that is qualified by two parts: these, and where the first part and its dot stand."""
+
+    path: tuple[str, ...]
+    start: int
+
+
+@dataclass(slots=True)
+class _Found:
+    tables: list[_Table] = field(default_factory=list)
+    columns: list[_Qualified] = field(default_factory=list)
+
+
+def _parse(session: SparkSession, text: str) -> Any:
+    """Return Spark's own parsed plan, a Java object.
+
+    Raises:
+        pyspark.errors.ParseException: The text is no statement.
+    """
+    return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def _named(plan: Any) -> _Found:
+    found = _Found()
+    pending: list[tuple[Any, bool]] = [(plan, False)]
+    while pending:
+        node, aliased = pending.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == _RELATION or kind in _BARE:
+            path, place = tuple(_each(node.multipartIdentifier())), _place(node)
+            if len(path) == 2 and place is not None:
+                found.tables.append(_Table(path, *place, bare=not aliased and kind == _RELATION))
+            continue
+        for expression in _each(node.expressions()):
+            _collect_columns(expression, found)
+        # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
+        below = kind == "SubqueryAlias" or (aliased and kind in _CLAUSES)
+        pending += [(child, below) for child in _each(node.children())]
+        pending += [(child, False) for child in _beside(node, kind)]
+    return found
+
+
+def _beside(node: Any, kind: str) -> Iterator[Any]:
+    """Yield plans that are no children: subqueries in expressions, WITH clauses, what is explained."""
+    yield from _each(node.subqueries())
+    if kind == "UnresolvedWith":
+        for relation in _each(node.cteRelations()):
+            yield relation.productElement(1)
+    elif kind == "ExplainCommand":
+        yield node.logicalPlan()
+
+
+def _collect_columns(expression: Any, found: _Found) -> None:
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == "UnresolvedAttribute":
+            parts = tuple(_each(node.nameParts()))
+        elif kind == "UnresolvedStar" and node.target().isDefined():
+            parts = (*_each(node.target().get()), "*")
+        else:
+            pending += list(_each(node.children()))
+            continue
+        place = _place(node)
+        if len(parts) >= 3 and place is not None:
+            found.columns.append(_Qualified(parts[:2], place[0]))
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def _place(node: Any) -> tuple[int, int] | None:
+    """Return where a node stands in the text, ``[start, stop)`` in characters; None when Spark does not say."""
+    origin = node.origin()
+    if origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
+        return None
+    return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
+
+
+# -- rewriting --------------------------------------------------------------------------------------------------------
+
+
+def _rewritten(text: str, found: _Found, views: dict[tuple[str, ...], str]) -> str:
+    """Return the text with the views' names in it."""
+    edits: list[tuple[int, int, str]] = []
+    for table in found.tables:
+        if (view := views.get(table.path)) is None:
+            continue
+        edits.append((table.start, table.stop, view))
+        # The statement `TABLE name` takes no alias.
+        if table.bare and not _TABLE_STATEMENT.search(text, 0, table.start):
+            place = _after_clauses(text, table.stop)
+            edits.append((place, place, f" as {_quoted(table.path[1])}"))
+    edits += [
+        (column.start, first.end(), "")
+        for column in found.columns
+        if column.path in views and (first := _FIRST_PART.match(text, column.start)) is not None
+    ]
+    for start, stop, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[stop:]
+    return text
+
+
+def _after_clauses(text: str, stop: int) -> int:
+    """Return where a relation's alias goes: after its name, and after TABLESAMPLE if that follows."""
+    for clause in (_SAMPLE, _REPEATABLE):
+        if (match := clause.match(text, stop)) is None:
+            return stop
+        level, stop = 1, match.end()
+        while level and stop < len(text):
+            level += {"(": 1, ")": -1}.get(text[stop], 0)
+            stop += 1
+    return stop
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,115 @@
+"""Spark SQL over tables that only `resolve` knows, written in every way that SQL allows."""
+
+import pytest
+
+from fluss_lab.spark.sql import sql
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def session(spark):
+    return spark
+
+
+@pytest.fixture
+def asked():
+    return []
+
+
+@pytest.fixture
+def run(session, asked):
+    frames = {
+        ("nyc", "flights"): session.createDataFrame([(1, "JFK"), (2, "LGA"), (3, "JFK")], "id int, origin string"),
+        ("nyc", "planes"): session.createDataFrame([(1, "Boeing"), (3, "Airbus")], "id int, maker string"),
+    }
+
+    def resolve(parts):
+        asked.append(tuple(parts))
+        return frames.get(tuple(parts))
+
+    return lambda text: [tuple(row) for row in sql(session, text, resolve).collect()]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("select count(*) from nyc.flights", [(3,)]),
+        ("select * from nyc.flights where id = 2", [(2, "LGA")]),
+        ("select flights.id from nyc.flights where flights.origin = 'LGA'", [(2,)]),
+        ("select nyc.flights.id from nyc.flights where nyc.flights.origin = 'LGA'", [(2,)]),
+        ("select nyc.flights.* from nyc.flights where nyc.flights.id = 2", [(2, "LGA")]),
+        ("select f.id from nyc.flights f where f.id = 2", [(2,)]),
+        ("select f.id from nyc.flights as f where f.id = 2", [(2,)]),
+        ("select x.a from nyc.flights as x(a, b) where b = 'LGA'", [(2,)]),
+        ("select `flights`.id from `nyc`.`flights` where `nyc`.flights.`id` = 2", [(2,)]),
+        ("select id from nyc . flights where id = 2", [(2,)]),
+        ("select 'nyc.flights' as e, count(*) -- nyc.flights\nfrom /* nyc.flights 😀 */ nyc.flights", [("nyc.flights", 3)]),
+        ("select '😀', id from nyc.flights where id = 2", [("😀", 2)]),
+        ("select f.id, maker from nyc.flights f join nyc.planes p on f.id = p.id order by 1", [(1, "Boeing"), (3, "Airbus")]),
+        ("select flights.id from nyc.flights join nyc.planes on flights.id = planes.id order by 1", [(1,), (3,)]),
+        ("select count(*) from nyc.flights a, nyc.flights b", [(9,)]),
+        ("select id from nyc.flights where id in (select id from nyc.planes) order by 1", [(1,), (3,)]),
+        ("select (select max(id) from nyc.planes), exists (select 1 from nyc.planes where maker = 'x')", [(3, False)]),
+        ("with t as (select * from nyc.flights) select count(*) from t join nyc.planes using (id)", [(2,)]),
+        ("with t as (with u as (select id from nyc.flights) select * from u) select max(id) from t", [(3,)]),
+        ("select count(*) from (select id from nyc.flights union all select id from nyc.planes)", [(5,)]),
+        ("select count(*) from nyc.flights tablesample (2 rows)", [(2,)]),
+        ("select flights.id from nyc.flights tablesample (100 percent) repeatable (3) where id = 2", [(2,)]),
+        ("select count(*) from nyc.flights tablesample (100 percent) f", [(3,)]),
+        ("select s.maker from nyc.flights f, lateral (select maker from nyc.planes p where p.id = f.id) s order by 1",
+         [("Airbus",), ("Boeing",)]),
+        ("select id, count(*) over () from nyc.flights order by nyc.flights.id limit 1", [(1, 3)]),
+        ("table nyc.planes", [(1, "Boeing"), (3, "Airbus")]),
+        ("from nyc.flights |> where id = 2 |> select id", [(2,)]),
+        ("select 1", [(1,)]),
+    ],
+)  # fmt: skip
+def test_tables_are_known_by_their_paths(session, run, text, rows):
+    before = {each.name for each in session.catalog.listTables()}
+    assert run(text) == rows
+    assert {each.name for each in session.catalog.listTables()} == before
+
+
+def test_a_table_is_asked_for_once(run, asked):
+    run("select * from nyc.flights a join nyc.flights b on a.id = b.id where a.id in (select id from nyc.flights)")
+    assert asked == [("nyc", "flights")]
+
+
+def test_tables_are_described_and_explained(run):
+    assert [row[:2] for row in run("describe nyc.flights")] == [("id", "int"), ("origin", "string")]
+    assert "Physical Plan" in run("explain select * from nyc.flights")[0][0]
+
+
+def test_a_view_made_of_a_table_goes_on_working(session, run):
+    run("create or replace temporary view mine as select id from nyc.flights where nyc.flights.id > 1")
+    try:
+        assert sorted(run("select id from mine")) == [(2,), (3,)]
+        assert run("select count(*) from mine join nyc.planes using (id)") == [(1,)]
+    finally:
+        session.catalog.dropTempView("mine")
+        for each in session.catalog.listTables():
+            if each.name.startswith("__fluss_lab_"):
+                session.catalog.dropTempView(each.name)
+
+
+def test_what_resolve_does_not_know_goes_to_spark(session, run, asked):
+    session.range(3).createOrReplaceTempView("numbers")
+    try:
+        assert run("select count(*) from numbers") == [(3,)]
+        assert run("select count(*) from numbers join nyc.flights using (id)") == [(2,)]
+    finally:
+        session.catalog.dropTempView("numbers")
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        run("select * from nyc.nothing")
+    assert ("nyc", "nothing") in asked
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("select (1 from nyc.flights", "PARSE_SYNTAX_ERROR"), ("select nope from nyc.flights", "UNRESOLVED_COLUMN")],
+)
+def test_errors_are_sparks_own_and_leave_nothing_behind(session, run, text, words):
+    with pytest.raises(Exception, match=words):
+        run(text)
+    assert not [each.name for each in session.catalog.listTables() if each.name.startswith("__fluss_lab_")]

@@ -1,0 +1,272 @@
+"""What Spark reads of a table equals what Arrow reads at the same point, types included."""
+
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.reader import TableReader
+from fluss_lab.spark.log_source import LogRange, divided
+from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
+from fluss_lab.testing import EmbeddedCluster, MockClock
+from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.tiering.round import run_round
+from tests.unit.read.kit import OPTIONS, SYSTEM, ModelTable, rows_of, same
+from tests.unit.read.types import ALL_TYPES, all_types_rows
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = ["id", "month", "delay", "ratio", "dest", *SYSTEM]
+
+
+@pytest.fixture(scope="module")
+def session(spark):
+    return spark
+
+
+@pytest.fixture(scope="module")
+def clock():
+    return MockClock()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, clock):
+    # Spark takes paths for patterns, and splits some at spaces.
+    folder = tmp_path_factory.mktemp("a lab [x] {y}") / "l ab"
+    with EmbeddedCluster(folder, options=OPTIONS, clock=clock) as running:
+        yield running
+
+
+def tier(cluster, info):
+    run_round(cluster.connection, cluster.connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
+
+
+def agree(session, scan, keys=("month", "__bucket", "__offset")):
+    """Check that Spark gives the scan's rows: values, order of columns, and types as Spark has them."""
+    frame = scan_to_spark(session, scan)
+    expected = scan.to_arrow()
+    assert frame.columns == expected.column_names
+    found = frame.toArrow()
+    if all(key in found.column_names for key in keys):
+        order = [(key, "ascending") for key in keys]
+        found, expected = found.sort_by(order), expected.sort_by(order)
+        same(rows_of(found), rows_of(expected))
+    assert frame.count() == expected.num_rows
+    return frame
+
+
+@pytest.fixture(scope="module")
+def history(cluster, clock):
+    """A table with rows in whole files, in files that reach beyond a point, in two snapshots, and in the log."""
+    rng = random.Random(20)
+    table = ModelTable(cluster, clock, "history")
+    months = ["2013/01 é", "2013-02"]
+    points = []
+    for _ in range(3):
+        table.append_random(rng, 60, months)
+        clock.advance(10)
+        points.append(table.reader().read_point())
+        table.append_random(rng, 40, months)
+        clock.advance(10)
+        table.tier()
+    table.append_random(rng, 50, months)
+    clock.advance(10)
+    points.append(table.reader().read_point())
+    return table, points
+
+
+def test_spark_equals_arrow_at_every_read_point(session, history):
+    table, points = history
+    for point in points:
+        agree(session, table.reader().scan(COLUMNS, read_point=point, with_source=True))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "delay > 60",
+        "not (delay > 60) or dest is null",
+        "ratio > 0",
+        "not (ratio > 0)",
+        "ratio != 2.25",
+        "ratio not in (2.25, 0)",
+        "ratio = 0",
+        "ratio in (0, 2.25)",
+        "ratio >= 0 and ratio <= 0",
+        "ratio is nan",
+        "ratio is not nan",
+        "dest like 'A%' and month = '2013/01 é'",
+        "dest not in ('A', 'B', null)",
+        "dest not in ('A', 'B')",
+        "delay < 20.5 and __offset >= 3 and __bucket != 1",
+        "__timestamp < '2026-01-01T00:00:00.025Z'",
+        pc.field("delay") > 60,
+        pc.field("dest").isin(["A", "B"]) & (pc.field("ratio") < 1.0),
+    ],
+    ids=str,
+)
+def test_a_filtered_scan_gives_the_same_rows(session, history, where):
+    table, points = history
+    agree(session, table.reader().scan(COLUMNS, where, read_point=points[1]))
+    agree(session, table.reader().scan(COLUMNS, where))
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [("v = 0", 3), ("v in (0, 7)", 3), ("v >= 0", 3), ("v <= 0", 3), ("v != 0", 1), ("v not in (0)", 1), ("v != 1", 4)],
+)
+def test_a_zero_s_sign_and_nan_mislead_nobody_in_a_file(session, cluster, where, count):
+    path = TablePath("db", "zeros")
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    definition = make_descriptor({"v": "double"}, properties={"table.datalake.enabled": True})
+    info = admin.create_table(path, definition, if_not_exists=True)
+    reader = TableReader(cluster.connection, path)
+    if not reader.scan().count():
+        with cluster.connection.append_writer(path) as writer:
+            writer.append(pa.table({"v": [-0.0, -0.0, -0.0, float("nan"), None]}))
+        tier(cluster, info)
+    assert reader.scan(where=where).count() == count
+    assert scan_to_spark(session, reader.scan(where=where)).count() == count
+
+
+def test_limits_columns_partitions_and_buckets(session, history):
+    table, _ = history
+    reader = table.reader()
+    agree(session, reader.scan(COLUMNS, limit=75))
+    agree(session, reader.scan(COLUMNS, "delay > 0", limit=40))
+    agree(session, reader.scan(COLUMNS, limit=0))
+    agree(session, reader.scan(COLUMNS, partitions=["2013-02"], buckets=[0, 2]))
+    narrow = agree(session, reader.scan(["dest"], "delay > 100"))
+    assert narrow.columns == ["dest"]
+    assert agree(session, reader.scan(where="id < 0")).columns == COLUMNS[:5]
+
+
+def test_a_filter_that_spark_cannot_say_is_refused(session, history):
+    table, _ = history
+    scan = table.reader().scan(where=pc.field("delay") + 1 > 5)
+    with pytest.raises(UnsupportedError, match="SQL text"):
+        scan_to_spark(session, scan)
+
+
+def test_what_the_user_adds_is_pushed_to_the_files(session, history):
+    table, _ = history
+    plan = scan_to_spark(session, table.reader().scan()).where("id > 5 and month = '2013-02'").select("dest")
+    text = plan._jdf.queryExecution().toString()
+    assert "GreaterThan(id,5)" in text
+    read = text.split("== Physical Plan ==")[1].split("ReadSchema: ")[1]
+    assert "dest" in read.splitlines()[0]
+    assert "ratio" not in read.splitlines()[0]
+
+
+def test_records_that_leave_the_cluster_are_read_from_the_lake_by_the_same_frame(session, cluster, clock):
+    table = ModelTable(cluster, clock, "leaving", partitioned=False)
+    table.append_random(random.Random(1), 300, ["2013-01"])
+    scan = table.reader().scan(COLUMNS)
+    frame = scan_to_spark(session, scan)
+    table.tier()
+    table.expire()
+    assert all(status.start_offset > 0 for status in table.connection.admin().buckets(table.info))
+    found = frame.toArrow().sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
+    same(rows_of(found), table.expected(table.ends))
+
+
+def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
+    path = TablePath("db", "types")
+    cluster.connection.admin().create_database("db", if_not_exists=True)
+    info = cluster.connection.admin().create_table(
+        path, make_descriptor(ALL_TYPES, properties={"table.datalake.enabled": True})
+    )
+    reader = TableReader(cluster.connection, path)
+    for count in (40, 20):
+        with cluster.connection.append_writer(path) as writer:
+            writer.append(all_types_rows(info, count))
+        if count == 40:
+            tier(cluster, info)
+    frame = agree(session, reader.scan([*ALL_TYPES, *SYSTEM], with_source=True), ("__bucket", "__offset"))
+    types = dict(frame.dtypes)
+    assert {name: types[name] for name in ("tiny", "small", "chr", "fixed", "dec", "tod0", "ts0", "at3", "arr", "map")} == {
+        "tiny": "tinyint", "small": "smallint", "chr": "string", "fixed": "binary", "dec": "decimal(10,2)",
+        "tod0": "time(0)", "ts0": "timestamp_ntz", "at3": "timestamp", "arr": "array<tinyint>",
+        "map": "map<string,smallint>",
+    }  # fmt: skip
+    assert types["rec"] == "struct<x:tinyint,y:timestamp,z:array<time(0)>>"
+    assert not any(field.metadata for field in frame.schema.fields)
+    for where in ("tiny < 5", "tod0 > '12:00:00'", "dec = -99999999.99", "fixed > X'0a00'", "at < '1990-01-01T00:00:00Z'",
+                  "ts0 = '2013-01-02T00:00:01'", "day < '2000-01-01'", "rec.x = 3", "flt >= 2", "flag"):  # fmt: skip
+        agree(session, reader.scan([*ALL_TYPES, *SYSTEM], where), ("__bucket", "__offset"))
+
+
+def test_times_finer_than_sparks_are_refused_by_name(session, cluster):
+    path = TablePath("db", "fine")
+    cluster.connection.admin().create_database("db", if_not_exists=True)
+    cluster.connection.admin().create_table(path, make_descriptor({"id": "int", "t": "timestamp(9)"}))
+    reader = TableReader(cluster.connection, path)
+    with pytest.raises(UnsupportedError, match=r"column 't': TIMESTAMP\(9\)"):
+        scan_to_spark(session, reader.scan())
+    assert scan_to_spark(session, reader.scan(["id"])).count() == 0
+
+
+def test_a_changelog_in_spark_equals_the_one_in_arrow(session, history):
+    table, points = history
+    for log in (
+        table.reader().changelog(),
+        table.reader().changelog(points[0], points[2], columns=["dest", "id"]),
+        table.reader().changelog("latest"),
+    ):
+        frame = changelog_to_spark(session, log)
+        expected = log.to_arrow()
+        assert frame.columns == expected.column_names
+        order = [("_partition", "ascending"), ("_bucket", "ascending"), ("_log_offset", "ascending")]
+        found = frame.toArrow().sort_by(order)
+        assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in expected.to_pylist()]
+
+
+def test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id(session, cluster, clock):
+    table = ModelTable(cluster, clock, "renamed", partitioned=False)
+    table.append_random(random.Random(5), 80, ["2013-01"])
+    table.tier()
+    lake = _iceberg(cluster, table.path)
+    # Afterwards `dest` is called as `spot` was never called before, and another column takes its name.
+    with lake.update_schema() as update:
+        update.rename_column("dest", "spot")
+    with lake.update_schema() as update:
+        update.rename_column("delay", "dest")
+    table.append_random(random.Random(6), 40, ["2013-01"])
+    table.tier()
+    for where in (None, "dest = 'A'", "delay > 60", "dest is null and delay is not null"):
+        scan = table.reader().scan(COLUMNS, where)
+        agree(session, scan, ("__bucket", "__offset"))
+    places = table.reader().scan().source.lake_source.file_columns()
+    assert not places["dest"].named
+    assert not places["delay"].named
+    assert places["id"].named
+
+
+def _iceberg(cluster, path):
+    from pyiceberg.catalog import load_catalog
+
+    properties = dict(cluster.connection.lake_storage().properties)
+    return load_catalog(properties.pop("name"), **properties).load_table((path.database, path.table))
+
+
+def test_the_token_is_shown_nowhere(session, history, cluster):
+    table, _ = history
+    frame = scan_to_spark(session, table.reader().scan())
+    text = frame._jdf.queryExecution().toString()
+    assert "fluss_lab_log" in text
+    assert cluster.address.token not in text
+
+
+def test_ranges_are_packed_into_tasks():
+    bucket = object()
+    ranges = [LogRange(bucket, None, 0, 10), LogRange(bucket, None, 5, 3_000_000), LogRange(bucket, None, 0, 1)]
+    tasks = divided(ranges, 2)
+    assert sum(each.records for task in tasks for each in task) == 10 + 2_999_995 + 1
+    assert max(sum(each.records for each in task) for task in tasks) <= 2_000_000
+    assert len(tasks) == 2
+    assert divided([], 2) == []
+    assert [len(task) for task in divided([LogRange(bucket, None, 0, 10)] * 50, 4)] == [50]
