@@ -1,0 +1,1 @@
+"""Measurements, side by side in one run. They print; they never judge."""

@@ -1,0 +1,23 @@
+"""``python -m benchmarks [name ...]``: run all benchmarks, or the named ones."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+NAMES = ("importing", "streaming", "tiering", "reading")
+
+
+def main() -> int:
+    """Run and print; return the exit code."""
+    chosen = sys.argv[1:] or list(NAMES)
+    if unknown := [name for name in chosen if name not in NAMES]:
+        print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    for name in chosen:
+        import_module(f"benchmarks.{name}").run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Append and fetch, one client process against one server process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peer
+from benchmarks.data import SCHEMA, rows
+from benchmarks.report import Figures, best_of, millions
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench import Lab, Table
+
+
+def run() -> None:
+    """Measure and print."""
+    figures = Figures("append and fetch: one client, one server, one bucket")
+    with tempfile.TemporaryDirectory() as folder, Lab.open(Path(folder) / "lab") as lab:
+        lab.create_database("bench")
+        for batch_rows, total, goal in (
+            (1_000, 1_000_000, "0.45 M"),
+            (10_000, 4_000_000, ""),
+            (100_000, 8_000_000, "4 M"),
+        ):
+            rate = best_of(3, partial(_append, lab, batch_rows, total))
+            figures.add(f"append, batches of {batch_rows:,} rows", millions(rate), goal=goal)
+        table = lab.table("bench.b10000")
+        # In turns, so that both meet the same weather.
+        pairs = [(peer.bytes_a_second(), _fetch(table)) for _ in range(5)]
+        limit, fetched = (max(each) for each in zip(*pairs, strict=True))
+        figures.add(
+            "fetch of 4 MB answers",
+            f"{fetched / 1e6:.0f} MB/s",
+            f"tuned gRPC {limit / 1e6:.0f} MB/s",
+            fetched / limit,
+            "0.8",
+        )
+        scanned = best_of(3, lambda: _scan(table, None))
+        figures.add("scan to Arrow, 6 columns", millions(scanned))
+        figures.add("scan to Arrow, 1 of 6 columns", millions(best_of(3, lambda: _scan(table, ["amount"]))))
+    figures.print()
+
+
+def _append(lab: Lab, batch_rows: int, total: int) -> float:
+    path = f"bench.b{batch_rows}"
+    lab.drop_table(path, if_exists=True)
+    table = lab.create_table(path, SCHEMA)
+    batch = rows(batch_rows)
+    with table.writer() as writer:
+        writer.append(batch).result()
+        started = time.perf_counter()
+        for _ in range(total // batch_rows):
+            writer.append(batch)
+        writer.flush()
+        return total / (time.perf_counter() - started)
+
+
+def _fetch(table: Table) -> float:
+    """Return bytes a second of whole fetch answers, as the client's gateway gives them."""
+    status = table.lab.connection.admin().buckets(table.info)[0]
+    server = table.lab.connection.tablet_server(status.bucket)
+    got = offset = 0
+    started = time.perf_counter()
+    while offset < status.end_offset:
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=4 << 20, max_wait_ms=0, min_bytes=1)
+        wanted = request.tables_req.add(table_id=status.bucket.table_id, projection_pushdown_enabled=False)
+        wanted.buckets_req.add(bucket_id=0, fetch_offset=offset, max_fetch_bytes=4 << 20)
+        frame = server.fetch_log(request)
+        for view in frame.payloads[0]:
+            got += len(view)
+            offset = _end_of(view)
+    return got / (time.perf_counter() - started)
+
+
+def _end_of(view: Any) -> int:
+    from fluss_lab.records.batch import split_headers
+
+    *_, (header, _whole) = split_headers(view)
+    return int(header.next_offset)
+
+
+def _scan(table: Table, columns: list[str] | None) -> float:
+    started = time.perf_counter()
+    count: int = sum(batch.num_rows for batch in table.scan(columns=columns).to_batches())
+    return count / (time.perf_counter() - started)

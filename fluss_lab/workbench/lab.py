@@ -1,0 +1,413 @@
+"""The lab: one cluster, its lake, and its Spark, in the hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.display import html_table
+from fluss_lab.errors import (
+    InvalidNameError,
+    LakeNotConfiguredError,
+    NotFoundError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from fluss_lab.lake import LakeStorage
+from fluss_lab.model import DataType, TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model.options import BUCKETS_MAX
+from fluss_lab.model.times import format_moment
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.token import read_token
+from fluss_lab.server import cluster
+from fluss_lab.tiering.report import TieringReport
+from fluss_lab.tiering.service import TieringService
+from fluss_lab.workbench.listing import Listing
+from fluss_lab.workbench.table import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fluss_lab.lake.iceberg import IcebergLakeStorage
+
+
+class Lab:
+    """A lab: databases and tables in an embedded cluster, tiered into Iceberg.
+
+    Make one with `Lab.open` or `Lab.connect`; use it as a context manager or `close` it. It may be used by several
+    threads.
+    """
+
+    def __init__(self, connection: Connection, *, folder: Path | None, attachment: cluster.Attachment | None) -> None:
+        self.connection = connection
+        self.folder = folder
+        self._attachment = attachment
+        self._spark: SparkSession | None = None
+
+    @staticmethod
+    def open(
+        folder: str | Path = "lab",
+        *,
+        tablet_servers: int = 1,
+        durability: str | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> Lab:
+        """Attach to the server of a folder, or start one that ends when nobody is attached any more.
+
+        Args:
+            folder: Where the lab lives: log, metadata, lake warehouse. Made when absent.
+            tablet_servers: How many tablet servers a server that is started has; this version has one.
+            durability: ``"ack"`` (default: kill -9 loses nothing acknowledged) or ``"fsync"`` (power loss neither).
+            config: Cluster and client options by name, for instance ``{"log.segment.file-size": "64mb"}``. Cluster
+                options count when a server is started; one that runs already keeps its own.
+
+        Returns:
+            The open lab, after the server has answered (about a second when it must be started).
+
+        Raises:
+            LabLockedError, LabMovedError: The folder cannot be used; the text says what to do.
+            InvalidPropertyError: An option that does not exist, or a value of the wrong type.
+            ServerUnavailableError: The server did not come up; the text has the end of its log.
+        """
+        if tablet_servers != 1:
+            raise UnsupportedError(
+                f"tablet_servers={tablet_servers!r}: this version runs one tablet server in a process"
+            )
+        given: dict[str, object] = dict(config or {})
+        if durability is not None:
+            given["log.durability"] = durability
+        path = Path(folder).absolute()
+        settings = cluster.split_options(given)
+        attachment = cluster.ensure_server(path, server_command(), settings.server)
+
+        def address() -> ServerAddress:
+            place = attachment.address()
+            return ServerAddress(place.host, place.port, place.token)
+
+        return Lab(Connection(address, settings.client), folder=path, attachment=attachment)
+
+    @staticmethod
+    def connect(address: str, *, token_file: str | Path, config: Mapping[str, object] | None = None) -> Lab:
+        """Use a server that runs elsewhere, without starting or keeping one alive.
+
+        Args:
+            address: ``host:port`` of its coordinator.
+            token_file: The file with its token, readable by its owner only.
+            config: Client options.
+
+        Raises:
+            AuthenticationError: No token in the file, or not the server's.
+            ServerUnavailableError: No server answers.
+        """
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"address {address!r}: expected 'host:port'")
+        server = ServerAddress(host, int(port), read_token(Path(token_file)))
+        connection = Connection(lambda: server, cluster.split_options(config or {}).client)
+        connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        return Lab(connection, folder=None, attachment=None)
+
+    def close(self) -> None:
+        """Let go. A server that `Lab.open` started ends when nobody is attached any more."""
+        self.connection.close()
+        if self._attachment is not None:
+            self._attachment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- databases and tables ------------------------------------------------------------------------------------------
+
+    def databases(self) -> list[str]:
+        """Return the names of the databases, sorted."""
+        return self.connection.admin().databases()
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Create a database.
+
+        Raises:
+            InvalidNameError: The name breaks the rule.
+            DatabaseExistsError: It exists, and `if_not_exists` is false.
+        """
+        self.connection.admin().create_database(name, if_not_exists)
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Drop a database; with `cascade` also its tables and their lake tables.
+
+        Raises:
+            DatabaseNotFoundError: There is none, and `if_exists` is false.
+            DatabaseNotEmptyError: It has tables, and `cascade` is false.
+        """
+        self.connection.admin().drop_database(name, cascade=cascade, if_exists=if_exists)
+
+    def tables(self, database: str) -> list[str]:
+        """Return the names of a database's tables, sorted.
+
+        Raises:
+            DatabaseNotFoundError: There is no such database.
+        """
+        return self.connection.admin().tables(database)
+
+    def table(self, path: str | TablePath) -> Table:
+        """Return a table by its path.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        checked = TablePath.parse(path)
+        self.connection.table_info(checked)
+        return Table(self, checked)
+
+    def create_table(
+        self,
+        path: str | TablePath,
+        schema: pa.Schema | Mapping[str, str | pa.DataType | DataType],
+        *,
+        primary_key: Iterable[str] = (),
+        partitioned_by: Iterable[str] = (),
+        buckets: int | None = None,
+        bucket_key: Iterable[str] = (),
+        properties: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table, and its lake table when ``table.datalake.enabled``.
+
+        Args:
+            path: ``database.table``; the database exists.
+            schema: An Arrow schema, or column names to Fluss types (``"bigint"``, ``"decimal(10, 2)"``, ...).
+            primary_key: Key columns, for a primary-key table; this version serves log tables.
+            partitioned_by: String columns whose values cut the table into partitions.
+            buckets: Buckets of the table, or of each partition; 1 by default.
+            bucket_key: Columns that decide a row's bucket. None: rows are spread.
+            properties: Table options, ``iceberg.*`` for the lake table, ``custom.*`` notes of your own.
+            comment: For people.
+            if_not_exists: Return the table that is there instead of raising. Its definition is not compared.
+
+        Raises:
+            InvalidError: A kind of it for each thing that can be wrong; nothing was created.
+            DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As they say.
+        """
+        checked = TablePath.parse(path)
+        descriptor = make_descriptor(
+            schema,
+            primary_key=primary_key,
+            partitioned_by=partitioned_by,
+            buckets=buckets,
+            bucket_key=bucket_key,
+            properties=properties,
+            comment=comment,
+            buckets_max=2**31 - 1
+            if isinstance(buckets, int) and buckets > BUCKETS_MAX.default
+            else BUCKETS_MAX.default,
+        )
+        self.connection.admin().create_table(checked, descriptor, if_not_exists)
+        return Table(self, checked)
+
+    def drop_table(self, path: str | TablePath, *, if_exists: bool = False, lake: bool = True) -> None:
+        """Drop a table and its lake table; with ``lake=False`` the lake table stays, named by its table id.
+
+        Raises:
+            TableNotFoundError: There is none, and `if_exists` is false.
+        """
+        self.connection.admin().drop_table(TablePath.parse(path), if_exists=if_exists, lake=lake)
+
+    # -- tiering -------------------------------------------------------------------------------------------------------
+
+    def tier(self) -> list[TieringReport]:
+        """Run one round of every lake-enabled table, one after another; return their reports.
+
+        Raises:
+            FlussError: The first failure, after every table had its turn.
+        """
+        reports: list[TieringReport] = []
+        failures: list[Exception] = []
+        for table in self._lake_tables():
+            try:
+                reports.append(table.tier())
+            except TableNotFoundError:
+                continue  # dropped since it was listed
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return reports
+
+    def tiering_service(self, *, max_tables: int = 2) -> TieringService:
+        """Return a service that tiers every lake-enabled table by its freshness; `start` it.
+
+        Args:
+            max_tables: Tables tiered at the same time.
+        """
+        from fluss_lab.spark.tiering import SparkTieringExecutor
+
+        return TieringService(
+            self.connection, self.lake_storage(), lambda: SparkTieringExecutor(self.spark), max_tables=max_tables
+        )
+
+    def lake_storage(self) -> LakeStorage:
+        """Return the lake that the cluster is configured with.
+
+        Raises:
+            LakeNotConfiguredError: There is none.
+        """
+        storage = self.connection.lake_storage()
+        if storage is None:
+            raise LakeNotConfiguredError("the cluster has no lake: set datalake.format and datalake.<format>.* options")
+        return storage
+
+    def iceberg(self, path: str | TablePath) -> IcebergTable:
+        """Return the pyiceberg table behind a lake-enabled table, as it is now.
+
+        Raises:
+            LakeNotConfiguredError: The table is not lake-enabled.
+        """
+        info = self.connection.table_info(TablePath.parse(path))
+        return self.iceberg_storage(info.descriptor, info.path).access.load_table(info.path)
+
+    def iceberg_storage(self, descriptor: TableDescriptor, path: TablePath) -> IcebergLakeStorage:
+        """Return the lake as Iceberg, for what is peculiar to it.
+
+        Raises:
+            LakeNotConfiguredError: The table is not held in Iceberg.
+        """
+        from fluss_lab.lake.iceberg import IcebergLakeStorage
+
+        storage = self.lake_storage() if descriptor.lake_enabled else None
+        if not isinstance(storage, IcebergLakeStorage):
+            raise LakeNotConfiguredError(f"table {path} is not held in Iceberg; set table.datalake.enabled")
+        return storage
+
+    @property
+    def session_id(self) -> int | None:
+        """Return the attached session, by which the coordinator notices when this process ends."""
+        return None if self._attachment is None else self._attachment.session_id
+
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """Return the Spark session, made on first use (some 10 s): loopback only, UTC, Arrow on.
+
+        Raises:
+            JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
+        """
+        if self._spark is None:
+            from fluss_lab.spark.session import spark_session
+
+            self._spark = spark_session()
+        return self._spark
+
+    def sql(self, text: str) -> DataFrame:
+        """Run Spark SQL in which every table of the lab is known by its path.
+
+        Each table named is read at one moment, taken when this is called.
+        """
+        from fluss_lab.spark.sql import sql
+
+        return sql(self.spark, text, self._frame_of)
+
+    def _frame_of(self, parts: list[str]) -> DataFrame | None:
+        if len(parts) != 2:
+            return None
+        try:
+            table = self.table(".".join(parts))
+        except (NotFoundError, InvalidNameError):
+            return None
+        frame: DataFrame = table.scan().to_spark()
+        return frame
+
+    # -- the state of things -------------------------------------------------------------------------------------------
+
+    def status(self) -> LabStatus:
+        """Return servers, tables, lag, tiering states and disk use, as they are now."""
+        described = self.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        states = {state.table_id: state for state in described.tiering_states}
+        tables = [_table_row(table, states) for table in self._all_tables()]
+        return LabStatus(self.folder, described, Listing("tables", tables, _TABLE_COLUMNS))
+
+    def _all_tables(self) -> list[Table]:
+        return [Table(self, TablePath(db, name)) for db in self.databases() for name in self.tables(db)]
+
+    def _lake_tables(self) -> list[Table]:
+        return [table for table in self._all_tables() if table.descriptor.lake_enabled]
+
+    def __repr__(self) -> str:
+        where = self.folder if self.folder is not None else self.connection
+        return f"<Lab {where}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [f"{table.path}", table.descriptor.buckets, table.descriptor.lake_enabled] for table in self._all_tables()
+        ]
+        return html_table(repr(self), ["table", "buckets", "lake"], rows)
+
+
+_TABLE_COLUMNS = ("table", "buckets", "rows_in_cluster", "bytes", "end", "lake_end", "lag", "state", "last_error")
+
+
+def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
+    info = table.info
+    buckets = table.buckets()
+    state = states.get(info.table_id)
+    lake = info.descriptor.lake_enabled
+    return {
+        "table": str(table.path),
+        "buckets": len(buckets),
+        "rows_in_cluster": sum(row["end"] - row["start"] for row in buckets),
+        "bytes": sum(row["bytes"] for row in buckets),
+        "end": sum(row["end"] for row in buckets),
+        "lake_end": sum(row["lake_end"] or 0 for row in buckets) if lake else None,
+        "lag": sum(row["lag"] or 0 for row in buckets) if lake else None,
+        "state": state.state if state is not None else None,
+        "last_error": state.last_error or None if state is not None else None,
+    }
+
+
+class LabStatus:
+    """The state of a lab at one moment.
+
+    Attributes:
+        tables: One row a table: buckets, rows and bytes in the cluster, end offsets, lag in records, tiering state.
+        attached: Processes attached to the cluster.
+        ephemeral: Whether the cluster ends when nobody is attached any more.
+        coordinator_epoch: Starts of the coordinator so far.
+    """
+
+    def __init__(self, folder: Path | None, described: pb.DescribeClusterResponse, tables: Listing) -> None:
+        self.folder = folder
+        self.tables = tables
+        self.attached = described.attached
+        self.ephemeral = described.ephemeral
+        self.coordinator_epoch = described.coordinator_epoch
+        self.started = format_moment(described.started_time)
+        self.servers = Listing(
+            "servers",
+            [{"id": node.node_id, "host": node.host, "port": node.port} for node in described.tablet_servers],
+            ("id", "host", "port"),
+        )
+
+    def __repr__(self) -> str:
+        kind = "ephemeral" if self.ephemeral else "permanent"
+        head = f"lab {self.folder or ''} · {kind} · {self.attached} attached · since {self.started}"
+        return f"{head}\n{self.servers!r}\n{self.tables!r}"
+
+    def _repr_html_(self) -> str:
+        return self.servers._repr_html_() + self.tables._repr_html_()
+
+
+def server_command() -> list[str]:
+    """Return the command that runs a server in a process of its own."""
+    return [sys.executable, "-m", "fluss_lab.cli", "server"]

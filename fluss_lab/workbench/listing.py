@@ -1,0 +1,80 @@
+"""A short list of things, as a notebook shows it and as a program uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, overload
+
+import pyarrow as pa
+
+from fluss_lab.display import ROWS_MAX, html_table
+
+#: Longer texts are cut where they are shown; programs get them whole.
+CELL_LENGTH_MAX: Final = 60
+
+
+class Listing(Sequence[Mapping[str, Any]]):
+    """Rows of named values: a sequence of dicts that shows itself as a table.
+
+    Args:
+        title: What is listed.
+        rows: Dicts with the same keys in the same order.
+        columns: The keys, needed where there may be no rows.
+    """
+
+    def __init__(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+        self.title = title
+        self._rows = [dict(row) for row in rows]
+        self.columns = list(self._rows[0]) if self._rows else list(columns)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column's values, in order of the rows."""
+        return [row[name] for row in self._rows]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return pa.table({name: pa.array(self.column(name)) for name in self.columns})
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows, columns=self.columns)
+
+    def __repr__(self) -> str:
+        cells = [[_shown(name, row[name]) for name in self.columns] for row in self._rows[:ROWS_MAX]]
+        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)] if self.columns else []
+        lines = [self.title, *("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
+                               for row in [self.columns, *cells])]  # fmt: skip
+        if len(self._rows) > ROWS_MAX:
+            lines.append(f"... and {len(self._rows) - ROWS_MAX} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        cells = [[_shown(name, row[name]) for name in self.columns] for row in self._rows]
+        return html_table(self.title, self.columns, cells)
+
+
+def _shown(name: str, value: object) -> str:
+    """Return a value as people read it: identifiers as they are, other numbers in groups, long texts cut."""
+    if value is None:
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(("id", "bucket", "leader", "port")):
+        return f"{value:,}"
+    text = str(value)
+    return text if len(text) <= CELL_LENGTH_MAX else text[: CELL_LENGTH_MAX - 1] + "…"

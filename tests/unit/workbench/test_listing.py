@@ -1,0 +1,49 @@
+"""Listings: what a program gets and what a notebook shows, with nothing that a browser would run."""
+
+from fluss_lab.display import html_table
+from fluss_lab.workbench.listing import Listing
+
+EVIL = "<img src=x onerror=alert(1)>"
+ROWS = [
+    {"snapshot_id": 123456789, "rows": 1234567, "note": None},
+    {"snapshot_id": 2, "rows": 3, "note": EVIL + "y" * 90},
+]
+
+
+def test_rows_come_whole():
+    listing = Listing("things", ROWS)
+    assert list(listing) == ROWS
+    assert listing[1]["note"].endswith("y")
+    assert listing.column("rows") == [1234567, 3]
+    assert listing.to_arrow().column("snapshot_id").to_pylist() == [123456789, 2]
+    assert listing.to_pandas()["rows"].sum() == 1234570
+
+
+def test_what_is_shown_is_short_and_escaped():
+    listing = Listing(EVIL, ROWS)
+    html = listing._repr_html_()
+    assert "<img" not in html
+    assert "123456789" in html
+    assert "1,234,567" in html
+    assert "y" * 60 not in html
+    assert "123456789" in repr(listing)
+    assert "–" in repr(listing)
+
+
+def test_an_empty_listing_has_its_columns():
+    listing = Listing("none", [], ("a", "b"))
+    assert len(listing) == 0
+    assert listing.to_pandas().columns.tolist() == ["a", "b"]
+    assert "none" in repr(listing)
+    assert "a" in listing._repr_html_()
+
+
+def test_many_rows_are_counted():
+    assert "and 950 more" in Listing("many", [{"n": n} for n in range(1000)])._repr_html_()
+    assert "and 950 more" in repr(Listing("many", [{"n": n} for n in range(1000)]))
+
+
+def test_headers_and_cells_are_escaped():
+    html = html_table(EVIL, [EVIL], [[EVIL], [None], [1234]])
+    assert "<img" not in html
+    assert "1,234" in html
