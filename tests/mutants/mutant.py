@@ -1,0 +1,77 @@
+"""The safety checks of the house, each with a way to take it out and the tests that must notice.
+
+A mutant is one small edit. It is red when at least one of its tests fails, and worthless when they pass: then nobody
+would notice if the check went missing. Its text must be found exactly once, so that it cannot rot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BATCH = "fluss_lab/records/batch.py"
+LOG = "fluss_lab/server/tablet/log.py"
+SEGMENT = "fluss_lab/server/tablet/segment.py"
+RECOVERY = "fluss_lab/server/tablet/recovery.py"
+BUCKET = "fluss_lab/server/tablet/bucket.py"
+CHECKS = "fluss_lab/server/tablet/checks.py"
+ROUND = "fluss_lab/tiering/round.py"
+PLANNER = "fluss_lab/tiering/planner.py"
+LAKE_COMMITTER = "fluss_lab/lake/iceberg/committer.py"
+LOG_SOURCE = "fluss_lab/lake/iceberg/log_source.py"
+NAMES = "fluss_lab/model/names.py"
+
+IN_FILES = "tests/unit/test_files.py"
+IN_RECORDS = "tests/unit/records/test_batch.py"
+IN_LOG = "tests/unit/server/tablet/test_bucket_log.py"
+IN_RECOVERY = "tests/unit/server/tablet/test_tablet_recovery.py"
+IN_WRITERS = "tests/unit/server/tablet/test_tablet_writers.py"
+IN_OFFSETS = "tests/unit/server/tablet/test_tablet_offsets.py"
+IN_FETCH = "tests/unit/server/tablet/test_tablet_fetch.py"
+IN_RETENTION = "tests/unit/server/tablet/test_tablet_retention.py"
+IN_SERVICE = "tests/unit/server/tablet/test_tablet_service.py"
+IN_NODE = "tests/unit/server/test_node.py"
+IN_TOKENS = "tests/unit/server/test_tokens_refused.py"
+IN_LAKE_COMMIT = "tests/unit/server/coordinator/test_lake_commit.py"
+IN_LEDGER = "tests/unit/server/coordinator/test_lake_ledger.py"
+IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
+IN_COMMITTER = "tests/unit/lake/test_iceberg_committer.py"
+IN_SOURCE = "tests/unit/lake/test_iceberg_source.py"
+IN_LOG_SOURCE = "tests/unit/lake/test_iceberg_log_source.py"
+IN_HISTORY = "tests/unit/lake/test_iceberg_history.py"
+IN_ROUND = "tests/unit/tiering/test_tiering_round.py"
+IN_CONFLICTS = "tests/unit/tiering/test_tiering_conflicts.py"
+IN_RULES = "tests/unit/tiering/test_tiering_commit_rules.py"
+IN_TASK = "tests/unit/tiering/test_tiering_task.py"
+IN_UNION = "tests/unit/read/test_union.py"
+IN_DESCRIPTOR = "tests/unit/model/test_descriptor.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One safety check taken out.
+
+    Attributes:
+        name: Unique.
+        promise: Which of the design's promises (section 8) it breaks.
+        file: The module, from the root.
+        text: What is replaced; it is there exactly once.
+        replacement: What it becomes.
+        tests: Node ids of which at least one must fail.
+    """
+
+    name: str
+    promise: str
+    file: str
+    text: str
+    replacement: str
+    tests: tuple[str, ...]
+
+    def applied(self, source: str) -> str:
+        """Return the source with the check taken out.
+
+        Raises:
+            ValueError: The text is not there exactly once: the code has moved on, and the mutant must follow.
+        """
+        if (found := source.count(self.text)) != 1:
+            raise ValueError(f"mutant {self.name}: expected its text once in {self.file}, found it {found} times")
+        return source.replace(self.text, self.replacement)

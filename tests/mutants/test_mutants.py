@@ -1,0 +1,141 @@
+"""The tests of the tests: each safety check is taken out, and a test turns red."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutants import MUTANTS, PROMISES
+
+ROOT = Path(__file__).parents[2]
+#: The slowest set of tests takes 15 s on two busy cores; a mutant that hangs is a mutant badly made.
+TIMEOUT_S = 100
+#: What of the project the tests need.
+PARTS = ("fluss_lab", "tests", "pyproject.toml")
+#: Words of a mutant that is no program, rather than one without a check.
+NONSENSE = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of tests ended."""
+
+    code: int
+    passed: int
+    failed: int
+    output: str
+
+
+class Workshop:
+    """Copies of the project in which mutants are made, all of the same moment."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._controls: dict[tuple[str, ...], Outcome] = {}
+        self._original = folder / "original"
+        self._original.mkdir()
+        for part in PARTS:
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, self._original / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, self._original / part)
+
+    def control(self, tests: tuple[str, ...]) -> Outcome:
+        """Run tests on the untouched copy, once for each set of them."""
+        if tests not in self._controls:
+            self._controls[tests] = self._run(self._original, tests)
+        return self._controls[tests]
+
+    def mutated(self, mutant: Mutant) -> Outcome:
+        """Run a mutant's tests on a copy with the mutant."""
+        copy = self._folder / mutant.name
+        shutil.copytree(self._original, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            path = copy / mutant.file
+            path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+            return self._run(copy, mutant.tests)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def _run(self, copy: Path, tests: tuple[str, ...]) -> Outcome:
+        report = copy / "report.xml"
+        words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", f"--junitxml={report}"]
+        # The copy goes before an installed fluss_lab; servers that tests start as processes inherit it.
+        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment.setdefault("FLUSS_LAB_SEED", "20130101")
+        environment.pop("PYTEST_ADDOPTS", None)
+        process = subprocess.Popen(
+            [*words, f"--basetemp={copy}/tmp", *tests], cwd=copy, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output = f"no end within {TIMEOUT_S} s:\n{process.communicate()[0]}"
+        if not report.exists():
+            return Outcome(process.returncode, 0, 0, output)
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+        assert suite is not None
+        total, failed, errors = (int(suite.attrib[name]) for name in ("tests", "failures", "errors"))
+        return Outcome(process.returncode, total - failed - errors, failed, output)
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("mutants"))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_safety_check_that_is_taken_out_turns_a_test_red(workshop: Workshop, mutant: Mutant) -> None:
+    control = workshop.control(mutant.tests)
+    assert (control.code, control.failed) == (0, 0), f"red without the mutant:\n{control.output}"
+    assert control.passed, f"no test was run:\n{control.output}"
+    found = workshop.mutated(mutant)
+    assert found.code != 0, f"nobody noticed the mutant {mutant.name}:\n{found.output}"
+    # 1: tests were collected and run, and some failed.
+    assert (found.code, found.failed > 0) == (1, True), f"red for another reason:\n{found.output}"
+    assert NONSENSE.search(found.output) is None, f"the mutant is no program:\n{found.output}"
+
+
+# -- the table stays true: these run with all other tests ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_fits_the_code(mutant: Mutant) -> None:
+    source = (ROOT / mutant.file).read_text(encoding="utf-8")
+    changed = ast.unparse(ast.parse(mutant.applied(source)))
+    assert changed != ast.unparse(ast.parse(source)), "it changes nothing"
+    assert mutant.tests
+    for node in mutant.tests:
+        file, _, name = node.partition("::")
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        functions = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+        assert name.partition("[")[0] in functions, f"{node} is gone"
+
+
+def test_mutants_are_told_apart_and_break_every_promise() -> None:
+    assert [name for name, count in Counter(mutant.name for mutant in MUTANTS).items() if count > 1] == []
+    assert {mutant.promise for mutant in MUTANTS} == set(PROMISES)
+
+
+def test_a_mutant_whose_text_is_not_there_once_is_refused() -> None:
+    mutant = Mutant("m", "P1", "f.py", "x = 1", "x = 2", ("t",))
+    assert mutant.applied("x = 1\n") == "x = 2\n"
+    for source in ("", "x = 1\nx = 1\n"):
+        with pytest.raises(ValueError, match="expected its text once"):
+            mutant.applied(source)
