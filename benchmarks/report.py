@@ -56,8 +56,8 @@ def timed(work: Callable[[], object]) -> Timing:
 
 
 def _cpu_s() -> float:
-    own, children = os.times(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.user + own.system + children.ru_utime + children.ru_stime
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def cpu_of(pid: int) -> float:

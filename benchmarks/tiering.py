@@ -25,7 +25,7 @@ from fluss_lab.workbench import Lab, Table
 ROWS = 2_000_000
 BUCKETS = 4
 BATCH_ROWS = 20_000
-RUNS = 3
+RUNS = 5
 
 
 def run() -> None:

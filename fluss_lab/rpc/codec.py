@@ -105,17 +105,21 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _extract(data: memoryview, path: tuple[int, ...], out: list[Buffer], payloads: list[Sequence[Buffer]]) -> None:
+    payload: memoryview | None = None
     for number, start, value, end in _fields(data):
         if number != path[0]:
             out.append(data[start:end])
         elif len(path) == 1:
-            payloads.append([data[value:end]])
-            out.append(_tag(number) + b"\0")
+            # A field given twice is given once, the last time: as protobuf has it, and one payload a message.
+            payload = data[value:end]
         else:
             inner: list[Buffer] = []
             _extract(data[value:end], path[1:], inner, payloads)
             out.append(_tag(number) + _varint(_total(inner)))
             out.extend(inner)
+    if payload is not None:
+        payloads.append([payload])
+        out.append(_tag(path[0]) + b"\0")
 
 
 def _inject(data: memoryview, path: tuple[int, ...], payloads: Iterator[Sequence[Buffer]], out: list[Buffer]) -> None:

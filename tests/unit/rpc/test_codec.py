@@ -82,3 +82,15 @@ def test_damaged_bytes_are_refused_or_read_as_protobuf_reads_them(seed):
                 b.records for b in plain.buckets_req if b.HasField("records")
             ]
     assert 1_000 < refused < 5_000
+
+
+def test_a_payload_given_twice_stays_with_its_bucket():
+    """Protobuf keeps the last of a field given twice; two payloads for one bucket would reach the next one."""
+    first = pb.PbProduceLogReqForBucket(bucket_id=0, records=b"old").SerializeToString() + b"\x1a\x03new"
+    second = pb.PbProduceLogReqForBucket(bucket_id=1, records=b"next").SerializeToString()
+    head = pb.ProduceLogRequest(acks=1, table_id=1, timeout_ms=1).SerializeToString()
+    data = head + b"".join(b"\x22" + bytes([len(part)]) + part for part in (first, second))
+    frame = decode(data, pb.ProduceLogRequest)
+    plain = pb.ProduceLogRequest.FromString(data)
+    assert [b"".join(payload) for payload in frame.payloads] == [bucket.records for bucket in plain.buckets_req]
+    assert [b"".join(payload) for payload in frame.payloads] == [b"new", b"next"]
