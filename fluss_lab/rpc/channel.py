@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
-from fluss_lab.errors import FlussError, ServerUnavailableError
-from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.rpc import status, token
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
@@ -125,14 +124,3 @@ class Channel:
 
 class _Gateway:
     """Holds one callable per RPC, set by `Channel`."""
-
-
-def probe(host: str, port: int, secret: str) -> pb.DescribeClusterResponse | None:
-    """Return what the coordinator at an address says of itself, or None when none answers."""
-    channel = Channel(host, port, secret)
-    try:
-        return channel.coordinator().describe_cluster(pb.DescribeClusterRequest())
-    except FlussError:
-        return None
-    finally:
-        channel.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from fluss_lab.cli.commands import server_command
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
@@ -406,8 +406,3 @@ class LabStatus:
 
     def _repr_html_(self) -> str:
         return self.servers._repr_html_() + self.tables._repr_html_()
-
-
-def server_command() -> list[str]:
-    """Return the command that runs a server in a process of its own."""
-    return [sys.executable, "-m", "fluss_lab.cli", "server"]
