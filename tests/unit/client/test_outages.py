@@ -19,9 +19,9 @@ from fluss_lab.errors import FlussError, ServerUnavailableError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import ServerProcess
 
-#: A restart takes about a second; ten of them on a busy machine.
-PATIENCE_S = 60.0
-CLIENT = {"client.request-timeout": "30s", "client.scanner.log.fetch.wait-max-time": "100ms"}
+#: A restart takes about a second; on a machine whose disk stalls, half a minute was seen.
+PATIENCE_S = 240.0
+CLIENT = {"client.request-timeout": "120s", "client.scanner.log.fetch.wait-max-time": "100ms"}
 PATH = TablePath("db", "t")
 
 
@@ -237,7 +237,7 @@ def test_a_change_that_acted_before_the_server_died_is_recognised_as_ours(tmp_pa
         server.env = {}
         server.start()
         thread.join(PATIENCE_S)
-        assert not isinstance(outcome[0], FlussError), outcome
+        assert not isinstance(outcome[0], FlussError), (outcome, (server.folder / "server.log").read_text()[-4000:])
         assert ("t" in admin.tables("db")) == (what != "drop_table")
         if what != "drop_table":
             assert len(admin.partitions(PATH)) == (what == "partition")
