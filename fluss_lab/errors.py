@@ -20,7 +20,8 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── TableNotFoundError
     │   ├── PartitionNotFoundError
     │   ├── BucketNotFoundError
-    │   └── LakeSnapshotNotFoundError
+    │   ├── LakeSnapshotNotFoundError
+    │   └── KvSnapshotNotFoundError
     ├── AlreadyExistsError              choose another name, or use what is there
     │   ├── DatabaseExistsError
     │   ├── TableExistsError
@@ -85,7 +86,7 @@ class InvalidBucketsError(InvalidError):
 
 
 class InvalidRecordError(InvalidError):
-    """Rows that do not fit the table. No row of the call was appended."""
+    """Rows or keys that do not fit the table. Nothing of the call was written."""
 
 
 class InvalidFilterError(InvalidError):
@@ -134,6 +135,10 @@ class BucketNotFoundError(NotFoundError):
 
 class LakeSnapshotNotFoundError(NotFoundError):
     """The table has no such lake snapshot, or was never tiered."""
+
+
+class KvSnapshotNotFoundError(NotFoundError):
+    """The bucket has no such key-value snapshot (any more): ask for the latest one."""
 
 
 class AlreadyExistsError(FlussError):
@@ -279,6 +284,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     38: InvalidTimestampError,
     39: InvalidPropertyError,
     40: LakeNotConfiguredError,
+    41: KvSnapshotNotFoundError,
     42: PartitionExistsError,
     43: InvalidPartitionError,
     46: AuthenticationError,

@@ -71,3 +71,11 @@ def replace(source: Path, target: Path) -> None:
     """Rename a file over another in the same folder, durably."""
     os.replace(source, target)
     fsync_folder(target.parent)
+
+
+def make_folder(path: Path, *, mode: int = 0o700) -> None:
+    """Make a folder and those above it that are missing, durably. One that is there is left as it is."""
+    if not path.is_dir():
+        make_folder(path.parent, mode=mode)
+        path.mkdir(mode=mode, exist_ok=True)
+        fsync_folder(path.parent)

@@ -45,13 +45,13 @@ class Place:
         """Return the error for one value that is not of its type."""
         return InvalidRecordError(
             f"column {self.column!r}, row {self.row_of(index)}: expected {target}, found {shown(value)}: {why}; "
-            "no row was appended"
+            "nothing was sent"
         )
 
     def mismatch(self, target: DataType, found: object, hint: str = "") -> InvalidRecordError:
         """Return the error for a whole column of another type."""
         return InvalidRecordError(
-            f"column {self.column!r}: expected {target}, found {found}{'; ' + hint if hint else ''}; no row was appended"
+            f"column {self.column!r}: expected {target}, found {found}{'; ' + hint if hint else ''}; nothing was sent"
         )
 
 
@@ -330,10 +330,10 @@ def check_names(names: list[str], wanted: list[tuple[str, DataType]], kind: str)
     known = [name for name, _ in wanted]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidRecordError(f"{kind} {name!r} is given twice; no row was appended")
+            raise InvalidRecordError(f"{kind} {name!r} is given twice; nothing was sent")
         if name not in known:
-            raise InvalidRecordError(f"{kind} {name!r} is unknown; expected {', '.join(known)}; no row was appended")
+            raise InvalidRecordError(f"{kind} {name!r} is unknown; expected {', '.join(known)}; nothing was sent")
     for name, dtype in wanted:
         if name not in names and not dtype.nullable:
             found = ", ".join(map(str, names)) or "none"
-            raise InvalidRecordError(f"{kind} {name!r} ({dtype}) is missing; found {found}; no row was appended")
+            raise InvalidRecordError(f"{kind} {name!r} ({dtype}) is missing; found {found}; nothing was sent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -10,13 +11,18 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import options
+from fluss_lab.model.auto_partition import check_auto_partition
 from fluss_lab.model.bucketing import bucketing_kind
+from fluss_lab.model.merging import check_merging
 from fluss_lab.model.names import TablePath
-from fluss_lab.model.schema import Schema, make_schema
+from fluss_lab.model.schema import COMMENT_LENGTH_MAX, Schema, make_schema
 from fluss_lab.model.types import DataType
 
 BUCKETS_DEFAULT: Final = 1
-COMMENT_LENGTH_MAX: Final = 4096
+#: Each is a folder level in the lake, and a part of every partition's name.
+PARTITION_COLUMNS_MAX: Final = 16
+#: Bytes of a definition as JSON: it travels with each table that a server holds, and with each task of a round.
+DEFINITION_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +197,28 @@ def make_descriptor(
     if comment is not None and (not isinstance(comment, str) or len(comment) > COMMENT_LENGTH_MAX):
         raise InvalidSchemaError(f"comment: expected a string of at most {COMMENT_LENGTH_MAX} characters")
     descriptor = TableDescriptor(made, partitions, count, key, checked, comment)
+    check_descriptor(descriptor)
+    return descriptor
+
+
+def check_descriptor(descriptor: TableDescriptor) -> None:
+    """Check that the parts of a definition, each right by itself, fit together: of a new table, or an altered one.
+
+    Raises:
+        InvalidSchemaError, InvalidBucketsError, InvalidPropertyError: They do not; or it is too large.
+        UnsupportedError: It is lake-enabled, and the lake cannot hold it.
+    """
     _check_keys(descriptor)
     _check_partitions(descriptor)
+    check_merging(descriptor.schema, descriptor.properties)
+    check_auto_partition(descriptor.partitioned_by, descriptor.properties)
     if descriptor.lake_enabled:
         check_lake(descriptor)
-    return descriptor
+    if (size := len(json.dumps(descriptor.to_json()))) > DEFINITION_BYTES_MAX:
+        raise InvalidSchemaError(
+            f"the table's definition is {size} bytes of JSON, expected at most {DEFINITION_BYTES_MAX}: use fewer columns, "
+            "shorter comments, or fewer properties"
+        )
 
 
 def _check_keys(descriptor: TableDescriptor) -> None:
@@ -217,6 +240,11 @@ def _check_keys(descriptor: TableDescriptor) -> None:
             raise InvalidSchemaError(
                 f"primary key {list(primary)}: expected it to include partition column {absent[0]!r}"
             )
+        if not set(primary) - set(partitions):
+            raise InvalidSchemaError(
+                f"primary key {list(primary)}: expected a column that is not a partition column, for rows of one partition "
+                "to differ by"
+            )
         if outside := [name for name in key if name not in primary]:
             raise InvalidBucketsError(
                 f"bucket key {list(key)}: {outside[0]!r} is not in the primary key {list(primary)}"
@@ -225,6 +253,8 @@ def _check_keys(descriptor: TableDescriptor) -> None:
 
 def _check_partitions(descriptor: TableDescriptor) -> None:
     partitions = descriptor.partitioned_by
+    if len(partitions) > PARTITION_COLUMNS_MAX:
+        raise InvalidSchemaError(f"expected at most {PARTITION_COLUMNS_MAX} partition columns, found {len(partitions)}")
     if len(set(partitions)) != len(partitions):
         raise InvalidSchemaError(f"partitioned by {list(partitions)}: a column appears twice")
     if len(partitions) == len(descriptor.schema.columns):

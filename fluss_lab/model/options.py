@@ -108,6 +108,11 @@ def size(key: str, default: str, meaning: str, *, minimum: int = 1) -> Option[in
     return Option(key, parse_size(default), "a size like '64mb'", parse_size, meaning, False, minimum)
 
 
+def text(key: str, default: str, meaning: str) -> Option[str]:
+    """Make a free-text option."""
+    return Option(key, default, "text", _text, meaning)
+
+
 def choice(key: str, default: str, choices: tuple[str, ...], meaning: str) -> Option[str]:
     """Make an option with named values."""
     return Option(key, default, f"one of {', '.join(choices)}", _choice, meaning, False, None, choices)
@@ -129,10 +134,47 @@ LOG_TTL: Final = duration(
     "how long the cluster keeps records that the lake holds too, or all without lake",
     alterable=True,
 )
+LOG_LOCAL_SEGMENTS: Final = integer(
+    "table.log.tiered.local-segments",
+    2,
+    "log segments that stay in the cluster when remote storage has them",
+    alterable=True,
+    minimum=1,
+)
+MERGE_ENGINE: Final = choice(
+    "table.merge-engine", "default", ("default", "first_row", "versioned"), "which of two rows of one key stays"
+)
+VERSION_COLUMN: Final = text(
+    "table.merge-engine.versioned.ver-column",
+    "",
+    "the column whose larger value stays, with the versioned merge engine",
+)
+#: Unset: ``allow``; with the merge engines ``first_row`` and ``versioned``: ``ignore``.
+DELETE_BEHAVIOR: Final = choice(
+    "table.delete.behavior", "default", ("default", "allow", "ignore", "disable"), "what becomes of deletes"
+)
+AUTO_PARTITION_ENABLED: Final = boolean(
+    "table.auto-partition.enabled", False, "create and drop partitions by the clock", alterable=True
+)
+AUTO_PARTITION_KEY: Final = text("table.auto-partition.key", "", "the partition column that holds the time, of several")
+AUTO_PARTITION_TIME_UNIT: Final = choice(
+    "table.auto-partition.time-unit", "day", ("hour", "day", "month", "quarter", "year"), "how long a partition is"
+)
+AUTO_PARTITION_TIME_ZONE: Final = text("table.auto-partition.time-zone", "UTC", "whose hours and days are meant")
+AUTO_PARTITION_PRECREATE: Final = integer(
+    "table.auto-partition.num-precreate", 2, "partitions that exist ahead, the present one included", alterable=True
+)
+AUTO_PARTITION_RETENTION: Final = integer(
+    "table.auto-partition.num-retention", 7, "past partitions that stay; -1 for all", alterable=True, minimum=-1
+)
 TABLE_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
-    for option in (DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_FRESHNESS, DATALAKE_AUTO_MAINTENANCE, LOG_TTL)
-}
+    for option in (
+        DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_FRESHNESS, DATALAKE_AUTO_MAINTENANCE, LOG_TTL, LOG_LOCAL_SEGMENTS,
+        MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, AUTO_PARTITION_ENABLED, AUTO_PARTITION_KEY,
+        AUTO_PARTITION_TIME_UNIT, AUTO_PARTITION_TIME_ZONE, AUTO_PARTITION_PRECREATE, AUTO_PARTITION_RETENTION,
+    )
+}  # fmt: skip
 
 #: Prefixes under which any key is a property: the lake format's own, and a person's own notes.
 FREE_PREFIXES: Final = ("iceberg.", "custom.")
@@ -165,12 +207,39 @@ TIERING_HEARTBEAT_TIMEOUT: Final = duration(
 TIERING_TAKEOVER: Final = duration(
     "lake.tiering.takeover", "10s", "silence after which a round asked by hand may take over", minimum=100
 )
+REMOTE_DATA_DIR: Final = text(
+    "remote.data.dir", "", "where rolled segments and snapshots are copied; empty: the folder `remote` of the lab"
+)
+REMOTE_LOG_INTERVAL: Final = duration(
+    "remote.log.task-interval-duration", "1min", "how often rolled segments are copied; 0 for never"
+)
+KV_SNAPSHOT_INTERVAL: Final = duration(
+    "kv.snapshot.interval", "10min", "how often key-value snapshots are taken", minimum=1
+)
+KV_SNAPSHOTS_RETAINED: Final = integer(
+    "kv.snapshot.num-retained", 2, "key-value snapshots kept of each bucket", minimum=1
+)
+SCANNERS_MAX: Final = integer("server.scanners-max", 256, "full scans open at once", minimum=1)
+SCANNER_TTL: Final = duration("server.scanner-ttl", "1min", "how long a full scan may pause", minimum=100)
+LOOKUP_KEYS_MAX: Final = integer("server.lookup-keys-max", 100_000, "keys of one lookup call", minimum=1)
+AUTO_PARTITION_INTERVAL: Final = duration(
+    "auto-partition.check.interval", "1min", "how often automatic partitions are looked after", minimum=10
+)
+TABLET_SERVERS: Final = integer("server.tablet-servers", 1, "tablet server processes", minimum=1)
+SERVER_HOST: Final = text("server.host", "127.0.0.1", "address to listen on; off loopback TLS is required")
+TLS_CERTIFICATE: Final = text("server.tls.certificate", "", "PEM file with the server's certificate chain")
+TLS_KEY: Final = text("server.tls.key", "", "PEM file with the certificate's private key")
+METRICS_PORT: Final = integer(
+    "metrics.reporter.prometheus.port", 0, "loopback port of the metrics; 0 for any free one, -1 for none", minimum=-1
+)
 CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
         LOG_DURABILITY, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
         SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
+        REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
+        LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip
 
@@ -189,11 +258,14 @@ FETCH_SIZE_MAX: Final = size("client.scanner.log.fetch.max-bytes", "4mb", "bytes
 FETCH_WAIT_MAX: Final = duration(
     "client.scanner.log.fetch.wait-max-time", "500ms", "how long a fetch waits for records"
 )
+CLIENT_TLS_CA: Final = text(
+    "client.tls.ca", "", "PEM file with the certificates to trust, of a cluster with TLS; empty: the system's"
+)
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
-        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX,
+        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from fluss_lab.model.names import check_column_name
 from fluss_lab.model.types import DataType
 
 COLUMNS_MAX: Final = 2000
+COMMENT_LENGTH_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +113,54 @@ def make_schema(
     if not 0 < len(typed) <= COLUMNS_MAX:
         raise InvalidSchemaError(f"a table has 1 to {COLUMNS_MAX} columns, found {len(typed)}")
     names = [check_column_name(name) for name, _, _ in typed]
+    for name, _, comment in typed:
+        _check_comment(name, comment)
     _check_unique(names, "column")
-    key = tuple(primary_key)
-    _check_unique(list(key), "primary key column")
-    needed = {*key, *required}
-    if missing := [name for name in [*key, *required] if name not in names]:
+    key, further = tuple(primary_key), tuple(required)
+    # First of all: what came over the wire may be no names at all.
+    if missing := [name for name in [*key, *further] if name not in names]:
         raise InvalidSchemaError(f"key or partition column {missing[0]!r} is not a column; found {', '.join(names)}")
+    _check_unique(list(key), "primary key column")
+    needed = {*key, *further}
     columns = tuple(
         Column(name, dtype.with_nullable(False) if name in needed else dtype, index + 1, comment)
         for index, (name, dtype, comment) in enumerate(typed)
     )
     return Schema(columns, key)
+
+
+def with_columns(schema: Schema, added: Iterable[tuple[str, DataType, str | None]]) -> Schema:
+    """Return a schema with columns added at its end, under ids that no column had.
+
+    Args:
+        schema: Checked.
+        added: Name, type and comment of each; the types nullable, since the rows that exist have no value.
+
+    Raises:
+        InvalidSchemaError: A column that exists or is named twice, that is NOT NULL, or one too many.
+        InvalidNameError: A name that breaks the rule or is reserved.
+    """
+    columns = list(schema.columns)
+    next_id = 1 + max(column.column_id for column in columns)
+    for number, (name, dtype, comment) in enumerate(added, next_id):
+        check_column_name(name)
+        _check_comment(name, comment)
+        if not dtype.nullable:
+            raise InvalidSchemaError(
+                f"new column {name!r}: expected a nullable type, found {dtype}: the rows that exist have no value for it"
+            )
+        columns.append(Column(name, dtype, number, comment))
+    _check_unique([column.name for column in columns], "column")
+    if len(columns) > COLUMNS_MAX:
+        raise InvalidSchemaError(f"a table has 1 to {COLUMNS_MAX} columns, found {len(columns)} with the new ones")
+    return Schema(tuple(columns), schema.primary_key)
+
+
+def _check_comment(name: str, comment: object) -> None:
+    if comment is not None and (not isinstance(comment, str) or len(comment) > COMMENT_LENGTH_MAX):
+        raise InvalidSchemaError(
+            f"comment of column {name!r}: expected a string of at most {COMMENT_LENGTH_MAX} characters"
+        )
 
 
 def _check_unique(names: list[str], kind: str) -> None:

@@ -140,8 +140,8 @@ class DataType:
             InvalidSchemaError: The form is not that of a type.
         """
         try:
-            return _from_json(value)
-        except (KeyError, TypeError, AttributeError) as error:
+            return _from_json(value, 0)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidSchemaError(f"not a data type in JSON: {value!r} ({error})") from error
 
     @staticmethod
@@ -215,18 +215,25 @@ def _checked_parameters(name: str, parameters: tuple[int, ...]) -> tuple[int, ..
     return parameters
 
 
-def _from_json(value: Mapping[str, Any]) -> DataType:
+def _from_json(value: Mapping[str, Any], depth: int) -> DataType:
+    if depth > NESTING_MAX:
+        raise InvalidSchemaError(f"types nest deeper than {NESTING_MAX}")
     name = str(value["type"])
     name = {"TIME_WITHOUT_TIME_ZONE": "TIME", "TIMESTAMP_WITHOUT_TIME_ZONE": "TIMESTAMP",
             "TIMESTAMP_WITH_LOCAL_TIME_ZONE": "TIMESTAMP_LTZ"}.get(name, name)  # fmt: skip
     parameters: tuple[int, ...] = tuple(int(value[key]) for key in ("length", "precision", "scale") if key in value)
     fields: tuple[Field, ...] = ()
     if "element_type" in value:
-        fields = (Field("element", _from_json(value["element_type"])),)
+        fields = (Field("element", _from_json(value["element_type"], depth + 1)),)
     elif "key_type" in value:
-        fields = (Field("key", _from_json(value["key_type"])), Field("value", _from_json(value["value_type"])))
+        fields = (
+            Field("key", _from_json(value["key_type"], depth + 1)),
+            Field("value", _from_json(value["value_type"], depth + 1)),
+        )
     elif "fields" in value:
-        fields = tuple(Field(str(f["name"]), _from_json(f["field_type"])) for f in value["fields"])
+        fields = tuple(
+            Field(check_name(f["name"], "field"), _from_json(f["field_type"], depth + 1)) for f in value["fields"]
+        )
     return make_type(name, parameters, fields).with_nullable(bool(value.get("nullable", True)))
 
 

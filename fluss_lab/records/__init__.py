@@ -1,6 +1,7 @@
 """The bytes of the log and the records in them."""
 
 from fluss_lab.records.batch import BatchHeader, LogBatch, decode, decode_all, encode
+from fluss_lab.records.evolve import padded
 from fluss_lab.records.run import LogRecords, records_of
 
-__all__ = ["BatchHeader", "LogBatch", "LogRecords", "decode", "decode_all", "encode", "records_of"]
+__all__ = ["BatchHeader", "LogBatch", "LogRecords", "decode", "decode_all", "encode", "padded", "records_of"]

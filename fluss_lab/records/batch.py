@@ -12,7 +12,7 @@ The CRC does not cover base offset and timestamp: the server sets both when it a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -39,6 +39,8 @@ _STAMP: Final = struct.Struct("<q")
 _CRC: Final = struct.Struct("<I")
 #: What `decode` accepts, and what the log is made of.
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+#: The schema of all batches, or what gives the schema of a schema id.
+Schemas: TypeAlias = pa.Schema | Callable[[int], pa.Schema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +190,13 @@ class LogBatch:
         return self.header.next_offset
 
 
-def decode(data: Buffer, schema: pa.Schema, at: int = 0) -> LogBatch:
+def decode(data: Buffer, schema: Schemas, at: int = 0) -> LogBatch:
     """Decode and check one batch: length, CRC, Arrow parse, full validation, nulls, in this order.
 
     Args:
         data: Bytes that hold the batch; it is not copied, so it must stay.
-        schema: The Arrow schema of the batch's schema id.
+        schema: The Arrow schema of the batch's schema id, or a function that gives it; an id it is asked for passed the
+            CRC.
         at: Where the batch begins.
 
     Raises:
@@ -209,7 +212,7 @@ def decode(data: Buffer, schema: pa.Schema, at: int = 0) -> LogBatch:
         raise CorruptDataError(
             f"log batch at offset {header.base_offset}: expected CRC {header.crc:08x}, found {found:08x}"
         )
-    return decode_checked(header, whole, schema)
+    return decode_checked(header, whole, schema if isinstance(schema, pa.Schema) else schema(header.schema_id))
 
 
 def decode_checked(header: BatchHeader, whole: memoryview, schema: pa.Schema) -> LogBatch:
@@ -219,22 +222,42 @@ def decode_checked(header: BatchHeader, whole: memoryview, schema: pa.Schema) ->
     if not header.append_only:
         changes = whole[start : start + header.record_count]
         start += header.record_count
-    try:
-        rows = pa.ipc.read_record_batch(_aligned(whole[start:]), schema)
-        rows.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, ValueError) as error:
-        raise CorruptDataError(f"log batch at offset {header.base_offset}: not Arrow of its schema: {error}") from error
+    where = f"log batch at offset {header.base_offset}"
+    rows = decode_rows(whole[start:], schema, where)
     if rows.num_rows != header.record_count:
-        raise CorruptDataError(
-            f"log batch at offset {header.base_offset}: expected {header.record_count} records, found {rows.num_rows}"
-        )
-    for index, field in enumerate(schema):
-        if not field.nullable and rows.column(index).null_count:
-            raise CorruptDataError(f"log batch at offset {header.base_offset}: null in column {field.name!r}")
+        raise CorruptDataError(f"{where}: expected {header.record_count} records, found {rows.num_rows}")
     return LogBatch(header, rows, changes)
 
 
-def _aligned(body: memoryview) -> pa.Buffer:
+def not_null(schema: pa.Schema) -> tuple[int, ...]:
+    """Return the indexes of the columns that must not be null."""
+    return tuple(index for index, field in enumerate(schema) if not field.nullable)
+
+
+def decode_rows(body: memoryview, schema: pa.Schema, where: str, filled: Sequence[int] | None = None) -> pa.RecordBatch:
+    """Decode an Arrow record batch without its schema: Arrow parse, full validation, nulls, in this order.
+
+    Args:
+        body: Its bytes; they are not copied, so they must stay.
+        schema: Its schema.
+        where: What errors begin with.
+        filled: Indexes of the columns that must not be null; None: as the schema says.
+
+    Raises:
+        CorruptDataError: A check failed; nothing of the batch can be used.
+    """
+    try:
+        rows = pa.ipc.read_record_batch(aligned(body), schema)
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, ValueError) as error:
+        raise CorruptDataError(f"{where}: not Arrow of its schema: {error}") from error
+    for index in not_null(schema) if filled is None else filled:
+        if rows.column(index).null_count:
+            raise CorruptDataError(f"{where}: null in column {schema.field(index).name!r}")
+    return rows
+
+
+def aligned(body: memoryview) -> pa.Buffer:
     """Return the bytes where Arrow's kernels want them; copied only when they lie elsewhere (inside a message)."""
     buffer = pa.py_buffer(body)
     if buffer.address % ALIGNMENT_BYTES == 0:
@@ -244,7 +267,7 @@ def _aligned(body: memoryview) -> pa.Buffer:
     return copy
 
 
-def decode_all(data: Buffer, schema: pa.Schema) -> Iterator[LogBatch]:
+def decode_all(data: Buffer, schema: Schemas) -> Iterator[LogBatch]:
     """Decode batches that lie one after another, to the end of the bytes.
 
     Raises:

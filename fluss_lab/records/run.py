@@ -19,12 +19,15 @@ class LogRecords:
         offsets: int64, not null, strictly ascending; gaps are possible after a filter only.
         timestamps_ms: int64, not null, epoch milliseconds, never descending.
         change_types: int8 `ChangeType` numbers, or None when all records are ``+A``.
+        previous_offsets: int64, not null: per record the offset of the row that it ends or replaces, -1 where there was
+            none; None unless they were asked for, of a primary-key table.
     """
 
     rows: pa.RecordBatch
     offsets: pa.Int64Array
     timestamps_ms: pa.Int64Array
     change_types: pa.Int8Array | None = None
+    previous_offsets: pa.Int64Array | None = None
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -48,11 +51,13 @@ class LogRecords:
         if low == 0 and high == len(self):
             return self
         changes = None if self.change_types is None else self.change_types.slice(low, high - low)
+        previous = None if self.previous_offsets is None else self.previous_offsets.slice(low, high - low)
         return LogRecords(
             self.rows.slice(low, high - low),
             self.offsets.slice(low, high - low),
             self.timestamps_ms.slice(low, high - low),
             changes,
+            previous,
         )
 
 

@@ -14,6 +14,7 @@ from fluss_lab.rpc import status, token
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
 from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, methods_of
+from fluss_lab.rpc.tls import Trust, target
 
 #: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
 CALL_TIMEOUT_S: Final = 30.0
@@ -21,7 +22,7 @@ CALL_TIMEOUT_S: Final = 30.0
 DDL_TIMEOUT_S: Final = 120.0
 #: Room above a long poll's own wait.
 POLL_MARGIN_S: Final = 20.0
-#: A produce may wait for a failing disk or its predecessor.
+#: A write may wait for a failing disk or its predecessor.
 PRODUCE_MARGIN_S: Final = 5.0
 
 _OPTIONS: Final = (
@@ -40,7 +41,7 @@ _OPTIONS: Final = (
 def _timeout_s(method: Method, request: Any, call_timeout_s: float) -> float:
     if method.name == "fetch_log":
         return min(POLL_MARGIN_S, call_timeout_s) + float(request.max_wait_ms) / 1000
-    if method.name == "produce_log":
+    if method.name in {"produce_log", "put_kv"}:
         return PRODUCE_MARGIN_S + float(request.message.timeout_ms) / 1000
     if method.name in {"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"}:
         return DDL_TIMEOUT_S
@@ -55,12 +56,19 @@ class Channel:
         port: Of the server.
         secret: Its token.
         call_timeout_s: Longest wait for the answer to a short call; a long poll has it on top of its own wait.
+        trust: What to expect of a server with TLS; None: it speaks plainly.
     """
 
-    def __init__(self, host: str, port: int, secret: str, *, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
-        self.address = f"{host}:{port}"
+    def __init__(
+        self, host: str, port: int, secret: str, *, call_timeout_s: float = CALL_TIMEOUT_S, trust: Trust | None = None
+    ) -> None:
+        self.address = target(host, port)
         self._call_timeout_s = call_timeout_s
-        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        if trust is None:
+            self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        else:
+            options = (*_OPTIONS, *trust.options())
+            self._channel = grpc.secure_channel(self.address, trust.credentials(), options=options)
         self._metadata = (token.header_of(secret),)
 
     def __repr__(self) -> str:

@@ -133,18 +133,32 @@ class PbAlterConfig(_message.Message):
     def __init__(self, config_key: _Optional[str] = ..., config_value: _Optional[str] = ..., op_type: _Optional[int] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes")
+    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ADD_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ...) -> None: ...
+    add_columns: _containers.RepeatedCompositeFieldContainer[PbAddColumn]
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping]]] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PbAddColumn(_message.Message):
+    __slots__ = ("column_name", "data_type_json", "comment", "column_position_type")
+    COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
+    DATA_TYPE_JSON_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_POSITION_TYPE_FIELD_NUMBER: _ClassVar[int]
+    column_name: str
+    data_type_json: bytes
+    comment: str
+    column_position_type: int
+    def __init__(self, column_name: _Optional[str] = ..., data_type_json: _Optional[bytes] = ..., comment: _Optional[str] = ..., column_position_type: _Optional[int] = ...) -> None: ...
 
 class DropTableRequest(_message.Message):
     __slots__ = ("table_path", "ignore_if_not_exists", "keep_lake")
@@ -249,14 +263,16 @@ class CreatePartitionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class DropPartitionRequest(_message.Message):
-    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
+    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists", "drop_lake")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    DROP_LAKE_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+    drop_lake: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., drop_lake: _Optional[bool] = ...) -> None: ...
 
 class DropPartitionResponse(_message.Message):
     __slots__ = ()
@@ -413,16 +429,18 @@ class FetchLogRequest(_message.Message):
     def __init__(self, follower_server_id: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tables_req: _Optional[_Iterable[_Union[PbFetchLogReqForTable, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., enable_lake: _Optional[bool] = ...) -> None: ...
 
 class PbFetchLogReqForTable(_message.Message):
-    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req")
+    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req", "previous_offsets")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_PUSHDOWN_ENABLED_FIELD_NUMBER: _ClassVar[int]
     PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     projection_pushdown_enabled: bool
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForBucket]
-    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ...) -> None: ...
+    previous_offsets: bool
+    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ..., previous_offsets: _Optional[bool] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
@@ -451,7 +469,7 @@ class PbFetchLogRespForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "lake_log_fetch_info")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "lake_log_fetch_info", "previous_offsets")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -461,6 +479,7 @@ class PbFetchLogRespForBucket(_message.Message):
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     LAKE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -470,7 +489,8 @@ class PbFetchLogRespForBucket(_message.Message):
     remote_log_fetch_info: PbRemoteLogFetchInfo
     records: bytes
     lake_log_fetch_info: PbLakeLogFetchInfo
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., lake_log_fetch_info: _Optional[_Union[PbLakeLogFetchInfo, _Mapping]] = ...) -> None: ...
+    previous_offsets: bytes
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., lake_log_fetch_info: _Optional[_Union[PbLakeLogFetchInfo, _Mapping]] = ..., previous_offsets: _Optional[bytes] = ...) -> None: ...
 
 class PbLakeLogFetchInfo(_message.Message):
     __slots__ = ("snapshot_id", "log_end_offset")
@@ -505,6 +525,282 @@ class PbRemoteLogSegment(_message.Message):
     segment_size_in_bytes: int
     max_timestamp: int
     def __init__(self, remote_log_segment_id: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., segment_size_in_bytes: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
+
+class PutKvRequest(_message.Message):
+    __slots__ = ("acks", "table_id", "timeout_ms", "target_columns", "buckets_req")
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    acks: int
+    table_id: int
+    timeout_ms: int
+    target_columns: _containers.RepeatedScalarFieldContainer[int]
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbPutKvReqForBucket]
+    def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., target_columns: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbPutKvReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbPutKvReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "records")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    records: bytes
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class PutKvResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPutKvRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPutKvRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbPutKvRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "base_offset", "end_offset")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    log_end_offset: int
+    base_offset: int
+    end_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ("table_id", "buckets_req", "projected_fields")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbLookupReqForBucket]
+    projected_fields: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping]]] = ..., projected_fields: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PbLookupReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "key_records")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    key_records: bytes
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., key_records: _Optional[bytes] = ...) -> None: ...
+
+class LookupResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbLookupRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbLookupRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbLookupRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "found", "records", "schema_id")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    found: bytes
+    records: bytes
+    schema_id: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., found: _Optional[bytes] = ..., records: _Optional[bytes] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class PrefixLookupRequest(_message.Message):
+    __slots__ = ("table_id", "buckets_req", "projected_fields")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupReqForBucket]
+    projected_fields: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping]]] = ..., projected_fields: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PbPrefixLookupReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "key_records")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    key_records: bytes
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., key_records: _Optional[bytes] = ...) -> None: ...
+
+class PrefixLookupResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPrefixLookupRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbPrefixLookupRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "counts", "records", "schema_id")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    counts: bytes
+    records: bytes
+    schema_id: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., counts: _Optional[bytes] = ..., records: _Optional[bytes] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class LimitScanRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    limit: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class LimitScanResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "is_log_table", "records", "schema_id")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    IS_LOG_TABLE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    is_log_table: bool
+    records: bytes
+    schema_id: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: _Optional[bool] = ..., records: _Optional[bytes] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class ScanKvRequest(_message.Message):
+    __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner")
+    SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_SCAN_REQ_FIELD_NUMBER: _ClassVar[int]
+    CALL_SEQ_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_SCANNER_FIELD_NUMBER: _ClassVar[int]
+    scanner_id: bytes
+    bucket_scan_req: PbScanReqForBucket
+    call_seq_id: int
+    batch_size_bytes: int
+    close_scanner: bool
+    def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: _Optional[bool] = ...) -> None: ...
+
+class PbScanReqForBucket(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "projected_fields")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    projected_fields: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., projected_fields: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ScanKvResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset", "schema_id")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    scanner_id: bytes
+    has_more_results: bool
+    records: bytes
+    log_offset: int
+    schema_id: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., scanner_id: _Optional[bytes] = ..., has_more_results: _Optional[bool] = ..., records: _Optional[bytes] = ..., log_offset: _Optional[int] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
+class CommitKvSnapshotRequest(_message.Message):
+    __slots__ = ("completed_snapshot", "coordinator_epoch", "bucket_leader_epoch")
+    COMPLETED_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    completed_snapshot: bytes
+    coordinator_epoch: int
+    bucket_leader_epoch: int
+    def __init__(self, completed_snapshot: _Optional[bytes] = ..., coordinator_epoch: _Optional[int] = ..., bucket_leader_epoch: _Optional[int] = ...) -> None: ...
+
+class CommitKvSnapshotResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetLatestKvSnapshotsRequest(_message.Message):
+    __slots__ = ("table_path", "partition_name")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    partition_name: str
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_name: _Optional[str] = ...) -> None: ...
+
+class GetLatestKvSnapshotsResponse(_message.Message):
+    __slots__ = ("table_id", "partition_id", "latest_snapshots")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    LATEST_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    latest_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshot]
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., latest_snapshots: _Optional[_Iterable[_Union[PbKvSnapshot, _Mapping]]] = ...) -> None: ...
+
+class PbKvSnapshot(_message.Message):
+    __slots__ = ("bucket_id", "snapshot_id", "log_offset")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: int
+    snapshot_id: int
+    log_offset: int
+    def __init__(self, bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_offset: _Optional[int] = ...) -> None: ...
+
+class GetKvSnapshotMetadataRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    snapshot_id: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
+
+class GetKvSnapshotMetadataResponse(_message.Message):
+    __slots__ = ("log_offset", "snapshot_files")
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FILES_FIELD_NUMBER: _ClassVar[int]
+    log_offset: int
+    snapshot_files: _containers.RepeatedCompositeFieldContainer[PbRemotePathAndLocalFile]
+    def __init__(self, log_offset: _Optional[int] = ..., snapshot_files: _Optional[_Iterable[_Union[PbRemotePathAndLocalFile, _Mapping]]] = ...) -> None: ...
+
+class PbRemotePathAndLocalFile(_message.Message):
+    __slots__ = ("remote_path", "local_file_name")
+    REMOTE_PATH_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FILE_NAME_FIELD_NUMBER: _ClassVar[int]
+    remote_path: str
+    local_file_name: str
+    def __init__(self, remote_path: _Optional[str] = ..., local_file_name: _Optional[str] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "enable_lake", "durable", "raise_clock", "local_only")
@@ -565,7 +861,7 @@ class DescribeBucketsResponse(_message.Message):
     def __init__(self, buckets: _Optional[_Iterable[_Union[PbBucketDescription, _Mapping]]] = ...) -> None: ...
 
 class PbBucketDescription(_message.Message):
-    __slots__ = ("table_bucket", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "error_message")
+    __slots__ = ("table_bucket", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "error_message", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes")
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -577,6 +873,13 @@ class PbBucketDescription(_message.Message):
     LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     LAKE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    KV_SNAPSHOT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
     table_bucket: PbTableBucket
     log_start_offset: int
     log_end_offset: int
@@ -588,17 +891,32 @@ class PbBucketDescription(_message.Message):
     lake_snapshot_id: int
     lake_log_end_offset: int
     error_message: str
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+    remote_log_start_offset: int
+    remote_log_end_offset: int
+    row_count: int
+    memory_in_bytes: int
+    kv_snapshot_id: int
+    kv_snapshot_log_offset: int
+    remote_size_in_bytes: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., error_message: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterTabletServerRequest(_message.Message):
-    __slots__ = ("server_id", "host", "port")
+    __slots__ = ("server_id", "host", "port", "process_id", "opening", "opened_epoch", "metrics_port")
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    OPENING_FIELD_NUMBER: _ClassVar[int]
+    OPENED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
     server_id: int
     host: str
     port: int
-    def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+    process_id: int
+    opening: bool
+    opened_epoch: int
+    metrics_port: int
+    def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., opening: _Optional[bool] = ..., opened_epoch: _Optional[int] = ..., metrics_port: _Optional[int] = ...) -> None: ...
 
 class RegisterTabletServerResponse(_message.Message):
     __slots__ = ("coordinator_epoch", "buckets", "lake_offsets")
@@ -625,20 +943,30 @@ class NotifyLeaderAndIsrResponse(_message.Message):
     def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
-    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id")
+    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id", "schemas")
     PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     physical_table_path: PbPhysicalTablePath
     table_bucket: PbTableBucket
     leader: int
     leader_epoch: int
     table_json: bytes
     schema_id: int
-    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ...) -> None: ...
+    schemas: _containers.RepeatedCompositeFieldContainer[PbSchema]
+    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ..., schemas: _Optional[_Iterable[_Union[PbSchema, _Mapping]]] = ...) -> None: ...
+
+class PbSchema(_message.Message):
+    __slots__ = ("schema_id", "schema_json")
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    schema_id: int
+    schema_json: bytes
+    def __init__(self, schema_id: _Optional[int] = ..., schema_json: _Optional[bytes] = ...) -> None: ...
 
 class PbNotifyLeaderAndIsrRespForBucket(_message.Message):
     __slots__ = ("table_bucket", "error_code", "error_message")
@@ -891,7 +1219,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options")
+    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options", "tablet_server_status", "metrics_pages")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
@@ -899,6 +1227,8 @@ class DescribeClusterResponse(_message.Message):
     STARTED_TIME_FIELD_NUMBER: _ClassVar[int]
     TIERING_STATES_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLET_SERVER_STATUS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_PAGES_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
     attached: int
@@ -906,7 +1236,35 @@ class DescribeClusterResponse(_message.Message):
     started_time: int
     tiering_states: _containers.RepeatedCompositeFieldContainer[PbTieringState]
     options: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ...) -> None: ...
+    tablet_server_status: _containers.RepeatedCompositeFieldContainer[PbTabletServerStatus]
+    metrics_pages: _containers.RepeatedCompositeFieldContainer[PbMetricsPage]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ..., tablet_server_status: _Optional[_Iterable[_Union[PbTabletServerStatus, _Mapping]]] = ..., metrics_pages: _Optional[_Iterable[_Union[PbMetricsPage, _Mapping]]] = ...) -> None: ...
+
+class PbMetricsPage(_message.Message):
+    __slots__ = ("server_id", "port")
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    server_id: int
+    port: int
+    def __init__(self, server_id: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
+
+class PbTabletServerStatus(_message.Message):
+    __slots__ = ("server_id", "state", "host", "port", "process_id", "restarts", "last_error")
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    server_id: int
+    state: str
+    host: str
+    port: int
+    process_id: int
+    restarts: int
+    last_error: str
+    def __init__(self, server_id: _Optional[int] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 
 class PbTieringState(_message.Message):
     __slots__ = ("table_id", "table_path", "state", "tiering_epoch", "last_tiered_time", "last_error", "failures")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.rpc import codec
+from fluss_lab.rpc import codec, limits
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 COORDINATOR: Final = "CoordinatorGateway"
@@ -49,7 +50,7 @@ def methods_of(service: str) -> dict[str, Method]:
             f"/{descriptor.full_name}/{method.name}",
             method.server_streaming,
             _encoder(request),
-            _decoder(request),
+            _request_decoder(request),
             _encoder(response),
             _decoder(response),
         )
@@ -64,6 +65,27 @@ def _encoder(message_type: type[Message]) -> Callable[[Any], bytes]:
         return bytes(message.SerializeToString())
 
     return encode
+
+
+def _request_decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
+    """Return what decodes a request, which anybody may have made: within limits, and with text that is text."""
+    if message_type.DESCRIPTOR.name in codec.PAYLOAD_PATHS:
+
+        def decode_frame(data: bytes) -> Any:
+            frame = codec.decode(data, message_type, check=partial(limits.check_size, message_type))
+            limits.check_fields(frame.message)
+            return frame
+
+        return decode_frame
+    decode_plain = _decoder(message_type)
+
+    def decode(data: bytes) -> Any:
+        limits.check_size(message_type, len(data))
+        message = decode_plain(data)
+        limits.check_fields(message)
+        return message
+
+    return decode
 
 
 def _decoder(message_type: type[Message]) -> Callable[[bytes], Any]:

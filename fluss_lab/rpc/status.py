@@ -11,6 +11,10 @@ from fluss_lab.rpc.grpc_module import grpc
 CODE_KEY: Final = "fluss-error-code"
 #: Trailing metadata is limited to 8 kB; a message this long helps nobody.
 MESSAGE_LENGTH_MAX: Final = 3000
+#: What gRPC says, in a `RESOURCE_EXHAUSTED`, of a message that it does not take; else there is too much of something.
+_TOO_LARGE: Final = "message larger than max"
+#: What gRPC says, in an `UNAVAILABLE`, when a handshake failed for good.
+_UNTRUSTED: Final = ("Hostname Verification Check failed", "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 
 #: Nearest base of an error -> gRPC status; looked up along the class's bases, so it is total.
 STATUS_OF_CLASS: Final[dict[type[FlussError], grpc.StatusCode]] = {
@@ -58,6 +62,11 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
     if (code := trailers.get(CODE_KEY)) is not None:
         return error_from_code(int(code), details)
     match failure.code():
+        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _UNTRUSTED):
+            return errors.AuthenticationError(
+                f"{what}: the server's certificate is not trusted, or it does not speak TLS ({details}): give the "
+                "certificates to trust (client.tls.ca, tls_ca), and call it by a name that its certificate has"
+            )
         case grpc.StatusCode.UNAVAILABLE:
             return errors.ServerUnavailableError(
                 f"{what}: no server answers ({details}); is it running? See `fluss-lab status`"
@@ -66,8 +75,10 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
             return errors.RequestTimeoutError(f"{what}: no answer in time; whether the server acted is not known")
         case grpc.StatusCode.UNAUTHENTICATED:
             return errors.AuthenticationError(f"{what}: {details or 'the token is missing or wrong'}")
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details:
             return errors.RecordTooLargeError(f"{what}: {details}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return errors.ResourceExhaustedError(f"{what}: {details}")
         case grpc.StatusCode.CANCELLED:
             return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
         case other:

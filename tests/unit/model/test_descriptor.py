@@ -74,6 +74,7 @@ def test_a_path_has_two_names(path):
         ({"partitioned_by": ["id"]}, errors.InvalidSchemaError, "expected STRING, found BIGINT"),
         ({"partitioned_by": ["day", "day"]}, errors.InvalidSchemaError, "twice"),
         ({"primary_key": ["id"], "partitioned_by": ["day"]}, errors.InvalidSchemaError, "include partition column"),
+        ({"primary_key": ["day"], "partitioned_by": ["day"]}, errors.InvalidSchemaError, "not a partition column"),
         ({"primary_key": ["id"], "bucket_key": ["name"]}, errors.InvalidBucketsError, "not in the primary key"),
         ({"properties": {"table.log.tll": "1d"}}, errors.InvalidPropertyError, "did you mean 'table.log.ttl'"),
         ({"properties": {"owner": "me"}}, errors.InvalidPropertyError, "custom."),

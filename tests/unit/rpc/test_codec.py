@@ -47,7 +47,7 @@ def test_what_any_protobuf_library_writes_is_decoded():
 
 
 def test_payloads_are_not_copied():
-    data = encode(produce([[b"q" * 1000]]))
+    data = encode(produce([[b"q" * 100_000]]))
     assert decode(data, pb.ProduceLogRequest).payloads[0][0].obj is data
 
 

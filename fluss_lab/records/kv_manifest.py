@@ -1,0 +1,226 @@
+"""The manifest of a key-value snapshot: which files make up one state of one bucket, and how to know them again.
+
+A snapshot exists when its manifest does: the manifest is written last, at once, and holds a CRC-32C of itself and of
+every file. Bytes: a JSON object, a newline, the object's CRC as eight hex digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import google_crc32c
+
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.names import TableBucket
+
+VERSION: Final = 1
+MANIFEST_SUFFIX: Final = ".manifest"
+CHUNKS_SUFFIX: Final = ".chunks"
+LIVE_SUFFIX: Final = ".live"
+#: Ids have ten digits in names, so that names sort; longer ones are read as well.
+_MANIFEST_NAME: Final = re.compile(r"(\d{10,18})\.manifest")
+_FILE_NAME: Final = re.compile(r"\d{10,18}(-\d{1,9})?\.(chunks|live)")
+
+
+def manifest_name(snapshot_id: int) -> str:
+    """Return the name of a snapshot's manifest."""
+    return f"{snapshot_id:010d}{MANIFEST_SUFFIX}"
+
+
+def snapshot_id_of(name: str) -> int | None:
+    """Return the snapshot id in the name of a manifest; None when the name is none of a manifest."""
+    match = _MANIFEST_NAME.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMark:
+    """What a manifest says of one chunk of rows.
+
+    Attributes:
+        chunk_id: Names the same rows for ever, within the snapshots that were made one from another.
+        schema_id: The schema of the rows.
+        row_count: How many there are, dead ones too; at least one.
+        first_offset: Offset of the first row.
+        last_offset: Offset of the last row.
+    """
+
+    chunk_id: int
+    schema_id: int
+    row_count: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A file by its plain name, its bytes and their CRC-32C."""
+
+    name: str
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """A file of chunks, and the chunks in it, in order. Snapshots may share it; one may use only some of them."""
+
+    file: FileMark
+    chunks: tuple[ChunkMark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One snapshot of one bucket.
+
+    Attributes:
+        bucket: Whose state it is.
+        snapshot_id: Unique within the bucket, for ever.
+        log_offset: The state has all changes below this offset, and none from it on.
+        row_count: Live rows.
+        created_ms: When it was begun.
+        next_chunk_id: Larger than every chunk id used until then.
+        chunk_ids: The chunks of the state, in order.
+        files: Where they are; each chunk of `chunk_ids` in exactly one of them.
+        live: The file that says which rows are live: for each chunk of the state a bit a row, lowest bit first, filled
+            up to whole bytes.
+        writers: The bucket's writers at the log offset, as plain JSON values.
+    """
+
+    bucket: TableBucket
+    snapshot_id: int
+    log_offset: int
+    row_count: int
+    created_ms: int
+    next_chunk_id: int
+    chunk_ids: tuple[int, ...]
+    files: tuple[ChunkFile, ...]
+    live: FileMark
+    writers: object
+
+    @property
+    def name(self) -> str:
+        """Return the name of its file."""
+        return manifest_name(self.snapshot_id)
+
+    @property
+    def file_names(self) -> set[str]:
+        """Return the names of all files that it needs, its own among them."""
+        return {self.name, self.live.name, *(each.file.name for each in self.files)}
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the files that it needs, without its own."""
+        return self.live.size_bytes + sum(each.file.size_bytes for each in self.files)
+
+    @property
+    def schema_ids(self) -> tuple[int, ...]:
+        """Return the schemas that are needed to read it, ascending."""
+        used = set(self.chunk_ids)
+        return tuple(sorted({m.schema_id for each in self.files for m in each.chunks if m.chunk_id in used}))
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of its file."""
+        value = {
+            "version": VERSION,
+            "table_id": self.bucket.table_id,
+            "partition_id": self.bucket.partition_id,
+            "bucket": self.bucket.bucket,
+            "snapshot_id": self.snapshot_id,
+            "log_offset": self.log_offset,
+            "row_count": self.row_count,
+            "created_ms": self.created_ms,
+            "next_chunk_id": self.next_chunk_id,
+            "schema_ids": self.schema_ids,
+            "chunk_ids": self.chunk_ids,
+            "files": [
+                {**_mark_json(each.file), "chunks": [_chunk_json(mark) for mark in each.chunks]} for each in self.files
+            ],
+            "live": _mark_json(self.live),
+            "writers": self.writers,
+        }
+        return _sealed(json.dumps(value, separators=(",", ":")).encode())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in a file, checked.
+
+    Raises:
+        CorruptDataError: It is none, or another snapshot's; nothing of it can be used.
+        UnsupportedError: It was written by a newer version of fluss_lab.
+        OSError: It cannot be read; `FileNotFoundError` when it is not there.
+    """
+    return parse_manifest(path.read_bytes(), path)
+
+
+def parse_manifest(data: bytes, path: Path) -> Manifest:
+    """Return the manifest in the bytes of a file: see `read_manifest`."""
+    body = data.rpartition(b"\n")[0]
+    if _sealed(body) != data:
+        raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")
+    try:
+        value = json.loads(body)
+        version = value["version"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptDataError(f"{path}: not a manifest of a snapshot ({error!r})") from error
+    if version != VERSION:
+        raise UnsupportedError(
+            f"{path}: version {version} of a snapshot's manifest; expected {VERSION}: it was written by a newer fluss_lab, "
+            "use that one"
+        )
+    try:
+        manifest = _manifest_of(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"{path}: not a manifest of a snapshot ({error!r})") from error
+    if manifest.name != path.name:
+        raise CorruptDataError(f"{path}: expected the manifest of that snapshot, found that of {manifest.snapshot_id}")
+    return manifest
+
+
+def _manifest_of(value: Mapping[str, Any]) -> Manifest:
+    files = tuple(
+        ChunkFile(_mark_of(each), tuple(ChunkMark(*map(int, mark)) for mark in each["chunks"]))
+        for each in value["files"]
+    )
+    partition_id = value["partition_id"]
+    manifest = Manifest(
+        bucket=TableBucket(int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])),
+        snapshot_id=int(value["snapshot_id"]),
+        log_offset=int(value["log_offset"]),
+        row_count=int(value["row_count"]),
+        created_ms=int(value["created_ms"]),
+        next_chunk_id=int(value["next_chunk_id"]),
+        chunk_ids=tuple(map(int, value["chunk_ids"])),
+        files=files,
+        live=_mark_of(value["live"]),
+        writers=value["writers"],
+    )  # fmt: skip
+    held = sorted(mark.chunk_id for each in files for mark in each.chunks)
+    if len(set(held)) != len(held) or not set(manifest.chunk_ids) <= set(held):
+        raise ValueError("a chunk that is in no file, or in two")
+    return manifest
+
+
+def _mark_of(value: Mapping[str, Any]) -> FileMark:
+    mark = FileMark(str(value["name"]), int(value["size"]), int(value["crc"], 16))
+    if _FILE_NAME.fullmatch(mark.name) is None:
+        raise ValueError(f"file name {mark.name!r}")
+    return mark
+
+
+def _chunk_json(mark: ChunkMark) -> list[int]:
+    """Return a mark as a list: manifests may hold thousands."""
+    return [mark.chunk_id, mark.schema_id, mark.row_count, mark.first_offset, mark.last_offset]
+
+
+def _mark_json(mark: FileMark) -> dict[str, object]:
+    return {"name": mark.name, "size": mark.size_bytes, "crc": f"{mark.crc:08x}"}
+
+
+def _sealed(body: bytes) -> bytes:
+    return b"%s\n%08x" % (body, google_crc32c.value(body))
