@@ -17,6 +17,7 @@ from typing import Final, Self
 from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
+from fluss_lab.rpc.tls import Trust, reachable
 from fluss_lab.rpc.token import read_token
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery, ServerEntry, is_alive
@@ -63,11 +64,12 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cluster's coordinator listens, and the token it wants."""
+    """Where a cluster's coordinator listens, the token it wants, and what to expect of it with TLS."""
 
     host: str
     port: int
     token: str = field(repr=False)
+    trust: Trust | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -93,7 +95,7 @@ def locate(folder: Path) -> Place:
     if found is None:
         raise ServerUnavailableError(f"{folder}: no server runs there; start one with `fluss-lab up {folder}`")
     server = found.servers[0]
-    return Place(server.host, server.port, read_token(Path(server.token_file)))
+    return Place(reachable(server.host), server.port, read_token(Path(server.token_file)), server.trust)
 
 
 def ensure_server(
@@ -123,7 +125,7 @@ def ensure_server(
 
 
 def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-    """Stop the server of a folder gracefully, and wait until its process is gone.
+    """Stop the server of a folder gracefully, and wait until its processes are gone: tablet servers first.
 
     Returns:
         False when none ran; a discovery file that a killed one left is removed.
@@ -139,7 +141,7 @@ def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         discovery.remove(folder)
         return False
     place = locate(folder)
-    channel = Channel(place.host, place.port, place.token)
+    channel = Channel(place.host, place.port, place.token, trust=place.trust)
     try:
         channel.coordinator().stop_cluster(pb.StopClusterRequest())
     except UnavailableError as error:
@@ -277,7 +279,7 @@ class Attachment:
             if self._closing.is_set():
                 return 0.0
         self._place = place
-        channel = Channel(place.host, place.port, place.token)
+        channel = Channel(place.host, place.port, place.token, trust=place.trust)
         try:
             request = pb.AttachRequest(client_name=f"process {os.getpid()}")
             for response in channel.coordinator().attach(request, closed):

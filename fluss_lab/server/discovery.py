@@ -10,10 +10,13 @@ from typing import Final
 
 from fluss_lab.errors import LabError
 from fluss_lab.files import write_json_atomic
+from fluss_lab.rpc.tls import Trust
 
 DISCOVERY_FILE: Final = "server.json"
 TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
 VERSION: Final = 1
+#: The server id of a process without a tablet server.
+NO_TABLET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class ServerEntry:
         roles: What it is: coordinator, tablet, or both.
         started: When the process started, in the system's own ticks: tells it from a later one with the same id; -1
             where the system does not say.
+        trust: What callers on this machine expect of it; None: it speaks without TLS.
     """
 
     pid: int
@@ -35,6 +39,7 @@ class ServerEntry:
     roles: tuple[str, ...]
     server_id: int
     started: int = -1
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def read(folder: Path) -> Discovery | None:
         servers = tuple(
             ServerEntry(
                 int(each["pid"]), str(each["host"]), int(each["port"]), str(each["token_file"]), tuple(each["roles"]),
-                int(each["server_id"]), int(each.get("started", -1)),
+                int(each["server_id"]), int(each.get("started", -1)), _trust(each.get("trust")),
             )
             for each in value["servers"]
         )  # fmt: skip
@@ -86,6 +91,10 @@ def read(folder: Path) -> Discovery | None:
         return Discovery(bool(value["ephemeral"]), servers)
     except (KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path}: expected a discovery file, found something else ({error!r}); remove it") from error
+
+
+def _trust(value: dict[str, str] | None) -> Trust | None:
+    return None if value is None else Trust(str(value["ca"]), str(value["name"]))
 
 
 def is_alive(server: ServerEntry) -> bool:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import logging.handlers
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from fluss_lab.clock import Clock
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.config import LAKE_PREFIX
-from fluss_lab.model.times import format_moment
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server import process
-from fluss_lab.server.coordinator.lifecycle import LakeTables
+from fluss_lab.server.coordinator.lake_side import LakeTables
+from fluss_lab.server.launch import Launcher, LocalTablets
+from fluss_lab.server.log_file import log_to
 from fluss_lab.server.node import Node
 from fluss_lab.server.options import check_server_options, resolve_server_options, with_lake
+from fluss_lab.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 FORMAT_KEY: Final = "datalake.format"
-#: Three files of this size hold days of a busy server's log.
-LOG_BYTES_MAX: Final = 5_000_000
-
 
 #: Makes the catalog of a lake format (its name) with the format's own configuration.
 LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
@@ -60,12 +58,16 @@ class LazyLakeTables:
         self._loaded().create_table(table)
 
     def alter_table(self, table: TableInfo) -> None:
-        """Bring the lake table's properties to those of the table: see `LakeCatalog`."""
+        """Bring the lake table's columns and properties to those of the table: see `LakeCatalog`."""
         self._loaded().alter_table(table)
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop or rename the lake table: see `LakeCatalog`."""
         self._loaded().drop_table(path, table_id, keep)
+
+    def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
+        """Delete the rows of a partition: see `LakeCatalog`."""
+        self._loaded().drop_partition(table, partition)
 
 
 def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake) -> LazyLakeTables | None:
@@ -86,6 +88,7 @@ def make_node(
     options: Mapping[str, object],
     ephemeral: bool = False,
     clock: Clock | None = None,
+    launch: Launcher = LocalTablets,
 ) -> Node:
     """Return a node, not yet started, with the lake that its options configure.
 
@@ -95,6 +98,7 @@ def make_node(
         options: Cluster options; without any ``datalake.*`` the default lake in the folder is used.
         ephemeral: End when nobody is attached any more.
         clock: The server's clock; None: the machine's.
+        launch: Starts the tablet servers where there are several; by default in this process.
 
     Raises:
         InvalidPropertyError: An unknown or ill-typed option.
@@ -102,11 +106,25 @@ def make_node(
     checked = check_server_options(options)
     full = checked if load_lake is None else with_lake(checked, folder)
     tables = None if load_lake is None else lake_tables_of(full, folder, load_lake)
-    return Node(folder, options=full, clock=clock, lake_tables=tables, ephemeral=ephemeral, restart_options=checked)
+    return Node(
+        folder,
+        options=full,
+        clock=clock,
+        lake_tables=tables,
+        ephemeral=ephemeral,
+        restart_options=checked,
+        launch=launch,
+    )
 
 
 def run_server(
-    folder: Path, given: Mapping[str, str], load_lake: LoadLake, *, ephemeral: bool, ready_fd: int | None = None
+    folder: Path,
+    given: Mapping[str, str],
+    load_lake: LoadLake,
+    tablet_command: Sequence[str],
+    *,
+    ephemeral: bool,
+    ready_fd: int | None = None,
 ) -> int:
     """Run a server in this process until it is asked to stop (SIGTERM, SIGINT, by call, or nobody attached).
 
@@ -114,6 +132,7 @@ def run_server(
         folder: The lab's folder.
         given: Options given as arguments; environment and file follow.
         load_lake: Makes lake catalogs.
+        tablet_command: What runs ``fluss-lab tablet-server``, where there are several tablet servers.
         ephemeral: End when nobody is attached any more.
         ready_fd: Where to tell how the start went; None: nowhere.
 
@@ -126,8 +145,10 @@ def run_server(
     os.umask(0o077)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        node = make_node(folder, load_lake, options=resolve_server_options(given, folder), ephemeral=ephemeral)
-        _log_to(folder / process.LOG_FILE)
+        options = resolve_server_options(given, folder)
+        launch = partial(Supervisor, command=tablet_command)
+        node = make_node(folder, load_lake, options=options, ephemeral=ephemeral, launch=launch)
+        log_to(folder / process.LOG_FILE)
         for number in (signal.SIGTERM, signal.SIGINT):
             # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
             signal.signal(number, lambda *_: threading.Thread(target=node.ask_stop).start())
@@ -146,25 +167,3 @@ def run_server(
     node.wait()
     node.stop()
     return 0
-
-
-def _log_to(path: Path) -> None:
-    """Log to a file as key=value lines; the three newest files are kept."""
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=2, encoding="utf-8")
-    handler.setFormatter(_KeyValueFormatter())
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-
-
-class _KeyValueFormatter(logging.Formatter):
-    """One line a record: time, level, logger, thread, then the message, and a traceback with its newlines escaped."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        moment = format_moment(int(record.created * 1000))
-        line = f"time={moment} level={record.levelname} logger={record.name} thread={record.threadName}"
-        message = record.getMessage()
-        line += f" {message}" if message.startswith("event=") else f" message={json.dumps(message)}"
-        if record.exc_info:
-            line += f" traceback={json.dumps(self.formatException(record.exc_info))}"
-        return line.replace("\n", "\\n")

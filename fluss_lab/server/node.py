@@ -1,55 +1,47 @@
-"""A server: coordinator and tablet server of one process, behind one port."""
+"""A server: the coordinator of a lab, with its tablet servers beside it, in processes of their own, or (in tests) in this one."""
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
-import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import LabError, LabLockedError, LabMovedError
+from fluss_lab.errors import LabMovedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.options import (
-    REQUEST_SIZE_MAX,
-    SERVER_ATTACHED_MAX,
-    SERVER_FETCH_THREADS,
-    SERVER_THREADS,
-)
-from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.model.options import REMOTE_DATA_DIR, SERVER_ATTACHED_MAX
 from fluss_lab.rpc import token as tokens
-from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER
+from fluss_lab.rpc.methods import COORDINATOR
 from fluss_lab.rpc.serving import Server
+from fluss_lab.rpc.tls import Trust
 from fluss_lab.server import discovery, process
-from fluss_lab.server.coordinator.lifecycle import LakeTables
+from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
-from fluss_lab.server.options import check_server_options
-from fluss_lab.server.tablet.service import TabletService
+from fluss_lab.server.launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
+from fluss_lab.server.listening import identity_of, listen
+from fluss_lab.server.locks import FolderLock
+from fluss_lab.server.metrics import Collector, request_families
+from fluss_lab.server.metrics_page import MetricsPage, open_page
+from fluss_lab.server.options import check_server_options, with_remote_dir
+from fluss_lab.server.remote_owner import META_KEY, claim_remote
 
 log = logging.getLogger(__name__)
 
-HOST: Final = "127.0.0.1"
-SERVER_ID: Final = 0
-LOCK_FILE: Final = "server.lock"
-TABLET_FOLDER: Final = "tablet"
 #: Calls under way at a stop get this long: a produce waits for the disk, a long poll is cut off earlier by its servicer.
 STOP_GRACE_S: Final = 5.0
-#: The coordinator calls its tablet server from threads of the common pool; these answer it even when all of those wait.
-NOTIFY_THREADS: Final = 2
 REFUSING_THREADS: Final = 4
 #: A server that is stopping lets go of the folder after its grace and a last flush.
 LOCK_WAIT_S: Final = 20.0
-LOCK_LOOK_INTERVAL_S: Final = 0.02
 _FOLDER_KEY: Final = "folder"
 
 
 class Node:
-    """One process's coordinator and tablet server on a folder. Start it once; `stop` it to let go.
+    """A coordinator and its tablet servers on a folder. Start it once; `stop` it to let go.
 
     Args:
         folder: The lab's folder; made when absent, for its owner only.
@@ -60,9 +52,10 @@ class Node:
         token: The secret that every call must bring; None: the folder's own, made when absent.
         restart_options: The options with which to start again after a kill, where they are not `options`: without what
             was filled in by the folder's place.
+        launch: Starts the tablet servers where there are several; None: in this process.
 
     Raises:
-        InvalidPropertyError: An unknown or ill-typed option.
+        InvalidPropertyError: An unknown or ill-typed option, or TLS is missing or does not serve.
     """
 
     def __init__(
@@ -75,21 +68,28 @@ class Node:
         ephemeral: bool = False,
         token: str | None = None,
         restart_options: Mapping[str, str] | None = None,
+        launch: Launcher = LocalTablets,
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
-        self.options = check_server_options(options or {})
+        given = check_server_options(options or {})
+        self.options = with_remote_dir(given, self.folder)
         self.ephemeral = ephemeral
         self._clock = clock or SystemClock()
         self._lake_tables = lake_tables
         self._token = token
-        self._restart_options = dict(self.options if restart_options is None else restart_options)
-        self._lock_fd: int | None = None
+        self._restart_options = dict(given if restart_options is None else restart_options)
+        self._launch = launch
+        self._identity = identity_of(self.options, self.folder)
+        self._lock = FolderLock(self.folder)
+        self._publishing = threading.Lock()
+        self._is_public = False
         self._stop_asked = threading.Event()
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
         self._coordinator: CoordinatorService | None = None
-        self._tablet: TabletService | None = None
+        self._tablets: Tablets | None = None
         self._server: Server | None = None
+        self._page: MetricsPage | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.folder}>"
@@ -106,15 +106,29 @@ class Node:
         assert self._token is not None, "not started"
         return self._token
 
+    @property
+    def trust(self) -> Trust | None:
+        """Return what callers on this machine expect of its servers; None: they speak without TLS."""
+        return None if self._identity is None else self._identity.trust()
+
+    @property
+    def tablets(self) -> Tablets:
+        """Return the tablet servers, once started."""
+        assert self._tablets is not None, "not started"
+        return self._tablets
+
     def start(self) -> None:
         """Open everything, recover, listen, and write the discovery file; return when calls are answered.
 
         Raises:
             LabLockedError: Another server runs on the folder.
             LabMovedError: The folder was moved, and its lake's paths were not.
+            LabError: Fewer tablet servers are asked for than buckets are assigned to.
             LabError, CorruptDataError, StorageError: The folder cannot be used; the text says why.
         """
-        self._lock()
+        # One without a discovery file is stopping, or starting: it may let go soon.
+        advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
+        self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
         try:
             self._start()
         except BaseException:
@@ -127,47 +141,72 @@ class Node:
         self._coordinator = coordinator = CoordinatorService(
             self.folder, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
             ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
+            trust=self.trust,
         )  # fmt: skip
         _check_place(coordinator, self.folder)
-        tablet_folder = self.folder / TABLET_FOLDER
-        tablet_folder.mkdir(mode=0o700, exist_ok=True)
-        self._tablet = tablet = TabletService(tablet_folder, options=self.options, clock=self._clock)
-        self._server = server = self._listen()
-        # The tablet server learns what it holds before anybody can ask it.
-        request = pb.RegisterTabletServerRequest(server_id=SERVER_ID, host=server.host, port=server.port)
-        registered = coordinator.register_tablet_server(request)
-        tablet.open_buckets(list(registered.buckets), registered.coordinator_epoch)
-        tablet.set_lake_offsets(list(registered.lake_offsets))
-        tablet.start()
+        store = coordinator.store
+        remote = Path(self.options[REMOTE_DATA_DIR.key])
+        claim_remote(remote, store.meta(META_KEY), lambda lab: store.set_meta(META_KEY, lab))
+        previous = discovery.read(self.folder)
+        ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}
+        self._server = server = listen(
+            self.options, self._token, self._identity, [] if previous is None else [previous.servers[0].port]
+        )
+        coordinator.address = self.address
+        launch = Launch(
+            self.folder, self.options, self._clock, self._token, self._identity, server, coordinator, ports,
+            self._republish,
+        )  # fmt: skip
+        self._tablets = tablets = ResidentTablet(launch) if coordinator.tablet_servers == 1 else self._launch(launch)
+        tablets.prepare()
         # A few more, so that one too many hears so instead of waiting.
         server.add(COORDINATOR, coordinator, {"attach": SERVER_ATTACHED_MAX.of(self.options) + REFUSING_THREADS})
-        pools = dict.fromkeys(("notify_leader_and_isr", "stop_replica", "notify_lake_table_offset"), NOTIFY_THREADS)
-        server.add(TABLET_SERVER, tablet, {**pools, "fetch_log": SERVER_FETCH_THREADS.of(self.options)})
+        self._page = self._open_page(tablets)
         server.start()
         coordinator.start()
+        tablets.start()
         process.save_options(self.folder, self._restart_options)
         failpoint("node.start.before_discovery")
-        discovery.write(self.folder, self._entry(), ephemeral=self.ephemeral)
+        self._is_public = True
+        self._publish()
         log.info("event=started address=%s:%d epoch=%d", server.host, server.port, coordinator.epoch)
 
-    def _listen(self) -> Server:
-        """Return a server on the port of the previous run, so that clients find it again; else on any free one."""
-        previous = discovery.read(self.folder)
-        for port in [previous.servers[0].port, 0] if previous is not None else [0]:
-            try:
-                return Server(
-                    HOST, port, self.secret,
-                    threads=SERVER_THREADS.of(self.options), request_bytes_max=REQUEST_SIZE_MAX.of(self.options),
-                )  # fmt: skip
-            except RuntimeError as error:  # gRPC's word for a port that cannot be had
-                log.info("event=port_taken port=%d error=%s", port, error)
-        raise LabError(f"{HOST}: no free port to listen on")
+    def _open_page(self, tablets: Tablets) -> MetricsPage | None:
+        assert self._server is not None
+        assert self._coordinator is not None
+        collectors: list[Collector] = [partial(request_families, self._server.calls), self._coordinator.metrics]
+        if isinstance(tablets, ResidentTablet) and tablets.tablet is not None:
+            collectors.append(tablets.tablet.metrics)
+        page = open_page(self.options, self.secret, *collectors)
+        if page is not None:
+            self._coordinator.metrics_ports[discovery.NO_TABLET] = page.port
+        return page
+
+    def _publish(self) -> None:
+        """Write the discovery file, if it is time: from the end of the start to the beginning of the stop."""
+        with self._publishing:
+            if self._is_public and not self._stop_asked.is_set():
+                discovery.write(self.folder, self._entry(), *self.tablets.entries(), ephemeral=self.ephemeral)
+
+    def _republish(self) -> None:
+        """Tell of tablet servers that came or went; that can wait for the next time, for instance on a full disk."""
+        try:
+            self._publish()
+        except OSError as error:
+            log.error("event=not_published folder=%s error=%s", self.folder, error)
+
+    def _unpublish(self) -> None:
+        with self._publishing:
+            self._is_public = False
+            discovery.remove(self.folder)
 
     def _entry(self) -> discovery.ServerEntry:
         host, port = self.address
+        roles = ("coordinator", "tablet") if isinstance(self._tablets, ResidentTablet) else ("coordinator",)
         return discovery.ServerEntry(
-            os.getpid(), host, port, str(self.folder / discovery.TOKEN_FILE), ("coordinator", "tablet"), SERVER_ID,
-            discovery.started_of(os.getpid()),
+            os.getpid(), host, port, str(self.folder / discovery.TOKEN_FILE), roles,
+            RESIDENT_ID if "tablet" in roles else discovery.NO_TABLET, discovery.started_of(os.getpid()),
+            self.trust,
         )  # fmt: skip
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -189,25 +228,26 @@ class Node:
             if self._stopped.is_set():
                 return
             # First of all: whoever is attached must see that this end is meant.
-            discovery.remove(self.folder)
+            self._unpublish()
             if self._coordinator is not None:
                 self._coordinator.end_sessions()
-            if self._tablet is not None:
-                self._tablet.interrupt()
+            if self._tablets is not None:
+                self._tablets.interrupt()
             self._release(grace_s)
             self._stopped.set()
             log.info("event=stopped")
 
     def _release(self, grace_s: float = 0.0) -> None:
+        # Tablet servers first: with their last snapshots they still call the coordinator.
+        if self._tablets is not None:
+            self._tablets.stop(grace_s)
+        if self._page is not None:
+            self._page.stop()
         if self._server is not None:
             self._server.stop(grace_s)
-        if self._tablet is not None:
-            self._tablet.close()
         if self._coordinator is not None:
             self._coordinator.close()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._lock.release()
 
     def __enter__(self) -> Self:
         self.start()
@@ -217,35 +257,6 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _lock(self) -> None:
-        """Make the folder ours for as long as this process lives."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self.folder / LOCK_FILE
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while not _try_lock(fd):
-            # One without a discovery file is stopping, or starting: it may let go soon.
-            if discovery.read(self.folder) is None and time.monotonic() < deadline:
-                time.sleep(LOCK_LOOK_INTERVAL_S)
-                continue
-            holder = os.read(fd, 32).decode("ascii", "replace").strip()
-            os.close(fd)
-            raise LabLockedError(
-                f"{self.folder}: another server runs on this folder (process {holder or 'unknown'}): use that one, or stop "
-                f"it with `fluss-lab down {self.folder}`"
-            )
-        os.ftruncate(fd, 0)
-        os.write(fd, str(os.getpid()).encode())
-        self._lock_fd = fd
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _token_of(folder: Path) -> str:

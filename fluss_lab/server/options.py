@@ -6,10 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model.config import LAKE_PREFIX, resolve, text_of
-from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, check_options
+from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
+
+#: Of the lab's folder, where nobody configured ``remote.data.dir``.
+REMOTE_FOLDER: Final = "remote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +87,31 @@ def with_lake(options: Mapping[str, str], folder: Path) -> dict[str, str]:
     if any(key.startswith(LAKE_PREFIX) for key in options):
         return dict(options)
     return {**options, **default_lake_options(folder)}
+
+
+def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the options with ``remote.data.dir`` as an absolute path: the given one, or the lab's folder ``remote``.
+
+    Args:
+        options: Cluster options.
+        folder: The lab's folder; a relative path counts from there, so that it means the same after every restart.
+
+    Raises:
+        InvalidPropertyError: It is not a place in the local file system.
+    """
+    given = REMOTE_DATA_DIR.of(options).strip()
+    found = folder.absolute() / (_local_path(given) if given else REMOTE_FOLDER)
+    return {**options, REMOTE_DATA_DIR.key: os.path.normpath(found)}
+
+
+def _local_path(given: str) -> Path:
+    scheme, host, path, _, _ = urlsplit(given)
+    # One letter is no scheme; and a path may well have a colon, but not before two slashes.
+    if "://" not in given and scheme != "file":
+        return Path(given).expanduser()
+    if scheme != "file" or host not in {"", "localhost"} or not path.startswith("/"):
+        raise InvalidPropertyError(
+            f"property {REMOTE_DATA_DIR.key!r}: expected a path or file:///path, found {given!r}; object stores are "
+            "reached by mounting them: servers and readers then use the mount's path"
+        )
+    return Path(unquote(path))

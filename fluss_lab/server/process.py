@@ -88,9 +88,12 @@ def start_server(
 
 
 def running_server(folder: Path) -> Discovery | None:
-    """Return what the folder's discovery file says, if the process it names lives; None otherwise."""
+    """Return what the folder's discovery file says, if the coordinator's process lives; None otherwise.
+
+    Tablet servers may come and go: the coordinator's process starts them again.
+    """
     found = discovery.read(folder)
-    return found if found is not None and all(discovery.is_alive(server) for server in found.servers) else None
+    return found if found is not None and discovery.is_alive(found.servers[0]) else None
 
 
 def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -129,11 +132,12 @@ def read_options(folder: Path) -> dict[str, str]:
         raise LabError(f"{path}: expected a server's options, found something else ({error!r}); remove it") from error
 
 
-def report(fd: int | None, error: FlussError | None) -> None:
-    """Tell the process that started this one how the start went. Nobody may be listening any more."""
+def report(fd: int | None, error: FlussError | None, **more: int) -> None:
+    """Tell the process that started this one how the start went, and more. Nobody may be listening any more."""
     if fd is None:
         return
-    value = {"code": 0, "message": ""} if error is None else {"code": error_code(error), "message": str(error)}
+    said = (0, "") if error is None else (error_code(error), str(error))
+    value = {"code": said[0], "message": said[1], **more}
     try:
         os.write(fd, (json.dumps(value) + "\n").encode())
         os.close(fd)
@@ -175,7 +179,7 @@ def _spawn(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None
         threading.Thread(target=process.wait, name="fluss-server-reaper", daemon=True).start()
         os.close(writer)
         writer = -1
-        said = _read_report(reader, deadline)
+        said = read_report(reader, deadline)
     finally:
         os.close(reader)
         if writer != -1:
@@ -190,12 +194,12 @@ def _spawn(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None
         raise error_from_code(int(value["code"]), str(value["message"]))
 
 
-def _read_report(fd: int, deadline: float) -> bytes | None:
-    """Return what the process wrote before it closed its end; None when the time is up."""
+def read_report(fd: int, deadline: float | None = None) -> bytes | None:
+    """Return what a process said in its `report`; nothing when it ended without a word; None when the time is up."""
     said = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
+        while selector.select(None if deadline is None else max(0.0, deadline - time.monotonic())):
             chunk = os.read(fd, _REPORT_BYTES_MAX)
             said += chunk
             if not chunk or said.endswith(b"\n"):

@@ -182,11 +182,13 @@ class Catalog:
             if leaders:
                 self._assign(db, info.table_id, NO_PARTITION, leaders)
 
-    def set_descriptor(self, table_id: int, descriptor: TableDescriptor, now_ms: int) -> None:
-        """Replace a table's definition. Its schema stays."""
+    def set_definition(self, info: TableInfo) -> None:
+        """Replace a table's definition. A schema id that it did not have is added; the older schemas stay."""
         with self._store.write() as db:
-            query = "UPDATE tables SET descriptor = ?, modified_ms = ? WHERE table_id = ?"
-            db.execute(query, (_json_of(descriptor), now_ms, table_id))
+            query = "UPDATE tables SET schema_id = ?, descriptor = ?, modified_ms = ? WHERE table_id = ?"
+            db.execute(query, (info.schema_id, _json_of(info.descriptor), info.modified_ms, info.table_id))
+            schema = json.dumps(info.schema.to_json())
+            db.execute("INSERT OR IGNORE INTO schemas VALUES (?, ?, ?)", (info.table_id, info.schema_id, schema))
 
     def remove_table(self, table_id: int) -> None:
         """Remove a table and all that hangs on it; its buckets are noted as still to be stopped."""
@@ -201,6 +203,13 @@ class Catalog:
             query = "SELECT schema FROM schemas WHERE table_id = ? AND schema_id = ?"
             row = db.execute(query, (table_id, schema_id)).fetchone()
         return None if row is None else Schema.from_json(json.loads(row[0]))
+
+    def schemas(self, table_id: int) -> dict[int, Schema]:
+        """Return every schema that a table has had, by id in ascending order."""
+        with self._store.read() as db:
+            query = "SELECT schema_id, schema FROM schemas WHERE table_id = ? ORDER BY schema_id"
+            rows = db.execute(query, (table_id,)).fetchall()
+        return {int(row[0]): Schema.from_json(json.loads(row[1])) for row in rows}
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -254,6 +263,11 @@ class Catalog:
                 db.execute("UPDATE partitions SET dropped_ms = ? WHERE partition_id = ?", (now_ms, key[1]))
             else:
                 db.execute("DELETE FROM partitions WHERE partition_id = ?", (key[1],))
+
+    def forget_partition(self, partition_id: int) -> None:
+        """Remove the row of a dropped partition; its name is free again."""
+        with self._store.write() as db:
+            db.execute("DELETE FROM partitions WHERE partition_id = ? AND dropped_ms IS NOT NULL", (partition_id,))
 
     # -- buckets -----------------------------------------------------------------------------------------------------
 

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
-from fluss_lab.model import TablePath
+from fluss_lab.model import PartitionInfo, TablePath
 from fluss_lab.server.coordinator.store import MetadataStore
 
 #: Lake snapshots remembered per table: readers hold on to one for minutes, and rounds are seconds apart at least.
 SNAPSHOTS_KEPT: Final = 100
 
-#: States of a lake table: being made, in use, being dropped, being renamed, kept under its table id.
+#: States of a lake table: being made, in use, being altered, being dropped, being renamed, kept under its table id.
 MAKING: Final = "making"
 LIVE: Final = "live"
+ALTERING: Final = "altering"
 DROPPING: Final = "dropping"
 RENAMING: Final = "renaming"
 KEPT: Final = "kept"
@@ -56,6 +57,14 @@ class LakeTableRow:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionDrop:
+    """A partition that is dropped from the lake too."""
+
+    table_id: int
+    partition: PartitionInfo
+
+
 class LakeLedger:
     """Lake tables and lake snapshots, as rows of the metadata file."""
 
@@ -84,6 +93,33 @@ class LakeLedger:
                 return
             query = "INSERT INTO lake_tables VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
             db.execute(query, (table_id, path.database, path.table, state))
+
+    # -- partitions dropped from the lake ------------------------------------------------------------------------------
+
+    def note_partition_drop(self, drop: PartitionDrop) -> None:
+        """Note that a partition is to go from the lake."""
+        with self._store.write() as db:
+            values = (drop.partition.partition_id, drop.table_id, drop.partition.name)
+            db.execute("INSERT OR IGNORE INTO lake_partition_drops VALUES (?, ?, ?, 0)", values)
+
+    def partition_drops(self) -> list[PartitionDrop]:
+        """Return the partitions that have still to go from the lake, by id."""
+        query = "SELECT table_id, partition_id, name FROM lake_partition_drops WHERE done = 0 ORDER BY partition_id"
+        with self._store.read() as db:
+            return [PartitionDrop(row[0], PartitionInfo(row[1], row[2])) for row in db.execute(query)]
+
+    def partitions_gone(self, table_id: int) -> set[int]:
+        """Return the ids of a table's partitions that went from the lake: a late round may still speak of them."""
+        query = "SELECT partition_id FROM lake_partition_drops WHERE table_id = ? AND done = 1"
+        with self._store.read() as db:
+            return {int(row[0]) for row in db.execute(query, (table_id,))}
+
+    def end_partition_drop(self, drop: PartitionDrop) -> None:
+        """Note that a partition is gone from the lake, and forget how far it was tiered."""
+        key = (drop.table_id, drop.partition.partition_id)
+        with self._store.write() as db:
+            db.execute("UPDATE lake_partition_drops SET done = 1 WHERE table_id = ? AND partition_id = ?", key)
+            db.execute("DELETE FROM lake_offsets WHERE table_id = ? AND partition_id = ?", key)
 
     # -- lake snapshots ----------------------------------------------------------------------------------------------
 

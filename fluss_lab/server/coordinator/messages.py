@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from fluss_lab.errors import (
     FlussError,
@@ -13,14 +13,17 @@ from fluss_lab.errors import (
     InvalidSchemaError,
     error_code,
 )
-from fluss_lab.model import PartitionInfo, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.names import partition_values
+from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.coordinator.alteration import NewColumn
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION
 from fluss_lab.server.coordinator.lakes import BucketKey, TieredOffset, TieredSnapshot
 
 _SET = 0
 _DELETE = 1
+_LAST = 0
 
 
 def path_of(message: pb.PbTablePath | pb.PbPhysicalTablePath) -> TablePath:
@@ -101,25 +104,56 @@ def changes_of(messages: Iterable[pb.PbAlterConfig]) -> tuple[dict[str, str], li
     return values, reset
 
 
-def buckets_message(leaders: Iterable[int]) -> list[pb.PbBucketMetadata]:
-    """Return who holds the buckets as messages."""
+def columns_of(messages: Iterable[pb.PbAddColumn]) -> list[NewColumn]:
+    """Return the columns that a request adds; only their shape is checked.
+
+    Raises:
+        InvalidSchemaError: A type that is none.
+        InvalidRequestError: A column that is to be placed elsewhere than at the end.
+    """
+    columns: list[NewColumn] = []
+    for column in messages:
+        if column.column_position_type != _LAST:
+            raise InvalidRequestError(
+                f"new column {column.column_name!r}: expected position 0 (last), found {column.column_position_type}"
+            )
+        try:
+            dtype = DataType.from_json(json.loads(column.data_type_json))
+        except (ValueError, RecursionError, InvalidSchemaError) as error:
+            raise InvalidSchemaError(f"new column {column.column_name!r}: not a data type in JSON: {error}") from error
+        columns.append((column.column_name, dtype, column.comment if column.HasField("comment") else None))
+    return columns
+
+
+def buckets_message(leaders: Iterable[int], there: Container[int]) -> list[pb.PbBucketMetadata]:
+    """Return who holds the buckets as messages; a bucket whose server is not there has no leader."""
     return [
-        pb.PbBucketMetadata(bucket_id=bucket, leader_id=leader, replica_id=[leader], leader_epoch=LEADER_EPOCH)
+        pb.PbBucketMetadata(
+            bucket_id=bucket,
+            leader_id=leader if leader in there else None,
+            replica_id=[leader],
+            leader_epoch=LEADER_EPOCH,
+        )
         for bucket, leader in enumerate(leaders)
     ]
 
 
-def table_message(info: TableInfo, leaders: Iterable[int]) -> pb.PbTableMetadata:
-    """Return a table and who holds its buckets as a message."""
+def table_message(info: TableInfo, leaders: Iterable[int], there: Container[int]) -> pb.PbTableMetadata:
+    """Return a table and who holds its buckets as a message; see `buckets_message`."""
     return pb.PbTableMetadata(
         table_path=path_message(info.path),
         table_id=info.table_id,
         schema_id=info.schema_id,
         table_json=json.dumps(info.descriptor.to_json()).encode(),
-        bucket_metadata=buckets_message(leaders),
+        bucket_metadata=buckets_message(leaders, there),
         created_time=info.created_ms,
         modified_time=info.modified_ms,
     )
+
+
+def schema_message(schema_id: int, schema: Schema) -> pb.PbSchema:
+    """Return a schema and its id as a message."""
+    return pb.PbSchema(schema_id=schema_id, schema_json=json.dumps(schema.to_json()).encode())
 
 
 def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int, str]) -> pb.GetLakeSnapshotResponse:
@@ -142,7 +176,7 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
 
 
 def offsets_of(
-    table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str]
+    table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str], gone: Container[int] = ()
 ) -> dict[BucketKey, TieredOffset]:
     """Return the offsets that a commit brings.
 
@@ -150,12 +184,15 @@ def offsets_of(
         table: The table.
         message: The commit.
         partitions: The table's partitions by id, dropped ones too.
+        gone: Ids of partitions that went from the lake since the round was planned: what is said of them is left out.
 
     Raises:
         InvalidRequestError: A bucket that the table does not have, one that appears twice, or an offset that cannot be.
     """
     offsets: dict[BucketKey, TieredOffset] = {}
     for entry in message.buckets_req:
+        if entry.HasField("partition_id") and entry.partition_id in gone:
+            continue
         where = f"table {table.path}, partition {entry.partition_id}, bucket {entry.bucket_id}"
         if entry.HasField("partition_id") != bool(table.descriptor.partitioned_by) or (
             entry.HasField("partition_id") and entry.partition_id not in partitions

@@ -11,29 +11,54 @@ from typing import Final
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import (
+    ConflictError,
     FlussError,
     InvalidRequestError,
     InvalidSchemaError,
     PartitionNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model import TableInfo
-from fluss_lab.model.options import SERVER_ATTACHED_MAX, SERVER_GRACE, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.options import (
+    AUTO_PARTITION_INTERVAL,
+    PARTITIONS_MAX,
+    SERVER_ATTACHED_MAX,
+    SERVER_GRACE,
+    TABLET_SERVERS,
+    TIERING_HEARTBEAT_TIMEOUT,
+    TIERING_TAKEOVER,
+)
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.server.coordinator import messages
+from fluss_lab.rpc.tls import Trust, reachable
+from fluss_lab.server.coordinator import gauges, messages
+from fluss_lab.server.coordinator.alteration import Alteration
+from fluss_lab.server.coordinator.assignment import server_count
+from fluss_lab.server.coordinator.auto_partition import AutoPartitions
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.heartbeats import answer_heartbeat
+from fluss_lab.server.coordinator.kv_snapshots import KvSnapshots
+from fluss_lab.server.coordinator.lake_side import LakeSide, LakeTables
 from fluss_lab.server.coordinator.lakes import LakeLedger
-from fluss_lab.server.coordinator.lifecycle import FIRST_ID, LakeTables, Lifecycle, name_of_partition
+from fluss_lab.server.coordinator.lifecycle import Lifecycle
+from fluss_lab.server.coordinator.members import Members, registered_status
+from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
 from fluss_lab.server.coordinator.sessions import Sessions
 from fluss_lab.server.coordinator.store import MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
-from fluss_lab.server.coordinator.tiering import Grant, TieringManager
+from fluss_lab.server.coordinator.tiering import TieringManager
+from fluss_lab.server.metrics import Family
+from fluss_lab.server.tablet.ticker import Ticker
 
 log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "metadata.db"
 _EPOCH_KEY: Final = "coordinator_epoch"
+_COUNT_KEY: Final = "tablet_servers"
+#: A look at the metadata waits so long for servers to hear of a change that was not told yet.
+_METADATA_WAIT_S: Final = 1.0
+#: A tablet server that hangs keeps the others from hearing for so long; one that is busy hears again.
+_TELL_TIMEOUT_S: Final = 10.0
 
 
 class CoordinatorService:
@@ -47,8 +72,15 @@ class CoordinatorService:
         ephemeral: Whether the server ends when nobody is attached any more.
         stop: Asks the process to stop; returns at once.
         secret: The cluster's token, with which tablet servers are called.
+        trust: What to expect of tablet servers with TLS; None: they speak plainly.
+
+    Attributes:
+        address: Host and port as clients are told; set by whoever listens.
+        members: Who starts the tablet servers; None: whoever registers is one.
+        tablet_servers: How many there are, with ids from 0.
 
     Raises:
+        LabError: Fewer tablet servers are asked for than buckets are assigned to.
         LabError, CorruptDataError, StorageError: The metadata cannot be used; the text says why.
     """
 
@@ -62,17 +94,24 @@ class CoordinatorService:
         ephemeral: bool,
         stop: Callable[[], None],
         secret: str,
+        trust: Trust | None = None,
     ) -> None:
         self._options = dict(options)
         self._clock = clock
         self._ephemeral = ephemeral
         self._stop = stop
         self._started_ms = clock.now_ms()
+        #: Where metrics are shown, by server id; -1: by this process.
+        self.metrics_ports: dict[int, int] = {}
+        self.address: tuple[str, int] | None = None
+        self.members: Members | None = None
         self.store = MetadataStore(folder / DATABASE_FILE)
+        self.tablet_servers = self._counted()
         self.epoch = int(self.store.meta(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
         self._catalog = Catalog(self.store)
         self.ledger = LakeLedger(self.store)
+        self._kv_snapshots = KvSnapshots(self.store, self._catalog, coordinator_epoch=self.epoch)
         self._tiering = TieringManager(
             self.store,
             clock,
@@ -83,13 +122,24 @@ class CoordinatorService:
         self._tablets = TabletServers(
             self._catalog,
             self.ledger,
+            count=self.tablet_servers,
             coordinator_epoch=self.epoch,
-            connect=lambda host, port: Channel(host, port, secret),
+            connect=lambda host, port: Channel(
+                reachable(host), port, secret, call_timeout_s=_TELL_TIMEOUT_S, trust=trust
+            ),
         )
+        lake = LakeSide(self.store, self._catalog, self.ledger, lake_tables)
+        changing = threading.Lock()
         self._lifecycle = Lifecycle(
-            self.store, self._catalog, self.ledger, self._tablets, self._tiering,
-            clock=clock, options=options, lake_tables=lake_tables,
+            self.store, self._catalog, self._tablets, self._tiering, lake,
+            changing=changing, clock=clock, options=options,
         )  # fmt: skip
+        self._partitions = Partitions(
+            self.store, self._catalog, self.ledger, self._tablets, lake,
+            changing=changing, clock=clock, partitions_max=PARTITIONS_MAX.of(options),
+        )  # fmt: skip
+        self._auto = AutoPartitions(self._catalog, self._partitions, clock)
+        self._ticker = Ticker("coordinator-care", AUTO_PARTITION_INTERVAL.of(options), self._take_care)
         self._sessions = Sessions(
             clock,
             most=SERVER_ATTACHED_MAX.of(options),
@@ -101,11 +151,34 @@ class CoordinatorService:
             if info.descriptor.lake_enabled:
                 self._tiering.register(info, new=False)
 
+    def _counted(self) -> int:
+        """Return how many tablet servers there are, and keep it for a start without a word about it."""
+        try:
+            asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
+            last = self.store.meta(_COUNT_KEY)
+            groups = Catalog(self.store).bucket_groups()
+            count = server_count(asked, None if last is None else int(last), groups)
+            self.store.set_meta(_COUNT_KEY, str(count))
+        except BaseException:
+            self.store.close()
+            raise
+        return count
+
+    def tablet_server_lost(self, server_id: int) -> None:
+        """Note that a tablet server has gone; its buckets have no leader until it registers again."""
+        self._tablets.lost(server_id)
+
     def start(self) -> None:
-        """Begin what runs beside the calls: an ephemeral server's watch over who is attached."""
+        """Begin what runs beside the calls: care for tables, and an ephemeral server's watch over who is attached."""
         self._tablets.settle()
+        self._ticker.start()
         if self._ephemeral:
             self._sessions.watch(SERVER_GRACE.of(self._options), self._stop)
+
+    def _take_care(self) -> None:
+        """Finish in the lake what was cut off, and look after the partitions that follow the clock."""
+        self._lifecycle.settle_lake()
+        self._auto.run()
 
     def end_sessions(self) -> None:
         """End every attached stream and take no more."""
@@ -113,6 +186,7 @@ class CoordinatorService:
 
     def close(self) -> None:
         """Let go of everything. Calls are not answered any more."""
+        self._ticker.stop()
         self._sessions.close()
         self._tablets.close()
         self.store.close()
@@ -146,14 +220,21 @@ class CoordinatorService:
         path = messages.path_of(request.table_path)
         descriptor = messages.descriptor_of(request.table_json)
         self._lifecycle.create_table(path, descriptor, ignore_if_exists=request.ignore_if_exists)
+        self._follow_clock(path)
         return pb.CreateTableResponse()
 
     def alter_table(self, request: pb.AlterTableRequest, /) -> pb.AlterTableResponse:
-        """Set and reset properties of a table."""
+        """Set and reset properties of a table and add columns to it."""
         values, reset = messages.changes_of(request.config_changes)
+        change = Alteration(values, reset, messages.columns_of(request.add_columns))
         path = messages.path_of(request.table_path)
-        self._lifecycle.alter_table(path, values, reset, ignore_if_not_exists=request.ignore_if_not_exists)
+        self._lifecycle.alter_table(path, change, ignore_if_not_exists=request.ignore_if_not_exists)
+        self._follow_clock(path)
         return pb.AlterTableResponse()
+
+    def _follow_clock(self, path: TablePath) -> None:
+        if (info := self._catalog.find_table(path)) is not None:
+            self._auto.look_after(info)
 
     def drop_table(self, request: pb.DropTableRequest, /) -> pb.DropTableResponse:
         """Drop a table."""
@@ -199,57 +280,57 @@ class CoordinatorService:
         """Create a partition. The request's ``ignore_if_not_exists`` means, as in Fluss, "ignore if it exists"."""
         values = messages.spec_of(request.partition_spec)
         path = messages.path_of(request.table_path)
-        self._lifecycle.create_partition(path, values, ignore_if_exists=request.ignore_if_not_exists)
+        self._partitions.create(path, values, ignore_if_exists=request.ignore_if_not_exists)
         return pb.CreatePartitionResponse()
 
     def drop_partition(self, request: pb.DropPartitionRequest, /) -> pb.DropPartitionResponse:
         """Drop a partition."""
         values = messages.spec_of(request.partition_spec)
         path = messages.path_of(request.table_path)
-        self._lifecycle.drop_partition(path, values, ignore_if_not_exists=request.ignore_if_not_exists)
+        self._partitions.drop(
+            path, values, ignore_if_not_exists=request.ignore_if_not_exists, drop_lake=request.drop_lake
+        )
         return pb.DropPartitionResponse()
 
     def list_partition_infos(self, request: pb.ListPartitionInfosRequest, /) -> pb.ListPartitionInfosResponse:
         """List the partitions of a table, by id; with a partial spec those that agree with it."""
-        info = self._catalog.table(messages.path_of(request.table_path))
         wanted = messages.spec_of(request.partial_partition_spec)
-        if unknown := sorted(set(wanted) - set(info.descriptor.partitioned_by)):
-            name_of_partition(info, {unknown[0]: ""})  # says what is expected
-        found = [messages.partition_message(info, each.info) for each in self._catalog.partitions(info.table_id)]
-        return pb.ListPartitionInfosResponse(
-            partitions_info=[each for each in found if wanted.items() <= messages.spec_of(each.partition_spec).items()]
-        )
+        info, found = self._partitions.listed(messages.path_of(request.table_path), wanted)
+        return pb.ListPartitionInfosResponse(partitions_info=[messages.partition_message(info, each) for each in found])
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def metadata(self, request: pb.MetadataRequest, /) -> pb.MetadataResponse:
         """Tell the servers, and who holds the buckets of the tables and partitions asked for."""
-        self._tablets.settle()
+        self._tablets.settle(_METADATA_WAIT_S)
         nodes = self._tablets.nodes()
+        there = {node.node_id for node in nodes}
         response = pb.MetadataResponse(tablet_servers=nodes)
-        if nodes:
-            response.coordinator_server.CopyFrom(nodes[0])
+        if self.address is not None:
+            host, port = self.address
+            response.coordinator_server.CopyFrom(pb.PbServerNode(node_id=-1, host=host, port=port))
         with self.store.read():
             for path in request.table_path:
                 info = self._catalog.table(messages.path_of(path))
-                response.table_metadata.append(messages.table_message(info, self._leaders(info.table_id, NO_PARTITION)))
+                leaders = self._leaders(info.table_id, NO_PARTITION)
+                response.table_metadata.append(messages.table_message(info, leaders, there))
             for physical in request.partitions_path:
                 info = self._catalog.table(messages.path_of(physical))
                 found = self._catalog.find_partition(info.table_id, physical.partition_name)
                 if found is None or found.dropped_ms is not None:
                     raise PartitionNotFoundError(f"table {info.path} has no partition {physical.partition_name!r}")
-                self._add_partition(response, found.info.partition_id)
+                self._add_partition(response, found.info.partition_id, there)
             for partition_id in request.partitions_id:
-                self._add_partition(response, partition_id)
+                self._add_partition(response, partition_id, there)
         return response
 
-    def _add_partition(self, response: pb.MetadataResponse, partition_id: int) -> None:
+    def _add_partition(self, response: pb.MetadataResponse, partition_id: int, there: set[int]) -> None:
         found = self._catalog.partition_by_id(partition_id)
         response.partition_metadata.add(
             table_id=found.table_id,
             partition_name=found.info.name,
             partition_id=partition_id,
-            bucket_metadata=messages.buckets_message(found.leaders),
+            bucket_metadata=messages.buckets_message(found.leaders, there),
         )
 
     def _leaders(self, table_id: int, partition_id: int) -> tuple[int, ...]:
@@ -261,6 +342,20 @@ class CoordinatorService:
         for path in request.table_path:
             self._catalog.table(messages.path_of(path))
         return pb.InitWriterResponse(writer_id=self.store.next_id("writer", FIRST_ID))
+
+    # -- key-value snapshots -----------------------------------------------------------------------------------------
+
+    def commit_kv_snapshot(self, request: pb.CommitKvSnapshotRequest, /) -> pb.CommitKvSnapshotResponse:
+        """Take a snapshot of a bucket as complete."""
+        return self._kv_snapshots.commit(request)
+
+    def get_latest_kv_snapshots(self, request: pb.GetLatestKvSnapshotsRequest, /) -> pb.GetLatestKvSnapshotsResponse:
+        """Tell the newest snapshot of each bucket."""
+        return self._kv_snapshots.latest(request)
+
+    def get_kv_snapshot_metadata(self, request: pb.GetKvSnapshotMetadataRequest, /) -> pb.GetKvSnapshotMetadataResponse:
+        """Tell the files of a snapshot."""
+        return self._kv_snapshots.metadata(request)
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
@@ -301,7 +396,8 @@ class CoordinatorService:
         failpoint("coordinator.lake_commit.before")
         with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):
             info = self._catalog.table_by_id(message.table_id)
-            offsets = messages.offsets_of(info, message, self._partition_names(info))
+            gone = self.ledger.partitions_gone(info.table_id)
+            offsets = messages.offsets_of(info, message, self._partition_names(info), gone)
             self.ledger.commit(info.table_id, message.snapshot_id, offsets, self._clock.now_ms())
         log.info("event=lake_committed table=%s snapshot=%d", info.path, message.snapshot_id)
         self._tablets.note_offsets(info.table_id)
@@ -309,60 +405,27 @@ class CoordinatorService:
         self._tablets.settle()
 
     def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
-        """Hear what tierers say of their tables, in Fluss's order: failed, tiering, finished; then give out one."""
-        response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.epoch)
-        session_id = request.session_id if request.HasField("session_id") else None
-        if session_id is not None and not self._sessions.is_open(session_id):
-            session_id = None  # of a stream that broke: silence alone tells of this tierer's end
-        forced = frozenset(request.force_finished_tables)
-
-        def fail(table: pb.PbHeartbeatReqForTable) -> None:
-            self._tiering.fail(table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message)
-
-        def renew(table: pb.PbHeartbeatReqForTable) -> None:
-            self._tiering.renew(table.table_id, table.coordinator_epoch, table.tiering_epoch, session_id)
-
-        def finish(table: pb.PbHeartbeatReqForTable) -> None:
-            again = table.table_id in forced
-            self._tiering.finish(table.table_id, table.coordinator_epoch, table.tiering_epoch, again=again)
-
-        response.failed_table_resp.extend(_each(request.failed_tables, fail))
-        response.tiering_table_resp.extend(_each(request.tiering_tables, renew))
-        response.finished_table_resp.extend(_each(request.finished_tables, finish))
-        if request.request_table:
-            self._give_table(request, session_id, response)
-        return response
-
-    def _give_table(
-        self,
-        request: pb.LakeTieringHeartbeatRequest,
-        session_id: int | None,
-        response: pb.LakeTieringHeartbeatResponse,
-    ) -> None:
-        grant: Grant | None
-        try:
-            if request.HasField("request_table_id"):
-                grant = self._tiering.request(request.request_table_id, session_id)
-            else:
-                grant = self._tiering.request_due(session_id)
-        except FlussError as error:
-            response.request_error.CopyFrom(messages.error_message(error))
-            return
-        if grant is None:
-            return
-        if session_id is not None and not self._sessions.is_open(session_id):
-            self._tiering.session_ended(session_id)  # it ended while the table was given to it
-        table = response.tiering_table
-        table.table_id, table.tiering_epoch, table.takeover = grant.table_id, grant.epoch, grant.takeover
-        table.table_path.CopyFrom(messages.path_message(grant.path))
+        """Hear what tierers say of their tables, and give out one: see `heartbeats`."""
+        return answer_heartbeat(request, self._tiering, self._sessions, self.epoch)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     def register_tablet_server(self, request: pb.RegisterTabletServerRequest, /) -> pb.RegisterTabletServerResponse:
-        """Note a tablet server, and tell it what it holds."""
+        """Note a tablet server, and tell it what it holds: see `TabletServers.register`."""
         if not 0 < request.port < 65536 or not request.host:
             raise InvalidRequestError(f"address {request.host!r}:{request.port}: expected a host and a port")
-        return self._tablets.register(request.server_id, request.host, request.port)
+        if not 0 <= request.server_id < self.tablet_servers:
+            raise InvalidRequestError(f"tablet server {request.server_id}: expected one in [0, {self.tablet_servers})")
+        process_id = request.process_id if request.HasField("process_id") else None
+        if self.members is not None and not self.members.admits(request.server_id, process_id):
+            raise ConflictError(
+                f"tablet server {request.server_id}, process {process_id}: this coordinator started another one; end it"
+            )
+        response = self._tablets.register(request)
+        if request.HasField("metrics_port"):
+            self.metrics_ports[request.server_id] = request.metrics_port
+        self._ticker.soon()
+        return response
 
     def attach(self, request: pb.AttachRequest, closed: threading.Event, /) -> Iterator[pb.AttachResponse]:
         """Hold a session open."""
@@ -377,6 +440,7 @@ class CoordinatorService:
             ephemeral=self._ephemeral,
             started_time=self._started_ms,
             options=[pb.PbKeyValue(key=key, value=value) for key, value in sorted(self._options.items())],
+            tablet_server_status=self._tablet_status(),
         )
         for table in self._tiering.states():
             entry = response.tiering_states.add(
@@ -390,23 +454,22 @@ class CoordinatorService:
                 entry.last_tiered_time = table.last_tiered_ms
             if table.last_error is not None:
                 entry.last_error = table.last_error
+        for server_id, port in sorted(self.metrics_ports.items()):
+            response.metrics_pages.add(server_id=server_id if server_id >= 0 else None, port=port)
         return response
+
+    def metrics(self) -> Iterator[Family]:
+        """Yield what there is to measure of the cluster and of tiering."""
+        yield from gauges.cluster_families(self._catalog, self._tablets.nodes(), attached=len(self._sessions))
+        yield from gauges.tiering_families(self._tiering.states(), self._clock.now_ms())
+
+    def _tablet_status(self) -> Iterable[pb.PbTabletServerStatus]:
+        if self.members is not None:
+            return self.members.status()
+        return registered_status(self.tablet_servers, self._tablets.nodes())
 
     def stop_cluster(self, _request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
         """Begin a graceful stop, and answer."""
         log.info("event=stop_requested")
         self._stop()
         return pb.StopClusterResponse()
-
-
-def _each(
-    tables: Iterable[pb.PbHeartbeatReqForTable], hear: Callable[[pb.PbHeartbeatReqForTable], None]
-) -> Iterator[pb.PbHeartbeatRespForTable]:
-    """Yield an answer per table; what is wrong with one does not touch the others."""
-    for table in tables:
-        response = pb.PbHeartbeatRespForTable(table_id=table.table_id)
-        try:
-            hear(table)
-        except FlussError as error:
-            response.error.CopyFrom(messages.error_message(error))
-        yield response

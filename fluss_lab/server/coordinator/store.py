@@ -12,7 +12,7 @@ from typing import Final
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 3
 #: "flab": tells our files from other SQLite files.
 APPLICATION_ID: Final = 0x666C6162
 #: Nobody else writes the file, but a backup tool may hold it for a moment.
@@ -66,8 +66,26 @@ CREATE TABLE tiering (
 ) STRICT;
 """
 
+#: Key-value snapshots go with their buckets.
+_KV_SNAPSHOTS: Final = """
+CREATE TABLE kv_snapshots (
+    table_id INTEGER NOT NULL, partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL, snapshot_id INTEGER NOT NULL,
+    log_offset INTEGER NOT NULL, completed TEXT NOT NULL,
+    PRIMARY KEY (table_id, partition_id, bucket, snapshot_id),
+    FOREIGN KEY (table_id, partition_id) REFERENCES assignments ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+"""
+
+#: Partitions that are to go from the lake too, and (done) those that went: a late round may still speak of them.
+_LAKE_PARTITION_DROPS: Final = """
+CREATE TABLE lake_partition_drops (
+    partition_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
+    name TEXT NOT NULL, done INTEGER NOT NULL
+) STRICT;
+"""
+
 #: From a version to the next: SQL that brings the tables up.
-_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES}
+_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES, 1: _KV_SNAPSHOTS, 2: _LAKE_PARTITION_DROPS}
 
 
 class MetadataStore:

@@ -119,6 +119,10 @@ class Admission:
         """Forget the writers idle since before a time; return how many."""
         return self._writers.expire(before_ms)
 
+    def adopt(self, older: WriterStates) -> None:
+        """Take in batches that are older than those known."""
+        self._writers.add_older(older)
+
     def snapshot(self) -> WriterStates:
         """Return a copy of the writers as they are now."""
         return self._writers.copy()

@@ -1,13 +1,19 @@
-"""One bucket as its readers know it: a log here, and before it perhaps a part in the lake."""
+"""One bucket as its readers know it: a log here, before it perhaps a part in remote storage, and one in the lake."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fluss_lab.errors import InvalidTimestampError, OffsetOutOfRangeError
+from fluss_lab.errors import FlussError, InvalidTimestampError, OffsetOutOfRangeError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
+from fluss_lab.server.tablet.counters import BucketCounters
+from fluss_lab.server.tablet.kv_bucket import KvBucket
 from fluss_lab.server.tablet.log import BucketLog
+from fluss_lab.server.tablet.logs import bucket_fields
+from fluss_lab.server.tablet.remote.manifest import RemoteManifest
+from fluss_lab.server.tablet.remote.remote_log import RemoteFetch, RemoteLog
 from fluss_lab.server.tablet.tables import Table
 from fluss_lab.server.tablet.view import Fetched
 
@@ -46,26 +52,68 @@ class Bucket:
     partition: str | None
     log: BucketLog
     lake: LakeState | None = None
+    #: The rows, of a primary-key table.
+    kv: KvBucket | None = None
+    #: What left the log for remote storage; None without remote storage.
+    remote: RemoteLog | None = None
+    counters: BucketCounters = field(init=False)
 
-    def fetch(self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool) -> Fetched | LakeState:
-        """Return batches from an offset on, or the lake's part that holds it.
+    def __post_init__(self) -> None:
+        self.counters = BucketCounters(self.log.end)
 
-        Local first, the lake second: it is asked iff ``lake start <= offset < lake end`` and the offset is not held
-        here any more.
+    @property
+    def log_fields(self) -> dict[str, str | None]:
+        """Return what a log record about the bucket says of it: see `BucketLogger`."""
+        return bucket_fields(self.table.path, self.partition, self.id)
+
+    @property
+    def start(self) -> int:
+        """Return the first offset that the cluster holds: here, or in remote storage in front of it."""
+        start = self.log.start
+        before = self._remote_before(start)
+        return start if before is None else before.start
+
+    def _remote_before(self, start: int) -> RemoteManifest | None:
+        """Return what remote storage holds in front of an offset, without a hole; None when nothing, or not known."""
+        held = None if self.remote is None else self.remote.known
+        return held if held is not None and held.segments and held.start < start <= held.end else None
+
+    def fetch(
+        self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool
+    ) -> Fetched | RemoteFetch | LakeState:
+        """Return batches from an offset on, or where in remote storage they are, or the lake's part that holds it.
+
+        Local first, remote storage second, the lake third: it is asked iff ``lake start <= offset < lake end`` and the
+        offset is not held by the cluster any more.
 
         Raises:
             OffsetOutOfRangeError: Nobody holds the offset.
             CorruptDataError, NotLeaderError: As `LogReader.read`.
+            CorruptDataError, StorageError: It may be in remote storage, which cannot be read; the lake does not hold it.
         """
-        if (lake := self.lake_of(offset, enable_lake=enable_lake)) is not None:
-            return lake
+        if (found := self._elsewhere(offset, enable_lake=enable_lake)) is not None:
+            return found
         try:
             return self.log.reader.read(offset, bytes_max, at_least_one=at_least_one)
         except OffsetOutOfRangeError as error:
-            # It may have gone to the lake since it was looked for.
-            if (lake := self.lake_of(offset, enable_lake=enable_lake)) is not None:
-                return lake
+            # It may have left the log since it was looked for.
+            if (found := self._elsewhere(offset, enable_lake=enable_lake)) is not None:
+                return found
             raise OffsetOutOfRangeError(self._out_of_range(offset, enable_lake=enable_lake)) from error
+
+    def _elsewhere(self, offset: int, *, enable_lake: bool) -> RemoteFetch | LakeState | None:
+        """Return who holds an offset that the log holds no more."""
+        if offset >= self.log.start:
+            return None
+        lake = self.lake_of(offset, enable_lake=enable_lake)
+        if self.remote is not None:
+            try:
+                if (found := self.remote.fetch(offset)) is not None:
+                    return found
+            except FlussError:
+                if lake is None:
+                    raise
+        return lake
 
     def lake_of(self, offset: int, *, enable_lake: bool) -> LakeState | None:
         """Return the lake's part if it holds an offset that the log holds no more."""
@@ -79,6 +127,8 @@ class Bucket:
             f"{self.table.path} bucket {self.id.bucket}: offset {offset} is not held; expected one in "
             f"[{self.log.start}, {self.log.high_watermark}]"
         )
+        if (remote := self._remote_before(self.log.start)) is not None:
+            text += f", or in remote storage one in [{remote.start}, {remote.end})"
         if self.lake is None:
             return f"{text}; the lake holds nothing of the bucket"
         asked = "" if enable_lake else " (the request did not allow reading from there)"
@@ -87,10 +137,18 @@ class Bucket:
     # -- list offsets --------------------------------------------------------------------------------------------------
 
     def earliest(self, *, enable_lake: bool) -> OffsetAnswer:
-        """Return the first offset that is held: in the lake, if that is earlier and allowed."""
-        start, lake = self.log.start, self.lake
+        """Return the first offset that is held: in the lake, if that is earlier and allowed.
+
+        Raises:
+            CorruptDataError, StorageError: It may be in remote storage, which cannot be read.
+        """
+        start, lake = self.start, self.lake
         if enable_lake and lake is not None and lake.start < min(start, lake.end):
             return OffsetAnswer(lake.start, None, lake.snapshot_id)
+        if self.remote is not None and self.log.start:
+            held = self.remote.manifest
+            if held.segments and held.start == start:
+                return OffsetAnswer(start, held.segments[0].first_timestamp_ms)
         return OffsetAnswer(start, self._timestamp_at(start))
 
     def latest(self, *, durable: bool) -> OffsetAnswer:
@@ -116,6 +174,7 @@ class Bucket:
         Raises:
             InvalidTimestampError: The time is negative, or with `raise_clock` after the server's clock.
             StorageError: With `raise_clock` and durability by fsync: the device refused.
+            CorruptDataError, StorageError: It may be in remote storage, which cannot be read; nor has the lake it.
         """
         if timestamp_ms < 0:
             raise InvalidTimestampError(f"expected a time of at least 0 (epoch milliseconds), found {timestamp_ms}")
@@ -124,12 +183,28 @@ class Bucket:
             # What was appended before the floor rose belongs to the answer: it must be readable now.
             self.log.settle()
         offset, found_ms = self.log.reader.find_time(timestamp_ms)
-        lake, start = self.lake, self.log.start
+        lake, problem = self.lake, None
+        try:
+            offset, found_ms = self._remote_at_time(timestamp_ms, offset) or (offset, found_ms)
+        except FlussError as error:
+            problem = error
+        start = self.start if problem is None else self.log.start
         # Where nothing here is older than the time, the first record that is not older may have left.
         may_have_left = enable_lake and lake is not None and offset <= start and lake.start < min(start, lake.end)
         if lake is not None and may_have_left and (lake.max_timestamp_ms < 0 or lake.max_timestamp_ms >= timestamp_ms):
             return OffsetAnswer(offset, found_ms, lake.snapshot_id)
+        if problem is not None:
+            raise problem
         return OffsetAnswer(offset, found_ms)
+
+    def _remote_at_time(self, timestamp_ms: int, local: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after a time, if it lies before the log's answer."""
+        if self.remote is None or not 0 < local <= self.log.start:
+            return None  # what is older is here, and so is the answer
+        if not self.remote.manifest.segments or self._remote_before(self.log.start) is None:
+            return None
+        found = self.remote.find_time(timestamp_ms)
+        return found if found is not None and found[0] < local else None
 
     def _timestamp_at(self, offset: int) -> int | None:
         try:
@@ -140,16 +215,48 @@ class Bucket:
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop segments past the table's ttl; of a lake-enabled table only what the lake holds. Return how many.
+        """Drop segments past the table's ttl, here and in remote storage; return how many here.
+
+        Of a lake-enabled table only what the lake holds is dropped; of a primary-key table's log here, only what no
+        retained snapshot needs.
 
         Raises:
-            StorageError: The disk refused.
+            StorageError: The disk or remote storage refused.
         """
         offset_max: int | None = None
         if self.table.lake_enabled:
             lake = self.lake
             # What left the log must be found in the lake without a hole in front of it.
-            if lake is None or lake.start > self.log.start:
+            if lake is None or lake.start > self.start:
                 return 0
             offset_max = lake.end
-        return self.log.drop_before(now_ms - self.table.log_ttl_ms, offset_max)
+        time_ms = now_ms - self.table.log_ttl_ms
+        dropped = self.log.drop_before(time_ms, self._local_max(offset_max))
+        if self.remote is not None and self.remote.known is not None:
+            self.remote.expire(time_ms, offset_max)
+        return dropped
+
+    def drop_copied(self) -> int:
+        """Drop segments here that remote storage holds, beyond the newest few that the table keeps; return how many.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        held = None if self.remote is None else self.remote.known
+        if self.remote is None or held is None or not held.start <= self.log.start < held.end:
+            return 0  # what is there does not lead up to the log
+        offset_max, keep = self._local_max(held.end), self.table.local_segments
+        beyond = [each for each in self.log.rolled if offset_max is None or each.end_offset <= offset_max]
+        beyond = beyond[: max(0, self.log.segment_count - keep)]
+        if not beyond:
+            return 0
+        self.remote.note_dropped(beyond[-1].end_offset)
+        failpoint("remote.local.before_drop")
+        return self.log.drop_copied(beyond[-1].end_offset, keep)
+
+    def _local_max(self, offset_max: int | None) -> int | None:
+        """Return the offset from which on records must stay here: the bound given, or what rows are restored from."""
+        if self.kv is None:
+            return offset_max
+        floor = self.kv.snapshots.retained_floor() or 0
+        return floor if offset_max is None else min(offset_max, floor)

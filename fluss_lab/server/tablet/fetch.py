@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_lab.errors import FlussError, InvalidRequestError, error_code
+from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError, error_code
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.batch import Buffer
+from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
-from fluss_lab.server.tablet.projection import check_projection, project
+from fluss_lab.server.tablet.previous import VALUE_BYTES
+from fluss_lab.server.tablet.projection import check_projection, project, whole_batches
+from fluss_lab.server.tablet.remote.remote_log import RemoteFetch
 from fluss_lab.server.tablet.store import BucketStore
 from fluss_lab.server.tablet.view import Fetched
 
@@ -35,6 +37,7 @@ class _Want:
     bucket: TableBucket
     projection: tuple[int, ...] | None
     problem: FlussError | None
+    previous: bool = False
 
 
 class FetchLog:
@@ -65,6 +68,7 @@ class FetchLog:
                 want.projection = check_projection(table.projected_fields, found.schemas[found.schema_id])
             except FlussError as error:
                 want.problem = error
+        want.previous = table.previous_offsets
         return want
 
     def run(self) -> Frame[pb.FetchLogResponse]:
@@ -146,7 +150,7 @@ class FetchLog:
         if want.problem is not None:
             raise want.problem
         bucket = self._store.get(want.bucket)
-        answer.high_watermark, answer.log_start_offset = bucket.log.high_watermark, bucket.log.start
+        answer.high_watermark, answer.log_start_offset = bucket.log.high_watermark, bucket.start
         budget = min(left, want.request.max_fetch_bytes)
         if budget <= 0:
             return [], 0
@@ -155,37 +159,81 @@ class FetchLog:
             answer.lake_log_fetch_info.snapshot_id = found.snapshot_id
             answer.lake_log_fetch_info.log_end_offset = found.end
             return [], 0
+        if isinstance(found, RemoteFetch):
+            answer.remote_log_fetch_info.CopyFrom(_remote_info(found, bucket.partition))
+            return [], 0
         # Read after the records: a record that is served lies below it.
         answer.high_watermark = bucket.log.high_watermark
-        if want.projection is None:
+        if want.projection is None and not want.previous:
+            bucket.counters.bytes_out += found.size
             return list(found.buffers), found.size
-        return self._projected(bucket, found, want.projection, budget)
+        if want.previous and bucket.kv is None:
+            raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
+        payload, size = self._gathered(bucket, found, want, budget, at_least_one=at_least_one)
+        if want.previous and payload:
+            # Offsets have no gaps, so those of the first and the last batch tell all.
+            start, stop = read_header(payload[0][0]).base_offset, read_header(payload[-1][0]).next_offset
+            answer.previous_offsets = bucket.log.reader.previous(start, stop)
+        bucket.counters.bytes_out += size
+        return [part for batch in payload for part in batch], size
 
-    def _fetch(self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool) -> Fetched | LakeState:
+    def _fetch(
+        self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool
+    ) -> Fetched | RemoteFetch | LakeState:
         return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=self._request.enable_lake)
 
-    def _projected(
-        self, bucket: Bucket, found: Fetched, projection: tuple[int, ...], budget: int
-    ) -> tuple[list[Buffer], int]:
-        payload: list[Buffer] = []
+    def _gathered(
+        self, bucket: Bucket, found: Fetched, want: _Want, budget: int, *, at_least_one: bool
+    ) -> tuple[list[list[Buffer]], int]:
+        """Return batch by batch what is answered of what was read, and its size with the previous offsets asked for.
+
+        More is read where a projection shrank it.
+        """
+        payload: list[list[Buffer]] = []
         size = read = 0
         for _ in range(_PROJECTED_READS_MAX):
-            for data in found.buffers:
-                for before, after in project(data, projection, bucket.table.schemas):
-                    grown = size + sum(len(memoryview(part)) for part in after)
-                    if payload and grown > budget:
-                        return payload, size
-                    payload += after
-                    size, read = grown, read + before
+            for before, after in _taken_apart(found, want.projection, bucket):
+                beside = VALUE_BYTES * read_header(after[0]).record_count if want.previous else 0
+                grown = size + beside + sum(len(memoryview(part)) for part in after)
+                if grown > budget and (payload or (want.previous and not at_least_one)):
+                    return payload, size
+                payload.append(after)
+                size, read = grown, read + before
             # As much log as fills the rest, judged by what this much gave.
             wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
-            if not found.buffers or wanted <= 0:
+            if want.projection is None or not found.buffers or wanted <= 0:
                 break
             more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
-            if isinstance(more, LakeState):
+            if not isinstance(more, Fetched):
                 break
             found = more
         return payload, size
+
+
+def _taken_apart(
+    found: Fetched, projection: tuple[int, ...] | None, bucket: Bucket
+) -> Iterator[tuple[int, list[Buffer]]]:
+    """Yield of each batch that was read its size and the buffers to answer."""
+    for data in found.buffers:
+        if projection is None:
+            yield from whole_batches(data)
+        else:
+            yield from project(data, projection, bucket.table.schemas)
+
+
+def _remote_info(found: RemoteFetch, partition: str | None) -> pb.PbRemoteLogFetchInfo:
+    info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir=str(found.folder), first_start_pos=found.start_position)
+    if partition is not None:
+        info.partition_name = partition
+    for each in found.segments:
+        info.remote_log_segments.add(
+            remote_log_segment_id=each.segment_id,
+            remote_log_start_offset=each.base_offset,
+            remote_log_end_offset=each.end_offset,
+            segment_size_in_bytes=each.size_bytes,
+            max_timestamp=each.max_timestamp_ms,
+        )
+    return info
 
 
 def _put_error(answer: pb.PbFetchLogRespForBucket, error: Exception, bucket: TableBucket) -> None:

@@ -6,7 +6,9 @@ file however the pool decides, and also after the file was deleted.
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -14,6 +16,10 @@ from typing import Final
 
 #: Below the 1,024 descriptors that a desktop shell allows, with room for sockets, SQLite and the JVM's pipes.
 HANDLES_MAX: Final = 512
+#: And of what the system allows this process, so that there is room for what else it opens, for moments or for good.
+_SHARE: Final = 3
+#: What the system says when a process, or the machine, has too many files open.
+_TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Handle:
@@ -32,7 +38,7 @@ class HandlePool:
     """Opens files on demand and keeps the most recently used ones open.
 
     Args:
-        limit: Most descriptors kept; more are open only while threads are using them.
+        limit: Most descriptors kept, or a third of what the system allows; more are open only while threads use them.
     """
 
     def __init__(self, limit: int = HANDLES_MAX) -> None:
@@ -51,7 +57,7 @@ class HandlePool:
             if (handle := self._handles.get(path)) is not None:
                 self._handles.move_to_end(path)
                 return handle
-            return self._keep(path, Handle(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
+            return self._keep(path, self._open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def create(self, path: Path) -> Handle:
         """Make a file, or empty the one that is there, and return it open.
@@ -62,7 +68,7 @@ class HandlePool:
         with self._lock:
             self._handles.pop(path, None)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            return self._keep(path, Handle(os.open(path, flags, 0o600)))
+            return self._keep(path, self._open(path, flags))
 
     def forget(self, path: Path) -> None:
         """Drop a file that is deleted or renamed; those who have it open keep it."""
@@ -75,8 +81,21 @@ class HandlePool:
             for path in [path for path in self._handles if folder in path.parents]:
                 del self._handles[path]
 
+    def _open(self, path: Path, flags: int) -> Handle:
+        """Open a file; where the system allows no further one, in the place of the longest unused half of the others."""
+        while True:
+            try:
+                return Handle(os.open(path, flags, 0o600))
+            except OSError as error:
+                if error.errno not in _TOO_MANY or not self._handles:
+                    raise
+            for _ in range((len(self._handles) + 1) // 2):
+                self._handles.popitem(last=False)
+
     def _keep(self, path: Path, handle: Handle) -> Handle:
         self._handles[path] = handle
-        if len(self._handles) > self._limit:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = self._limit if allowed == resource.RLIM_INFINITY else max(1, min(self._limit, allowed // _SHARE))
+        while len(self._handles) > most:
             self._handles.popitem(last=False)
         return handle

@@ -13,6 +13,7 @@ checkpoint, and are otherwise made again from the segment.
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,26 +56,32 @@ class SparseIndex:
         self._interval_bytes = interval_bytes
         self._offsets = bytearray()
         self._times = bytearray()
+        # Both halves of the offset entries by themselves, to be searched at the speed of C.
+        self._relatives, self._positions = array("i"), array("i")
         self._next_position = 0
         self._written = IndexMark()
 
     def __len__(self) -> int:
-        return len(self._offsets) // OFFSET_ENTRY.size
+        return len(self._positions)
 
     def add(self, relative_offset: int, position: int, timestamp_ms: int) -> None:
         """Take note of a batch; it becomes an entry when the last one is far enough behind."""
         if position < self._next_position:
             return
         self._next_position = position + self._interval_bytes
-        # Lookups count the offsets, so the times are there first.
+        # Lookups count the positions, so all else is there first.
         self._times += TIME_ENTRY.pack(timestamp_ms, relative_offset)
         self._offsets += OFFSET_ENTRY.pack(relative_offset, position)
+        self._relatives.append(relative_offset)
+        self._positions.append(position)
 
     def before_offset(self, relative_offset: int) -> tuple[int, int]:
         """Return (relative offset, position) of the last entry at or before an offset; of the segment's start if none."""
-        offsets = self._offsets
-        at = bisect_right(range(len(self)), relative_offset, key=lambda i: OFFSET_ENTRY.unpack_from(offsets, i * 8)[0])
-        return self._entry(at - 1)
+        return self._entry(bisect_right(self._relatives, relative_offset, 0, len(self)) - 1)
+
+    def position_before(self, position: int) -> int:
+        """Return the position of the last entry at or before a position: a batch begins there; 0 if there is none."""
+        return self._entry(bisect_right(self._positions, position) - 1)[1]
 
     def before_time(self, timestamp_ms: int) -> tuple[int, int]:
         """Return (relative offset, position) of the last entry older than a time; of the segment's start if none."""
@@ -88,23 +95,23 @@ class SparseIndex:
         Timestamps are not under a batch's CRC, but these are under the checkpoint's: readers compare. Behind the last
         entry follow marks that no batch can miss.
         """
-        offsets, times = self._offsets, self._times
+        positions, times = self._positions, self._times
         entries = len(self)
-        at = bisect_left(range(entries), position, key=lambda i: OFFSET_ENTRY.unpack_from(offsets, i * 8)[1])
-        for i in range(at, entries):
-            yield OFFSET_ENTRY.unpack_from(offsets, i * 8)[1], TIME_ENTRY.unpack_from(times, i * 12)[0]
+        for i in range(bisect_left(positions, position, 0, entries), entries):
+            yield positions[i], TIME_ENTRY.unpack_from(times, i * 12)[0]
         while True:
             yield NO_MARK
+
+    def relatives(self) -> list[int]:
+        """Return the relative offsets of all entries."""
+        return list(self._relatives)
 
     def first_timestamp_ms(self) -> int | None:
         """Return the timestamp of the segment's first batch; None without any."""
         return None if not self._times else int(TIME_ENTRY.unpack_from(self._times, 0)[0])
 
     def _entry(self, at: int) -> tuple[int, int]:
-        if at < 0:
-            return 0, 0
-        relative, position = OFFSET_ENTRY.unpack_from(self._offsets, at * OFFSET_ENTRY.size)
-        return int(relative), int(position)
+        return (0, 0) if at < 0 else (self._relatives[at], self._positions[at])
 
     def write(self, entries: int) -> IndexMark:
         """Bring the files up to a number of entries and return what they hold. Nothing is made durable: see above.
@@ -134,6 +141,9 @@ class SparseIndex:
         if len(offsets) != mark.entries * OFFSET_ENTRY.size or len(times) != mark.entries * TIME_ENTRY.size:
             return False
         self._offsets, self._times, self._written = bytearray(offsets), bytearray(times), mark
+        entries = list(OFFSET_ENTRY.iter_unpack(offsets))
+        self._relatives = array("i", [relative for relative, _ in entries])
+        self._positions = array("i", [position for _, position in entries])
         self._next_position = self._entry(mark.entries - 1)[1] + self._interval_bytes if mark.entries else 0
         return True
 

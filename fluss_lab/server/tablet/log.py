@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,24 +14,28 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
+    InternalError,
     InvalidTimestampError,
     NotLeaderError,
     RecordTooLargeError,
     StorageError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.records.batch import HEADER_BYTES, place
+from fluss_lab.records.batch import place
 from fluss_lab.server.tablet import checkpoint as checkpoints
 from fluss_lab.server.tablet.admission import Admission
 from fluss_lab.server.tablet.checkpoint import Checkpoint
 from fluss_lab.server.tablet.checks import CheckedBatch
+from fluss_lab.server.tablet.dropped import DroppedSegments
+from fluss_lab.server.tablet.entries import Appended, Derived, Entry, LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
+from fluss_lab.server.tablet.log_state import LogState
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.reading import LogReader
 from fluss_lab.server.tablet.recovery import SUSPECT_FILE, Recovery
 from fluss_lab.server.tablet.segment import Segment
 from fluss_lab.server.tablet.view import Frontier, LogView
-from fluss_lab.server.tablet.writers import WrittenBatch
+from fluss_lab.server.tablet.writers import WriterStates, WrittenBatch
 
 #: A checkpoint is due after so many bytes: recovery then reads and checks the rest in 3 ms.
 _CHECKPOINT_BYTES: Final = 8 << 20
@@ -39,26 +43,7 @@ _CHECKPOINT_BYTES: Final = 8 << 20
 _CHECKPOINT_AFTER_MS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """How a log is kept: see the cluster options of the same names."""
-
-    segment_bytes: int
-    index_interval_bytes: int
-    fsync: bool
-    writer_expiration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a payload's records are: ``[base_offset, end_offset)``; and what `BucketLog.acknowledge` needs."""
-
-    base_offset: int
-    end_offset: int
-    ticket: int
-
-
-class BucketLog:
+class BucketLog(LogState):
     """One bucket's log, open.
 
     Safe for threads. Appends, rolls and drops take the log's lock, for a write at most; reads take none; waiting for
@@ -71,9 +56,11 @@ class BucketLog:
         clock: Gives the timestamps.
         logger: Knows the bucket's name.
         waiting: Bounds the appends that wait for a predecessor, over all logs that share it.
+        changelog: Whether it is of a primary-key table, and keeps previous offsets.
 
     Attributes:
         reader: Reads the log.
+        lock: Held by whoever appends; what it guards does not move while it is held. It may be taken again.
 
     Raises:
         OSError, StorageError: The file system refused to read or mend it.
@@ -87,21 +74,23 @@ class BucketLog:
         clock: Clock,
         logger: BucketLogger,
         waiting: threading.Semaphore,
+        *,
+        changelog: bool = False,
     ) -> None:
         self._folder, self._options, self._pool = folder, options, pool
-        self._clock, self._log = clock, logger
-        self._changed = threading.Condition()
+        self._clock, self._log, self._changelog = clock, logger, changelog
+        self.lock = self._changed = threading.Condition()
         self._sync_lock = threading.Lock()
         self._retention_lock = threading.Lock()
         self.reader = LogReader(logger.title, self._stop_reading)
-        self._doomed: list[Segment] = []
+        self._doomed = DroppedSegments(folder, logger.title)
         self._stopped: FlussError | None = None
         self._closed = False
         # Bytes appended since the log was opened; how many of them are on the device, and how many below the checkpoint.
         self._written = self._synced = self._checkpointed = 0
         self._checkpoint_ms = clock.monotonic_ms()
         self._checkpoint_due = False
-        found = Recovery(folder, pool, options.index_interval_bytes).run()
+        found = Recovery(folder, pool, options.index_interval_bytes, changelog=changelog).run()
         self._admission = Admission(found.writers, self._changed, waiting)
         self._segments = tuple(found.segments)
         self._floor_ms = found.floor_ms
@@ -113,13 +102,13 @@ class BucketLog:
 
     def _settle_found(self) -> None:
         """Make durable what recovery found, so that what is readable now stays so."""
-        for segment in self._segments:
-            if segment.synced_size < segment.size:
-                self._checkpoint_due = True
-                try:
+        try:
+            for segment in self._segments:
+                if segment.synced_size < segment.size:
+                    self._checkpoint_due = True
                     segment.sync(segment.size)
-                except OSError as error:
-                    raise self._fail_sync(error) from error
+        except OSError as error:
+            raise self._fail_sync(error) from error
         try:
             _ = self._active.index
         except CorruptDataError as error:
@@ -127,55 +116,7 @@ class BucketLog:
         self._durable = self._frontier()
         self._publish()
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
-
-    @property
-    def start(self) -> int:
-        """Return the log start offset."""
-        return self.reader.view.start
-
-    @property
-    def end(self) -> int:
-        """Return the log end offset."""
-        return self._active.end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Return the offset after the last readable record."""
-        return self.reader.view.end
-
-    @property
-    def durable_offset(self) -> int:
-        """Return the offset below which all records are on the device."""
-        return self._durable.offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of all segments, without indexes."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        """Return how many segments there are."""
-        return len(self._segments)
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """Return the last record's timestamp, -1 before the first; of a log that was emptied, its floor."""
-        held = max(segment.max_timestamp_ms for segment in self._segments)
-        return self._floor_ms if held < 0 < self.end else held
-
-    @property
-    def stopped(self) -> FlussError | None:
-        """Return why the log cannot be written; None when it can."""
-        return self._stopped
-
-    @property
-    def _active(self) -> Segment:
-        return self._segments[-1]
-
-    def _frontier(self) -> Frontier:
-        return Frontier(self._active.base_offset, self._active.size, self._active.end_offset)
+    # -- what it shows -------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         """Show readers what they may read now, and wake those who wait for it."""
@@ -194,6 +135,11 @@ class BucketLog:
         """Accept no append any more, and tell readers who reach the end that nothing will follow."""
         self._stop(reason)
         self.reader.ended_by = reason
+
+    def end_by(self, reason: CorruptDataError) -> None:
+        """Stop the log for good: it agrees no more with what is made of it. The first reason stays."""
+        with self._changed:
+            self._end_by(reason)
 
     def _stop_reading(self, reason: FlussError) -> None:
         with self._changed:
@@ -221,9 +167,41 @@ class BucketLog:
             base_offset = self.end if known[0] is None else known[0].base_offset
             fresh = [batch for batch, before in zip(batches, known, strict=True) if before is None]
             if fresh:
-                self._append(fresh)
+                self._append([Entry.of(batch) for batch in fresh])
             end_offset = self.end if known[-1] is None else known[-1].end_offset
             return Appended(base_offset, end_offset, self._written)
+
+    def append_derived(self, batch: CheckedBatch, wait_ms: int, derive: Callable[[int], Derived]) -> Appended:
+        """Append what a batch leads to, or answer where that is already. All of it happens, or nothing.
+
+        Args:
+            batch: Checked; its writer and sequence are those of what is appended.
+            wait_ms: As `append`.
+            derive: Called with the base offset, under the log's lock, if the batch is new. What it raises is raised.
+
+        Returns:
+            As `append`.
+
+        Raises:
+            OutOfOrderSequenceError, StorageError, CorruptDataError, NotLeaderError: As `append`.
+            InternalError: The batch is in the log, but its commit failed; the log cannot be written any more.
+        """
+        with self._changed:
+            known = self._admission.admit([batch], wait_ms, self._check_writable)[0]
+            if known is not None:
+                return Appended(known.base_offset, known.end_offset, self._written)
+            base_offset = self.end
+            derived = derive(base_offset)
+            if derived.entry is not None:
+                timestamp_ms = self._append([derived.entry])
+                try:
+                    derived.commit(timestamp_ms)
+                except BaseException as error:
+                    text = (
+                        f"offset {base_offset} is in the log, but not in the state ({error!r}); start the server again"
+                    )
+                    raise self._stop(InternalError(text)) from error
+            return Appended(base_offset, self.end, self._written)
 
     def acknowledge(self, appended: Appended) -> None:
         """Return when an append is as durable as the log's option promises.
@@ -241,7 +219,17 @@ class BucketLog:
             StorageError: It never will be, because the device refused.
         """
         if self._options.fsync:
-            self.sync()
+            self.sync(self._written)
+
+    def writers(self) -> WriterStates:
+        """Return a copy of the writers; under `lock`, as they are at the log's end."""
+        with self._changed:
+            return self._admission.snapshot()
+
+    def adopt_writers(self, older: WriterStates) -> None:
+        """Take in what is known elsewhere of batches before those that this log knows of."""
+        with self._changed:
+            self._admission.adopt(older)
 
     def _check_writable(self) -> None:
         if self._closed:
@@ -249,22 +237,22 @@ class BucketLog:
         if self._stopped is not None:
             raise type(self._stopped)(f"{self._log.title} cannot be written: {self._stopped}")
 
-    def _append(self, batches: list[CheckedBatch]) -> None:
-        size = sum(batch.header.size for batch in batches)
-        records = sum(batch.header.record_count for batch in batches)
+    def _append(self, entries: list[Entry]) -> int:
+        """Write entries behind one another, all or none, and return their timestamp."""
+        size = sum(entry.header.size for entry in entries)
+        records = sum(entry.header.record_count for entry in entries)
         if not self._active.fits(size, records, self._options.segment_bytes):
             self._roll()
         segment = self._active
         timestamp_ms = max(self._clock.now_ms(), self._floor_ms)
         offset = segment.end_offset
         buffers: list[bytearray | memoryview] = []
-        for batch in batches:
-            header = bytearray(batch.data[:HEADER_BYTES])
-            place(header, offset, timestamp_ms)
-            offset += batch.header.record_count
-            buffers += (header, batch.data[HEADER_BYTES:])
+        for entry in entries:
+            place(entry.head, offset, timestamp_ms)
+            offset += entry.header.record_count
+            buffers += (entry.head, *entry.rest)
         try:
-            segment.write(buffers)
+            segment.write(buffers, entries[0].previous)
         except CorruptDataError as error:
             raise self._stop(StorageError(str(error))) from error
         except OSError as error:
@@ -272,31 +260,31 @@ class BucketLog:
             raise StorageError(f"{self._log.title}: nothing was appended: {error.strerror or error}") from error
         self._floor_ms = timestamp_ms
         self._written += size
-        for batch in batches:
-            base_offset, end_offset = segment.end_offset, segment.end_offset + batch.header.record_count
-            segment.admit(batch.header.size, end_offset, timestamp_ms)
-            written = WrittenBatch(batch.header.batch_sequence, base_offset, end_offset)
-            self._admission.add(batch.header.writer_id, written, timestamp_ms)
+        for entry in entries:
+            base_offset, end_offset = segment.end_offset, segment.end_offset + entry.header.record_count
+            segment.admit(entry.header.size, end_offset, timestamp_ms)
+            written = WrittenBatch(entry.header.batch_sequence, base_offset, end_offset)
+            self._admission.add(entry.header.writer_id, written, timestamp_ms)
         if not self._options.fsync:
             self._publish()
+        return timestamp_ms
 
     def _roll(self) -> None:
         """Go on in a new segment; the old one is on the device before the new one exists."""
         old = self._active
         if old.end_offset == old.base_offset:
             raise RecordTooLargeError(f"{self._log.title}: the segment is full of batches without records")
-        segment = Segment(self._folder, old.end_offset, self._pool, self._options.index_interval_bytes)
+        interval_bytes = self._options.index_interval_bytes
+        segment = Segment(self._folder, old.end_offset, self._pool, interval_bytes, changelog=self._changelog)
         try:
             old.sync(old.size)
         except OSError as error:
             raise self._fail_sync(error) from error
+        self._sync_previous()
         try:
             failpoint("tablet.roll.before")
             segment.create()
-            files.fsync_folder(self._folder)
         except OSError as error:
-            with suppress(OSError):
-                segment.delete()
             raise StorageError(f"{self._log.title}: no new segment: {error.strerror or error}") from error
         self._segments = (*self._segments, segment)
         self._durable = self._frontier()
@@ -323,7 +311,8 @@ class BucketLog:
     def sync(self, ticket: int | None = None) -> int:
         """Return the durable offset when everything appended so far, or up to a ticket, is on the device.
 
-        Threads that come while another one waits for the device are served together by the next wait.
+        Threads that come while another one waits for the device are served together by the next wait. Previous offsets
+        are on it too, unless there is a ticket: acknowledging does not need them, because a replay gives them again.
 
         Raises:
             StorageError: The device refused, now or before. The log cannot be written any more.
@@ -331,6 +320,8 @@ class BucketLog:
         with self._sync_lock:
             if ticket is None or ticket > self._synced:
                 self._sync()
+            if ticket is None:
+                self._sync_previous()
             return self._durable.offset
 
     def _sync(self) -> None:
@@ -351,6 +342,13 @@ class BucketLog:
                 self._durable = frontier
                 if self._options.fsync:
                     self._publish()
+
+    def _sync_previous(self) -> None:
+        try:
+            if (previous := self._active.previous) is not None:
+                previous.sync()
+        except OSError as error:
+            raise self._fail_sync(error) from error
 
     def _fail_sync(self, error: OSError) -> StorageError:
         """Stop the log after a failed fsync, and leave word of it for the next start."""
@@ -400,6 +398,7 @@ class BucketLog:
         try:
             if written > self._synced:
                 self._sync()
+            self._sync_previous()
             marks = tuple(replace(draft, index=each.index_mark(draft.index.entries)) for each, draft in drafts)
             checkpoints.save(self._folder, Checkpoint(marks[-1].end_offset, floor_ms, marks, writers), durable=durable)
         except BaseException as error:
@@ -426,45 +425,53 @@ class BucketLog:
         Raises:
             StorageError: The disk refused a new segment or a removal; what could not be removed is tried again.
         """
-        with self._retention_lock:
-            dropped = self._drop_before(time_ms, offset_max)
-            if self._doomed:
-                # What they say of writers must be known elsewhere before they go.
-                self.checkpoint(durable=True)
-                self._remove_doomed()
-            return dropped
 
-    def _drop_before(self, time_ms: int, offset_max: int | None) -> int:
         def is_over(segment: Segment) -> bool:
             below = offset_max is None or segment.end_offset <= offset_max
             return segment.max_timestamp_ms < time_ms and below and segment.end_offset > segment.base_offset
 
+        return self._drop(is_over, 1, may_roll=True)
+
+    def drop_copied(self, offset_max: int, keep: int) -> int:
+        """Drop the oldest segments whose records are all below an offset: they are held elsewhere.
+
+        Args:
+            offset_max: Records at or above it stay.
+            keep: How many of the newest segments stay, the one being written included.
+
+        Returns:
+            How many segments were dropped.
+
+        Raises:
+            StorageError: As `drop_before`.
+        """
+        return self._drop(lambda segment: offset_max >= segment.end_offset, keep, may_roll=False)
+
+    def _drop(self, is_over: Callable[[Segment], bool], keep: int, *, may_roll: bool) -> int:
+        with self._retention_lock:
+            dropped = self._drop_first(is_over, keep, may_roll=may_roll)
+            if self._doomed:
+                # What they say of writers must be known elsewhere before they go.
+                self.checkpoint(durable=True)
+                self._doomed.delete()
+            return dropped
+
+    def _drop_first(self, is_over: Callable[[Segment], bool], keep: int, *, may_roll: bool) -> int:
         with self._changed:
             if self._stopped is not None or self._closed:
                 return 0
-            if all(is_over(segment) for segment in self._segments):
+            if may_roll and all(is_over(segment) for segment in self._segments):
                 self._roll()
             dropped = 0
-            while dropped < len(self._segments) - 1 and is_over(self._segments[dropped]):
+            while dropped < len(self._segments) - keep and is_over(self._segments[dropped]):
                 dropped += 1
             if dropped:
-                self._doomed += self._segments[:dropped]
+                self._doomed.add(self._segments[:dropped])
                 self._segments = self._segments[dropped:]
                 self._checkpoint_due = True
                 self._publish()
                 self._log.info("dropped %d segments; the log starts at %d", dropped, self._segments[0].base_offset)
             return dropped
-
-    def _remove_doomed(self) -> None:
-        """Delete dropped segments, the oldest first, so that what is left never has a hole."""
-        while self._doomed:
-            try:
-                failpoint("tablet.retention.before_delete")
-                self._doomed[0].delete()
-                files.fsync_folder(self._folder)
-            except OSError as error:
-                raise StorageError(f"{self._log.title}: could not delete {self._doomed[0].path}: {error}") from error
-            del self._doomed[0]
 
     def close(self, *, save: bool = True) -> None:
         """End all use of the log; those who wait in it get `NotLeaderError`. Closing again does nothing.

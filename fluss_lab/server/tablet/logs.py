@@ -17,7 +17,7 @@ class BucketLogger(logging.LoggerAdapter[logging.Logger]):
     """
 
     def __init__(self, logger: logging.Logger, table: str, partition: str | None, bucket: TableBucket) -> None:
-        super().__init__(logger, {"table": table, "partition": partition, "bucket": str(bucket)})
+        super().__init__(logger, bucket_fields(table, partition, bucket))
         shown = table if partition is None else f"{table}({partition})"
         self.title = f"{shown} bucket {bucket.bucket} [{bucket}]"
 
@@ -25,3 +25,8 @@ class BucketLogger(logging.LoggerAdapter[logging.Logger]):
         """Add the bucket's name and fields to a message."""
         kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
         return f"{self.title}: {msg}", kwargs
+
+
+def bucket_fields(table: object, partition: str | None, bucket: TableBucket) -> dict[str, str | None]:
+    """Return what a log record says of the bucket that it is about: for ``extra``."""
+    return {"table": str(table), "partition": partition, "bucket": str(bucket)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fluss_lab.errors import FlussError, InvalidRequestError, error_code
+from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError, error_code
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -13,7 +13,7 @@ from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.checks import check_payload
-from fluss_lab.server.tablet.log import Appended
+from fluss_lab.server.tablet.entries import Appended
 from fluss_lab.server.tablet.store import BucketStore
 
 #: How long a batch waits for its predecessor: requests overtake each other by thread switches, so by milliseconds. A
@@ -63,6 +63,8 @@ def produce(store: BucketStore, request: Frame[pb.ProduceLogRequest], size_max: 
 
 def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: int) -> Appended:
     table = bucket.table
+    if bucket.kv is not None:
+        raise UnsupportedError(f"{table.path} has a primary key, so its rows are put, not appended")
     try:
         batches = check_payload(payload, table.schemas, current_schema_id=table.schema_id, size_max=size_max)
     except FlussError as error:

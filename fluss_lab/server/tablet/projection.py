@@ -7,21 +7,35 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError, InvalidRequestError
-from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, Buffer, checksum, encode, split_headers
+from fluss_lab.errors import CorruptDataError, InvalidRequestError, NotLeaderError
+from fluss_lab.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    aligned,
+    checksum,
+    encode,
+    split_headers,
+)
 
 
 def check_projection(fields: Sequence[int], schema: pa.Schema) -> tuple[int, ...]:
     """Return indexes of columns if they can be projected to.
 
     Raises:
-        InvalidRequestError: They do not ascend, or are out of range.
+        InvalidRequestError: They do not ascend, or are negative.
+        NotLeaderError: There are columns that this server has not been told of yet; the sender's next look at the metadata
+            has it told.
     """
     indexes = tuple(fields)
-    if any(later <= earlier for earlier, later in pairwise(indexes)):
-        raise InvalidRequestError(f"projected fields: expected ascending indexes, found {list(indexes)}")
-    if indexes and not 0 <= indexes[0] <= indexes[-1] < len(schema):
-        raise InvalidRequestError(f"projected fields: expected indexes in [0, {len(schema)}), found {list(indexes)}")
+    if any(later <= earlier for earlier, later in pairwise(indexes)) or min(indexes, default=0) < 0:
+        raise InvalidRequestError(f"projected fields: expected ascending indexes from 0 up, found {list(indexes)}")
+    if indexes and indexes[-1] >= len(schema):
+        raise NotLeaderError(
+            f"projected fields: this server knows {len(schema)} columns of the table, found indexes {list(indexes)[-3:]}; "
+            "refresh the metadata and retry"
+        )
     return indexes
 
 
@@ -44,6 +58,12 @@ def project(
         yield header.size, _project(header, whole, indexes, schemas)
 
 
+def whole_batches(data: memoryview) -> Iterator[tuple[int, list[Buffer]]]:
+    """Yield of each batch its size and its bytes as they are, like `project`."""
+    for header, whole in split_headers(data):
+        yield header.size, [whole]
+
+
 def _project(
     header: BatchHeader, whole: memoryview, indexes: tuple[int, ...], schemas: Mapping[int, pa.Schema]
 ) -> list[Buffer]:
@@ -52,13 +72,15 @@ def _project(
     schema = schemas.get(header.schema_id)
     if schema is None:
         raise CorruptDataError(f"log batch at offset {header.base_offset}: schema id {header.schema_id} is not known")
+    body = HEADER_BYTES if header.append_only else HEADER_BYTES + header.record_count
     # It was validated when it was appended, and the CRC says that it is the same.
-    rows = pa.ipc.read_record_batch(pa.py_buffer(whole[HEADER_BYTES:]), schema)
+    rows = pa.ipc.read_record_batch(aligned(whole[body:]), schema)
     return encode(
         rows.select([index for index in indexes if index < len(schema)]),
         schema_id=header.schema_id,
         writer_id=header.writer_id,
         batch_sequence=header.batch_sequence,
+        change_types=None if header.append_only else bytes(whole[HEADER_BYTES:body]),
         base_offset=header.base_offset,
         timestamp_ms=header.timestamp_ms,
     )

@@ -74,6 +74,26 @@ class LogReader:
         self.check_end(offset)
         return self._newest(lambda view: view.read(offset, bytes_max, at_least_one=at_least_one))
 
+    def previous(self, start: int, stop: int) -> bytes:
+        """Return the previous offsets of records: see `LogView.previous`. Damage of them does not stop the log.
+
+        Raises:
+            OffsetOutOfRangeError: The records are not held any more.
+            CorruptDataError: The previous offsets are damaged or lost.
+        """
+        for _ in range(_VIEWS_MAX):
+            view = self.view
+            try:
+                return view.previous(start, stop)
+            except FileNotFoundError as error:
+                if self.view is view:
+                    raise CorruptDataError(
+                        f"{self._title}: the previous offsets of [{start}, {stop}) are gone with {error.filename}"
+                    ) from error
+            except CorruptDataError as error:
+                raise CorruptDataError(f"{self._title}: {error}") from error
+        raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
+
     def available(self, offset: int) -> int:
         """Return how many bytes can be read from an offset on. It raises what `read` raises."""
         self.check_end(offset)

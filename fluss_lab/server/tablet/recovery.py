@@ -25,6 +25,7 @@ from fluss_lab.server.tablet import checkpoint as checkpoints
 from fluss_lab.server.tablet.checkpoint import Checkpoint
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.index import OFFSET_SUFFIX, TIME_SUFFIX
+from fluss_lab.server.tablet.previous import MARKS_SUFFIX, VALUES_SUFFIX
 from fluss_lab.server.tablet.resync import find_batch
 from fluss_lab.server.tablet.segment import LOG_SUFFIX, Segment
 from fluss_lab.server.tablet.writers import WriterStates, WrittenBatch
@@ -36,6 +37,8 @@ _CHUNK_BYTES: Final = 4 << 20
 #: Left by a log whose fsync failed: what the cache holds behind the recovery point may not be on the device, however
 #: clean the kernel calls it.
 SUSPECT_FILE: Final = "fsync-failed"
+#: Files beside a segment that go with it.
+_BESIDE: Final = frozenset({OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUFFIX})
 
 
 @dataclass(slots=True)
@@ -64,12 +67,14 @@ class Recovery:
         folder: The bucket's; it exists.
         pool: Opens files.
         interval_bytes: Of the indexes.
+        changelog: Whether the log is of a primary-key table; its previous offsets are left to the replay.
     """
 
-    def __init__(self, folder: Path, pool: HandlePool, interval_bytes: int) -> None:
+    def __init__(self, folder: Path, pool: HandlePool, interval_bytes: int, *, changelog: bool = False) -> None:
         self._folder = folder
         self._pool = pool
         self._interval_bytes = interval_bytes
+        self._changelog = changelog
         self._result = Recovered()
         self._last_ms = -1
 
@@ -105,7 +110,7 @@ class Recovery:
         """Remove what a crash left: half-written files, and indexes of segments that were deleted."""
         stems = {f"{base:020d}" for base in bases}
         for path in self._folder.iterdir():
-            is_orphan = path.suffix in {OFFSET_SUFFIX, TIME_SUFFIX} and path.stem not in stems
+            is_orphan = path.suffix in _BESIDE and path.stem not in stems
             if is_orphan or path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
@@ -114,7 +119,6 @@ class Recovery:
         segment = self._segment(0 if known is None else known.recovery_point)
         if known is None:
             segment.create()
-            files.fsync_folder(self._folder)
         else:
             self._result.corruption = (
                 f"no segment is left of a log that was on the device up to {known.recovery_point}: files are missing"
@@ -122,7 +126,7 @@ class Recovery:
         self._result.segments.append(segment)
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(self._folder, base_offset, self._pool, self._interval_bytes)
+        return Segment(self._folder, base_offset, self._pool, self._interval_bytes, changelog=self._changelog)
 
     def _take(self, base_offset: int, known: Checkpoint | None, *, is_last: bool) -> bool:
         """Add a segment to the log; tell whether the next one can continue it."""
@@ -205,6 +209,8 @@ class Recovery:
         log.warning("%s: written again after a failed fsync", segment.path)
         files.write_atomic(segment.path, segment.read(0, segment.size))
         self._pool.forget(segment.path)
+        if segment.previous is not None:
+            segment.previous.renew()
         segment.synced_size = segment.size
         (self._folder / SUSPECT_FILE).unlink()
         files.fsync_folder(self._folder)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -20,8 +21,10 @@ from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_header, read_header
+from fluss_lab.rpc import room
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.index import NO_MARK, IndexMark, SparseIndex
+from fluss_lab.server.tablet.previous import Offsets, PreviousOffsets
 
 LOG_SUFFIX: Final = ".log"
 #: Positions and relative offsets in the indexes are int32.
@@ -62,9 +65,12 @@ class Segment:
         size: Bytes of whole batches; the file may be longer by what a failed write left.
         synced_size: Bytes of them known to be on the device.
         max_timestamp_ms: Timestamp of the last batch; -1 without any.
+        previous: The previous offsets of its records, if it is of a primary-key table's changelog.
     """
 
-    def __init__(self, folder: Path, base_offset: int, pool: HandlePool, interval_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, base_offset: int, pool: HandlePool, interval_bytes: int, *, changelog: bool = False
+    ) -> None:
         self.path = folder / f"{base_offset:020d}{LOG_SUFFIX}"
         self.base_offset = base_offset
         self.end_offset = base_offset
@@ -74,6 +80,7 @@ class Segment:
         self._pool = pool
         self._interval_bytes = interval_bytes
         self._index = SparseIndex(self.path.with_suffix(""), interval_bytes)
+        self.previous = PreviousOffsets(self.path.with_suffix(""), pool) if changelog else None
         self._unread: IndexMark | None = None
         self._index_lock = threading.Lock()
 
@@ -81,12 +88,20 @@ class Segment:
         return f"<Segment [{self.base_offset}, {self.end_offset}) {self.size} bytes>"
 
     def create(self) -> None:
-        """Make the file, empty.
+        """Make the files, empty; their names are on the device when this returns.
 
         Raises:
-            OSError: The file system refused.
+            OSError: The file system refused; nothing of them is left, if it lets them go.
         """
-        self._pool.create(self.path)
+        try:
+            if self.previous is not None:
+                self.previous.create()
+            self._pool.create(self.path)
+            files.fsync_folder(self.path.parent)
+        except OSError:
+            with suppress(OSError):
+                self.delete()
+            raise
 
     def restore(self, mark: SegmentMark) -> None:
         """Believe a checkpoint instead of reading the segment; the indexes are read when they are first needed."""
@@ -110,13 +125,19 @@ class Segment:
         # Without records the next segment would have this one's name, however many empty batches are in it.
         return self.end_offset == self.base_offset or self.size + size <= limit_bytes
 
-    def write(self, buffers: Sequence[bytearray | memoryview]) -> None:
+    def write(self, buffers: Sequence[bytearray | memoryview], previous: Offsets | None = None) -> None:
         """Write bytes behind the last batch. Nothing is appended until `admit` says so.
+
+        Args:
+            buffers: Whole batches; one batch, if it has previous offsets.
+            previous: The previous offsets of its records, which are written before it.
 
         Raises:
             OSError: Not all bytes were written. What was is cut off again, so that later writes may succeed.
             CorruptDataError: It could not be cut off: the segment must not be written any more.
         """
+        if self.previous is not None and previous is not None:
+            self.previous.write(self.end_offset - self.base_offset, previous)
         handle = self._pool.get(self.path)
         try:
             failpoint("tablet.append.before_write")
@@ -133,6 +154,8 @@ class Segment:
 
     def admit(self, size: int, next_offset: int, timestamp_ms: int) -> None:
         """Take a batch that was written into the segment: readers may find it from now on."""
+        if self.previous is not None:
+            self.previous.admit()
         self.index.add(self.end_offset - self.base_offset, self.size, timestamp_ms)
         self.max_timestamp_ms = timestamp_ms
         self.end_offset = next_offset
@@ -205,6 +228,13 @@ class Segment:
             data += more
         return data
 
+    def read_with_room(self, start: int, stop: int) -> memoryview:
+        """Return the bytes in ``[start, stop)`` of the file as an answer sends them: see `room`. It raises as `read`."""
+        data = room.read_with_room(self._pool.get(self.path).fd, start, stop - start)
+        if len(data) < stop - start:
+            raise CorruptDataError(f"{self.path.name}: expected {self.size} bytes, found {start + len(data)}")
+        return data
+
     def first_timestamp_ms(self) -> int | None:
         """Return the timestamp of the first batch; None without any."""
         return self.index.first_timestamp_ms() if self.size else None
@@ -259,7 +289,7 @@ class Segment:
             yield place, header
             place = Place(place.position + header.size, header.next_offset, timestamp_ms)
 
-    def take_whole(self, data: bytes, place: Place) -> tuple[Place, CorruptDataError | None]:
+    def take_whole(self, data: bytes | memoryview, place: Place) -> tuple[Place, CorruptDataError | None]:
         """Return the place behind the last good batch in bytes that were read from a place on.
 
         Returns:
@@ -303,6 +333,8 @@ class Segment:
         for path in (self.path, *self._index.paths()):
             path.unlink(missing_ok=True)
         self._pool.forget(self.path)
+        if self.previous is not None:
+            self.previous.delete()
 
 
 def _write_all(fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> None:

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, error_code
+from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, UnsupportedError, error_code
 from fluss_lab.model import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.server.kv.completed import CompletedSnapshot
+from fluss_lab.server.metrics import Family
+from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
+from fluss_lab.server.tablet import gauges
 from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
+from fluss_lab.server.tablet.counters import Tally
+from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
-from fluss_lab.server.tablet.log import LogOptions
+from fluss_lab.server.tablet.kv_bucket import RowOptions
+from fluss_lab.server.tablet.logs import bucket_fields
+from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
 from fluss_lab.server.tablet.produce import produce
+from fluss_lab.server.tablet.put import put
+from fluss_lab.server.tablet.remote.remote_log import RemoteLog
+from fluss_lab.server.tablet.remote.task import RemoteLogTask
+from fluss_lab.server.tablet.scans import Scanners, limit_scan
+from fluss_lab.server.tablet.snapshot_reports import Reporter
+from fluss_lab.server.tablet.snapshots import KvSnapshotter
 from fluss_lab.server.tablet.store import BucketStore, bucket_id
 from fluss_lab.server.tablet.ticker import Ticker
+
+if TYPE_CHECKING:
+    from fluss_lab.server.tablet.kv_bucket import KvBucket
 
 log = logging.getLogger(__name__)
 
 #: Bytes by which an answer may exceed its records: ids, offsets and messages of 10,000 buckets.
 _ANSWER_MARGIN_BYTES: Final = 1 << 20
+#: Buckets opened side by side: reading and checking run outside the interpreter's lock. More would only hold more
+#: memory at once.
+_OPENED_AT_ONCE: Final = max(2, min(4, os.cpu_count() or 1))
 
 
 class TabletService:
@@ -36,14 +59,24 @@ class TabletService:
         folder: The server's; logs live in ``data`` in it.
         options: Cluster options.
         clock: Gives timestamps and measures ttl.
+        coordinator: Returns the coordinator: itself where it is in this process, else a connection to it; None: there
+            is none to be told anything.
 
     Raises:
         InvalidPropertyError: An option is ill-typed.
         OSError: The folder cannot be used.
     """
 
-    def __init__(self, folder: Path, *, options: Mapping[str, str], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        options: Mapping[str, str],
+        clock: Clock | None = None,
+        coordinator: Callable[[], CoordinatorGateway] | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
+        self._coordinator = coordinator
         kept = LogOptions(
             segment_bytes=opt.LOG_SEGMENT_FILE_SIZE.of(options),
             index_interval_bytes=opt.LOG_INDEX_INTERVAL_SIZE.of(options),
@@ -52,14 +85,37 @@ class TabletService:
         )
         self._size_max = opt.REQUEST_SIZE_MAX.of(options)
         # Half of the threads may wait for predecessors: those find a thread among the others.
-        self._store = BucketStore(folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2))
+        self._remote = remote_root(options, folder)
+        rows = RowOptions(self._remote, opt.KV_SNAPSHOTS_RETAINED.of(options), self._size_max)
+        self._store = BucketStore(
+            folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows
+        )
+        self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
+        self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
+        ttl_ms = opt.SCANNER_TTL.of(options)
+        self._scanners = Scanners(
+            self._store, scanners_max=opt.SCANNERS_MAX.of(options), ttl_ms=ttl_ms, clock=self._clock
+        )
         self._tickers = [
             Ticker("tablet-flush", opt.LOG_FLUSH_INTERVAL.of(options), self.flush),
             Ticker("tablet-retention", opt.LOG_RETENTION_CHECK_INTERVAL.of(options), self.apply_retention),
+            Ticker("tablet-scanners", max(1, ttl_ms // 2), self._scanners.expire),
         ]
+        self._tally = Tally(self._store.has_table)
         self._closing = threading.Event()
         self._epoch_lock = threading.Lock()
         self._coordinator_epoch = -1
+        self._snapshots = KvSnapshotter(
+            self._store.all,
+            self._clock,
+            interval_ms=opt.KV_SNAPSHOT_INTERVAL.of(options),
+            reporter=Reporter(coordinator, lambda: self._coordinator_epoch),
+        )
+        self._remote_lock = threading.Lock()
+        self._remote_task = RemoteLogTask(self._store.all, self._clock, self._closing.is_set)
+        if interval_ms := opt.REMOTE_LOG_INTERVAL.of(options):
+            self._tickers.append(Ticker("tablet-remote-log", interval_ms, self.copy_to_remote))
+        self._tickers.append(Ticker("tablet-kv-snapshots", self._snapshots.look_interval_ms, self._snapshots.tick))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -77,8 +133,12 @@ class TabletService:
     def close(self) -> None:
         """End: waiting calls answer, logs are made durable with a recovery point at their ends. Closing again is fine."""
         self.interrupt()
+        for bucket in self._store.all():
+            if bucket.remote is not None:
+                bucket.remote.close()
         for ticker in self._tickers:
             ticker.stop()
+        self._snapshots.take_all()
         self._store.close()
 
     def flush(self) -> None:
@@ -87,7 +147,7 @@ class TabletService:
             try:
                 bucket.log.flush()
             except FlussError as error:
-                log.error("%s", error)
+                log.error("%s", error, extra=bucket.log_fields)
 
     def apply_retention(self, now_ms: int | None = None) -> int:
         """Drop the segments past their table's ttl (of lake-enabled tables only what the lake holds).
@@ -104,8 +164,37 @@ class TabletService:
             try:
                 dropped += bucket.apply_retention(moment)
             except FlussError as error:
-                log.error("%s", error)
+                log.error("%s", error, extra=bucket.log_fields)
         return dropped
+
+    def copy_to_remote(self) -> int:
+        """Copy to remote storage what was rolled, and drop what need not stay here; return how many segments were copied.
+
+        One bucket's failure is only logged. A background thread does it every ``remote.log.task-interval-duration``.
+        """
+        with self._remote_lock:
+            return self._remote_task.run()
+
+    def snapshot_now(self, bucket: TableBucket) -> CompletedSnapshot | None:
+        """Take a key-value snapshot of a bucket, unless nothing changed since its last one; return the newest one.
+
+        Raises:
+            NotLeaderError: The bucket is not open here.
+            UnsupportedError: It is of a log table.
+            StorageError, CorruptDataError: As `KvSnapshotter.take`.
+        """
+        found = self._store.get(bucket)
+        if found.kv is None:
+            raise UnsupportedError(f"{found.table.path} has no primary key, and so no key-value snapshots")
+        return self._snapshots.take(found)
+
+    def answered(self, method: str, request: object, response: object) -> None:
+        """Take note of a request and its answer, for the metrics."""
+        self._tally.answered(method, request, response)
+
+    def metrics(self) -> Iterator[Family]:
+        """Yield what there is to measure of the buckets held here."""
+        return gauges.families(self._store.all(), self._tally.tables)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -115,8 +204,31 @@ class TabletService:
 
     def fetch_log(self, request: pb.FetchLogRequest, /) -> Frame[pb.FetchLogResponse]:
         """Return batches of each bucket from an offset on, waiting for them up to ``max_wait_ms``."""
-        size_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
-        return FetchLog(self._store, request, size_max, self._closing.is_set).run()
+        return FetchLog(self._store, request, self._answer_max, self._closing.is_set).run()
+
+    # -- primary-key tables --------------------------------------------------------------------------------------------
+
+    def put_kv(self, request: Frame[pb.PutKvRequest], /) -> pb.PutKvResponse:
+        """Change rows, all that each bucket's batch says or nothing; one bucket's error is in its own answer."""
+        return put(self._store, request)
+
+    def lookup(self, request: Frame[pb.LookupRequest], /) -> Frame[pb.LookupResponse]:
+        """Return the row of each key that has one; one bucket's error is in its own answer."""
+        return lookup(self._store, request, self._lookup_limits)
+
+    def prefix_lookup(self, request: Frame[pb.PrefixLookupRequest], /) -> Frame[pb.PrefixLookupResponse]:
+        """Return all rows whose key begins with each prefix; one bucket's error is in its own answer."""
+        return prefix_lookup(self._store, request, self._lookup_limits)
+
+    def limit_scan(self, request: pb.LimitScanRequest, /) -> Frame[pb.LimitScanResponse]:
+        """Return a few rows of a bucket: any of a primary-key table, the latest of a log table."""
+        return limit_scan(self._store, request, self._answer_max)
+
+    def scan_kv(self, request: pb.ScanKvRequest, /) -> Frame[pb.ScanKvResponse]:
+        """Return all live rows of a bucket at one moment, in several calls."""
+        return self._scanners.scan(request)
+
+    # -- offsets and state ---------------------------------------------------------------------------------------------
 
     def list_offsets(self, request: pb.ListOffsetsRequest, /) -> pb.ListOffsetsResponse:
         """Return an offset of each bucket asked: see `Bucket`; one bucket's error is in its own answer."""
@@ -167,18 +279,26 @@ class TabletService:
             ConflictError: A newer coordinator has spoken.
         """
         self._check_epoch(coordinator_epoch)
-        answers = []
-        for request in buckets:
-            answer = pb.PbNotifyLeaderAndIsrRespForBucket(table_bucket=request.table_bucket)
-            try:
-                self._store.open(request)
-            except Exception as error:
-                known = as_fluss_error(error, f"open bucket {bucket_id(request.table_bucket)}")
-                log.error("bucket %s of %s could not be opened: %s", bucket_id(request.table_bucket),
-                          request.physical_table_path.table_name, known)  # fmt: skip
-                answer.error_code, answer.error_message = error_code(known), str(known)
-            answers.append(answer)
-        return answers
+        requests = list(buckets)
+        self._store.define(requests)
+        if len(requests) < _OPENED_AT_ONCE:
+            return [self._open_bucket(request) for request in requests]
+        with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="tablet-open") as pool:
+            return list(pool.map(self._open_bucket, requests))
+
+    def _open_bucket(self, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrRespForBucket:
+        answer = pb.PbNotifyLeaderAndIsrRespForBucket(table_bucket=request.table_bucket)
+        try:
+            self._store.open(request)
+        except Exception as error:
+            known = as_fluss_error(error, f"open bucket {bucket_id(request.table_bucket)}")
+            path = request.physical_table_path
+            fields = bucket_fields(
+                f"{path.database_name}.{path.table_name}", path.partition_name or None, bucket_id(request.table_bucket)
+            )
+            log.error("the bucket could not be opened: %s", known, extra=fields)
+            answer.error_code, answer.error_message = error_code(known), str(known)
+        return answer
 
     def stop_replica(self, request: pb.StopReplicaRequest, /) -> pb.StopReplicaResponse:
         """Close buckets, and delete their files where asked. Doing it again does nothing."""
@@ -188,6 +308,10 @@ class TabletService:
             answer = response.stop_replicas_resp.add(table_bucket=each.table_bucket)
             try:
                 self._store.release(bucket_id(each.table_bucket), delete=each.delete)
+                self._scanners.close_bucket(bucket_id(each.table_bucket))
+                if each.delete:
+                    for kind in (KV, LOG):
+                        remove_bucket_folders(self._remote, kind, bucket_id(each.table_bucket))
             except Exception as error:
                 known = as_fluss_error(error, f"stop bucket {bucket_id(each.table_bucket)}")
                 answer.error_code, answer.error_message = error_code(known), str(known)
@@ -243,9 +367,27 @@ def _description(bucket: Bucket) -> pb.PbBucketDescription:
     )
     if (lake := bucket.lake) is not None:
         described.lake_snapshot_id, described.lake_log_end_offset = lake.snapshot_id, lake.end
+    if bucket.remote is not None:
+        _describe_remote(bucket.remote, described)
+    if bucket.kv is not None:
+        _describe_kv(bucket.kv, described)
     if held.stopped is not None:
         described.error_message = str(held.stopped)
     return described
+
+
+def _describe_kv(kv: KvBucket, described: pb.PbBucketDescription) -> None:
+    described.row_count, described.memory_in_bytes = kv.store.row_count, kv.store.memory_bytes
+    if (latest := kv.snapshots.latest) is not None:
+        described.kv_snapshot_id, described.kv_snapshot_log_offset = latest.snapshot_id, latest.log_offset
+
+
+def _describe_remote(remote: RemoteLog, described: pb.PbBucketDescription) -> None:
+    if (known := remote.known) is not None and known.segments:
+        described.remote_log_start_offset, described.remote_log_end_offset = known.start, known.end
+        described.remote_size_in_bytes = known.size_bytes
+    if (problem := remote.problem or remote.copy_problem) is not None:
+        described.error_message = str(problem)
 
 
 def _no_description(bucket: TableBucket, error: FlussError) -> pb.PbBucketDescription:

@@ -13,6 +13,7 @@ import logging
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,14 +21,18 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import FlussError, NotLeaderError
-from fluss_lab.model.names import TableBucket, TablePath
+from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.server.remote_folders import LOG, bucket_folder
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
+from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
-from fluss_lab.server.tablet.log import BucketLog, LogOptions
+from fluss_lab.server.tablet.kv_bucket import KvBucket, RowOptions
+from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import BucketLogger
-from fluss_lab.server.tablet.tables import Table, kept_schemas
+from fluss_lab.server.tablet.remote.remote_log import RemoteLog
+from fluss_lab.server.tablet.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +54,29 @@ class BucketStore:
         options: How logs are kept.
         clock: Gives the timestamps.
         waiting_max: Appends that may wait for a predecessor at once.
+        remote: ``remote.data.dir``; None: there is no remote storage.
+        rows: How the rows of primary-key tables are kept.
     """
 
-    def __init__(self, folder: Path, options: LogOptions, clock: Clock, waiting_max: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: LogOptions,
+        clock: Clock,
+        waiting_max: int,
+        remote: Path | None = None,
+        *,
+        rows: RowOptions,
+    ) -> None:
         self._data = folder / "data"
+        self._remote = remote
         self._trash = self._data / _TRASH
-        self._options, self._clock = options, clock
+        self._options, self._clock, self._rows = options, clock, rows
         self._pool = HandlePool()
         self._waiting = threading.Semaphore(waiting_max)
-        self._lock = threading.Lock()
+        # Held for moments; a bucket that is being opened is in `_opening`, and whoever else wants it waits.
+        self._lock = threading.Condition()
+        self._opening: set[TableBucket] = set()
         self._tables: dict[int, Table] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
         self._failed: dict[TableBucket, FlussError] = {}
@@ -90,6 +109,10 @@ class BucketStore:
             raise NotLeaderError(f"table id {table_id} has no buckets on this server; refresh the metadata and retry")
         return found
 
+    def has_table(self, table_id: int) -> bool:
+        """Tell whether there are buckets of a table here."""
+        return table_id in self._tables
+
     def all(self, table_id: int | None = None) -> list[Bucket]:
         """Return the open buckets, of a table or of all, in order."""
         found = [bucket for bucket in list(self._buckets.values()) if table_id in {None, bucket.id.table_id}]
@@ -101,6 +124,17 @@ class BucketStore:
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
+    def define(self, requests: Iterable[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
+        """Take over the tables that requests define, before any of their buckets is opened.
+
+        Of a table's requests in one call the first brings the definition. One that cannot be taken over is told of by
+        `open`.
+        """
+        for request in requests:
+            if request.table_json:
+                with self._lock, suppress(Exception):
+                    self._define(bucket_id(request.table_bucket), request)
+
     def open(self, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Bucket:
         """Open a bucket, making it if there is none, and take over its table's definition.
 
@@ -109,34 +143,62 @@ class BucketStore:
         """
         bucket = bucket_id(request.table_bucket)
         with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
             try:
-                found = self._open(bucket, request)
+                table = self._define(bucket, request)
+                if (found := self._buckets.get(bucket)) is not None:
+                    return found
+                _make_folder(self._folder(bucket))
             except Exception as error:
-                if bucket not in self._buckets:
-                    self._failed[bucket] = as_fluss_error(error, f"open bucket {bucket}")
+                self._note_failure(bucket, error)
                 raise
-            self._failed.pop(bucket, None)
-            self._buckets[bucket] = found
-            return found
+            self._opening.add(bucket)
+        try:
+            # Beside others: what takes time is reading, checking and replaying.
+            physical = request.physical_table_path
+            partition = physical.partition_name if physical.HasField("partition_name") else None
+            return self._register(self._open(bucket, table, partition))
+        except Exception as error:
+            self._note_failure(bucket, error)
+            raise
+        finally:
+            with self._lock:
+                self._opening.discard(bucket)
+                self._lock.notify_all()
 
-    def _open(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Bucket:
-        physical = request.physical_table_path
-        path = TablePath(physical.database_name, physical.table_name)
-        partition = physical.partition_name if physical.HasField("partition_name") else None
+    def _note_failure(self, bucket: TableBucket, error: Exception) -> None:
+        with self._lock:
+            if bucket not in self._buckets:
+                self._failed[bucket] = as_fluss_error(error, f"open bucket {bucket}")
+
+    def _register(self, bucket: Bucket) -> Bucket:
+        with self._lock:
+            bucket.lake = self._lakes.get(bucket.id)
+            self._failed.pop(bucket.id, None)
+            self._buckets[bucket.id] = bucket
+            return bucket
+
+    def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Table:
         folder = self._data / f"t{bucket.table_id}"
         table = self._tables.get(bucket.table_id)
         if table is None:
-            table = Table(bucket.table_id, path, request.schema_id, kept_schemas(folder))
+            table = Table.opened(request, folder)
         _make_folder(folder)
-        table.define(request.table_json, request.schema_id, folder)
+        table.define(request, folder)
         self._tables[bucket.table_id] = table
-        if (found := self._buckets.get(bucket)) is not None:
-            return found
+        return table
+
+    def _open(self, bucket: TableBucket, table: Table, partition: str | None) -> Bucket:
         place = self._folder(bucket)
-        _make_folder(place)
-        logger = BucketLogger(log, str(path), partition, bucket)
-        opened = BucketLog(place, self._options, self._pool, self._clock, logger, self._waiting)
-        return Bucket(bucket, table, partition, opened, self._lakes.get(bucket))
+        logger = BucketLogger(log, str(table.path), partition, bucket)
+        has_rows = bool(table.descriptor.schema.primary_key)
+        opened = BucketLog(place, self._options, self._pool, self._clock, logger, self._waiting, changelog=has_rows)
+        kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
+        remote: RemoteLog | None = None
+        if self._remote is not None:
+            away = bucket_folder(self._remote, LOG, table.path, partition, bucket)
+            remote = RemoteLog(away, place, bucket, opened.end, logger)
+        return Bucket(bucket, table, partition, opened, kv=kv, remote=remote)
 
     def set_lake(self, bucket: TableBucket, lake: LakeState) -> None:
         """Take note of what the lake holds of a bucket; it may be opened later."""
@@ -160,10 +222,11 @@ class BucketStore:
             OSError: The file system refused to move them.
         """
         with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
             found = self._buckets.pop(bucket, None)
             self._failed.pop(bucket, None)
             if found is not None:
-                found.log.close(save=not delete)
+                _close(found, save=not delete)
             if not delete:
                 return
             self._lakes.pop(bucket, None)
@@ -193,14 +256,24 @@ class BucketStore:
     def close(self) -> None:
         """Close all buckets, each with a recovery point at its end."""
         with self._lock:
+            self._lock.wait_for(lambda: not self._opening)
             for bucket in self._buckets.values():
-                bucket.log.close()
+                _close(bucket)
 
     def _folder(self, bucket: TableBucket) -> Path:
         folder = self._data / f"t{bucket.table_id}"
         if bucket.partition_id is not None:
             folder /= f"p{bucket.partition_id}"
         return folder / f"b{bucket.bucket}"
+
+
+def _close(bucket: Bucket, *, save: bool = True) -> None:
+    """End all use of a bucket."""
+    if bucket.remote is not None:
+        bucket.remote.close()
+    if bucket.kv is not None:
+        bucket.kv.snapshots.close()
+    bucket.log.close(save=save)
 
 
 def _make_folder(folder: Path) -> None:

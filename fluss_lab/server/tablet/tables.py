@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from fluss_lab import files
-from fluss_lab.errors import FlussError, UnsupportedError
+from fluss_lab.errors import FlussError, InvalidSchemaError, NotLeaderError
 from fluss_lab.model import options
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.schema import Schema
+from fluss_lab.rpc import fluss_api_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -25,64 +27,103 @@ _SCHEMA_FILE: Final = re.compile(r"schema-(\d{1,9})\.json")
 
 @dataclass(slots=True)
 class Table:
-    """A table with buckets here.
+    """A table with buckets here. Its attributes are replaced as a whole, never changed in place.
 
     Attributes:
         table_id: Its id.
         path: Its path.
-        schema_id: The schema that new batches must have.
-        schemas: Arrow schema of each schema id, the older ones too.
-        lake_enabled: Whether retention must wait for the lake.
-        log_ttl_ms: How long records are kept.
-        definition: The JSON it was read from.
+        schema_id: The newest schema.
+        descriptor: The table as the coordinator last defined it.
+        schemas: Arrow schema of each schema id, the older ones too; batches of any of them are taken and served.
+        definition: The JSON that `descriptor` was read from.
     """
 
     table_id: int
     path: TablePath
     schema_id: int
-    schemas: dict[int, pa.Schema] = field(default_factory=dict)
-    lake_enabled: bool = False
-    log_ttl_ms: int = options.LOG_TTL.default
+    descriptor: TableDescriptor
+    schemas: Mapping[int, pa.Schema]
     definition: bytes = b""
 
-    def define(self, definition: bytes, schema_id: int, folder: Path) -> None:
-        """Take over a definition that the coordinator sent, and keep its schema beside the table's logs.
+    @property
+    def lake_enabled(self) -> bool:
+        """Tell whether retention must wait for the lake."""
+        return self.descriptor.lake_enabled
+
+    @property
+    def log_ttl_ms(self) -> int:
+        """Return how long records are kept."""
+        return options.LOG_TTL.of(self.descriptor.properties)
+
+    @property
+    def local_segments(self) -> int:
+        """Return how many segments stay here, the one being written included, when remote storage has them."""
+        return options.LOG_LOCAL_SEGMENTS.of(self.descriptor.properties)
+
+    @staticmethod
+    def opened(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> Table:
+        """Return a table as it is kept in its folder; `define` brings it to what the coordinator says now.
+
+        Raises:
+            InvalidSchemaError, InvalidPropertyError, InvalidNameError: The request's definition is none.
+            NotLeaderError: It brings none: the one that did could not be taken over.
+        """
+        if not request.table_json:
+            raise NotLeaderError(f"table id {request.table_bucket.table_id} could not be taken over; it is tried again")
+        physical = request.physical_table_path
+        path = TablePath(physical.database_name, physical.table_name)
+        descriptor = read_definition(request.table_json)
+        return Table(request.table_bucket.table_id, path, request.schema_id, descriptor, kept_schemas(folder))
+
+    def define(self, request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> None:
+        """Take over a definition that the coordinator sent, and keep its schemas beside the table's logs.
 
         Args:
-            definition: The table as JSON.
-            schema_id: Of its schema.
+            request: With the table as JSON, and all schemas that it had; or without both: what was sent before holds.
             folder: The table's; it exists.
 
         Raises:
             InvalidSchemaError, InvalidPropertyError: It is no definition of a table. Nothing was changed.
-            UnsupportedError: It has a primary key. Nothing was changed.
-            OSError: The schema could not be written.
+            OSError: A schema could not be written. Nothing was changed.
         """
-        if definition == self.definition and schema_id in self.schemas:
+        definition, schema_id = request.table_json, request.schema_id
+        if not definition:
             return
-        descriptor = read_definition(definition, str(self.path))
-        lake_enabled, log_ttl_ms = descriptor.lake_enabled, options.LOG_TTL.of(descriptor.properties)
-        if schema_id not in self.schemas:
-            files.write_json_atomic(folder / f"schema-{schema_id}.json", descriptor.schema.to_json())
-        self.schemas = {**self.schemas, schema_id: descriptor.schema.arrow()}
-        self.schema_id, self.definition = schema_id, definition
-        self.lake_enabled, self.log_ttl_ms = lake_enabled, log_ttl_ms
+        sent = {each.schema_id: each.schema_json for each in request.schemas if each.schema_id not in self.schemas}
+        if definition == self.definition and schema_id in self.schemas and not sent:
+            return
+        descriptor = read_definition(definition)
+        added = {number: _read_schema(text) for number, text in sent.items()}
+        if schema_id not in self.schemas and schema_id not in added:
+            added[schema_id] = descriptor.schema
+        for number, schema in added.items():
+            files.write_json_atomic(folder / f"schema-{number}.json", schema.to_json())
+        # In this order: who sees the new id finds its schema.
+        self.schemas = {**self.schemas, **{number: schema.arrow() for number, schema in added.items()}}
+        self.descriptor, self.schema_id, self.definition = descriptor, schema_id, definition
 
 
-def read_definition(definition: bytes, path: str) -> TableDescriptor:
+def read_definition(definition: bytes) -> TableDescriptor:
     """Return a table's definition from its JSON.
 
     Raises:
         InvalidSchemaError: It is none.
-        UnsupportedError: It has a primary key.
     """
+    return TableDescriptor.from_json(_read_object(definition, "a table definition"))
+
+
+def _read_schema(text: bytes) -> Schema:
+    return Schema.from_json(_read_object(text, "a schema"))
+
+
+def _read_object(text: bytes, what: str) -> dict[str, Any]:
     try:
-        descriptor = TableDescriptor.from_json(json.loads(definition))
-    except ValueError as error:
-        descriptor = TableDescriptor.from_json({"unreadable": str(error)})
-    if descriptor.schema.primary_key:
-        raise UnsupportedError(f"table {path} has a primary key: this tablet server holds log tables only")
-    return descriptor
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchemaError(f"not {what} in JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidSchemaError(f"not {what} in JSON: expected an object, found {type(value).__name__}")
+    return value
 
 
 def kept_schemas(folder: Path) -> dict[int, pa.Schema]:

@@ -24,20 +24,30 @@ class Ticker:
         self._interval_s = interval_ms / 1000
         self._work = work
         self._stopping = threading.Event()
+        self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin; the first pass is one interval away."""
         self._thread.start()
 
+    def soon(self) -> None:
+        """Make the next pass begin now."""
+        self._due.set()
+
     def stop(self) -> None:
         """End, when a pass under way has ended."""
         self._stopping.set()
+        self._due.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._interval_s):
+        while True:
+            self._due.wait(self._interval_s)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
             try:
                 self._work()
             except Exception:

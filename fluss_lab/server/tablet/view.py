@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
+from fluss_lab.rpc.room import SIZE_MIN
 from fluss_lab.server.tablet.segment import Place, Segment
 
 
@@ -129,6 +130,25 @@ class LogView:
             raise CorruptDataError(f"{segment.path.name}: expected records up to offset {end}, found none at {offset}")
         return place
 
+    def previous(self, start: int, stop: int) -> bytes:
+        """Return the previous offsets of the records in ``[start, stop)``, whole batches, as little-endian int64.
+
+        Raises:
+            OffsetOutOfRangeError: They are not held (any more).
+            CorruptDataError: The previous offsets are damaged, or the log has none.
+            FileNotFoundError: A segment was deleted since the view was made, or a file was lost.
+        """
+        parts: list[bytes] = []
+        for segment in self.from_offset(start):
+            if start >= stop:
+                break
+            end = min(stop, self._end_of(segment))
+            if segment.previous is None:
+                raise CorruptDataError(f"{segment.path.name} is of a log without previous offsets")
+            parts.append(segment.previous.read(start - segment.base_offset, end - segment.base_offset))
+            start = end
+        return b"".join(parts)
+
     def available(self, offset: int) -> int:
         """Return how many bytes `read` could return from an offset on. It raises what `read` raises."""
         if offset == self.end:
@@ -161,7 +181,14 @@ def _read_whole(
     segment: Segment, place: Place, limit: int, bytes_max: int, at_least_one: bool
 ) -> tuple[memoryview, Place]:
     """Return the whole batches at a place, within a number of bytes, and the place behind them."""
-    data = segment.read(place.position, min(place.position + max(bytes_max, 0), limit))
+    stop = min(place.position + max(bytes_max, 0), limit)
+    # Whole batches and nothing more, as far as the index knows: what is sent needs not be copied then.
+    edge = stop if stop == limit else segment.index.position_before(stop)
+    data: bytes | memoryview
+    if edge - place.position >= SIZE_MIN:
+        data = segment.read_with_room(place.position, edge)
+    else:
+        data = segment.read(place.position, stop)
     end, problem = segment.take_whole(data, place)
     if end.position == place.position and problem is None and at_least_one:
         data = segment.read(place.position, place.position + segment.header(place, limit).size)

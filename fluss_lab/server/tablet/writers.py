@@ -75,6 +75,19 @@ class WriterStates:
         if len(writer.batches) > BATCHES_KEPT:
             del writer.batches[0]
 
+    def add_older(self, older: WriterStates) -> None:
+        """Take in batches that lie before those known here; what both know stays as it is here."""
+        merged = {}
+        for writer_id, before in older._writers.items():
+            writer = self._writers.pop(writer_id, None)
+            after = [] if writer is None else writer.batches
+            known = {batch.sequence for batch in after}
+            batches = [batch for batch in before.batches if batch.sequence not in known] + after
+            used_ms = before.used_ms if writer is None else max(before.used_ms, writer.used_ms)
+            merged[writer_id] = _Writer(used_ms, batches[-BATCHES_KEPT:])
+        everyone = sorted({**merged, **self._writers}.items(), key=lambda item: item[1].used_ms)
+        self._writers = dict(everyone[-WRITERS_MAX:])
+
     def expire(self, before_ms: int) -> int:
         """Forget writers whose last batch is older than a time; return how many."""
         old = [writer_id for writer_id, writer in self._writers.items() if writer.used_ms < before_ms]

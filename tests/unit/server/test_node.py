@@ -150,6 +150,7 @@ def test_lake_options_are_free_and_told_to_clients(tmp_path):
     assert {entry.key: entry.value for entry in told} == {
         "datalake.format": "iceberg",
         "datalake.iceberg.s3.endpoint": "x",
+        "remote.data.dir": str(tmp_path / "lab" / "remote"),
     }
 
 

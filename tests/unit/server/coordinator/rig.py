@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from fluss_lab.model import make_descriptor
+from fluss_lab.model import DataType, Schema, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
@@ -60,13 +60,23 @@ class Rig:
     def info(self, name: str = "t"):
         return self.coordinator.get_table_info(pb.GetTableInfoRequest(table_path=path(name)))
 
-    def alter(self, name: str = "t", set: Mapping[str, str] | None = None, reset=()) -> None:
+    def alter(self, name: str = "t", set: Mapping[str, str] | None = None, reset=(), add=None) -> None:
         changes = [
             pb.PbAlterConfig(config_key=key, config_value=value, op_type=0) for key, value in (set or {}).items()
         ]
         changes += [pb.PbAlterConfig(config_key=key, op_type=1) for key in reset]
-        request = pb.AlterTableRequest(table_path=path(name), ignore_if_not_exists=False, config_changes=changes)
+        request = pb.AlterTableRequest(
+            table_path=path(name), ignore_if_not_exists=False, config_changes=changes,
+            add_columns=[added(column, kind) for column, kind in (add or {}).items()],
+        )  # fmt: skip
         self.coordinator.alter_table(request)
+
+    def schema(self, name: str = "t", schema_id: int | None = None) -> tuple[int, list[str]]:
+        request = pb.GetTableSchemaRequest(table_path=path(name))
+        if schema_id is not None:
+            request.schema_id = schema_id
+        found = self.coordinator.get_table_schema(request)
+        return found.schema_id, Schema.from_json(json.loads(found.schema_json)).names
 
     def drop(self, name: str = "t", ignore: bool = False, keep_lake: bool = False) -> None:
         request = pb.DropTableRequest(table_path=path(name), ignore_if_not_exists=ignore, keep_lake=keep_lake)
@@ -78,9 +88,9 @@ class Rig:
         )
         self.coordinator.create_partition(request)
 
-    def drop_partition(self, name: str = "t", ignore: bool = False, **values: str) -> None:
+    def drop_partition(self, name: str = "t", ignore: bool = False, lake: bool = False, **values: str) -> None:
         request = pb.DropPartitionRequest(
-            table_path=path(name), partition_spec=spec(values), ignore_if_not_exists=ignore
+            table_path=path(name), partition_spec=spec(values), ignore_if_not_exists=ignore, drop_lake=lake
         )
         self.coordinator.drop_partition(request)
 
@@ -126,6 +136,11 @@ class Rig:
         if snapshot_id is not None:
             request.snapshot_id = snapshot_id
         return self.coordinator.get_lake_snapshot(request)
+
+
+def added(name: str, kind: str, **changes) -> pb.PbAddColumn:
+    data_type = json.dumps(DataType.parse(kind).to_json()).encode()
+    return pb.PbAddColumn(**{"column_name": name, "data_type_json": data_type, "column_position_type": 0, **changes})
 
 
 def path(name: str) -> pb.PbTablePath:

@@ -74,13 +74,11 @@ def test_a_creation_that_fails_after_the_lake_takes_the_lake_table_back(lake_rig
 def test_what_a_crash_left_in_the_lake_is_cleared_by_the_next_creation(lake_rig):
     """As after kill -9 between lake and metadata: the lake table is there, noted, and nobody took it back."""
     node = lake_rig.cluster.node
-    lifecycle = node._coordinator._lifecycle
-    real = lifecycle._unmake_lake_table
-    lifecycle._unmake_lake_table = lambda _info: None
+    lake = node._coordinator._lifecycle._lake
+    lake.unmake = lambda _info: None
     failpoints.arm("coordinator.ddl.after_lake", "error@1")
     with pytest.raises(errors.InternalError):
         lake_rig.create(properties=LAKE)
-    lifecycle._unmake_lake_table = real
     assert lake_names(lake_rig) == ["t"]
     lake_rig.cluster.restart()
     lake_rig.create(schema={"x": "int"}, properties=LAKE)

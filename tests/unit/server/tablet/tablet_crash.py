@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from fluss_lab import failpoints
-from fluss_lab.server.tablet.log import LogOptions
+from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.testing.clock import START_MS, MockClock
 from tests.unit.server.tablet.tablet_kit import append, open_log
 

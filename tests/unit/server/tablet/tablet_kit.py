@@ -16,8 +16,9 @@ from fluss_lab.records.batch import decode_all, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.server.tablet.checks import check_payload
+from fluss_lab.server.tablet.entries import Appended, LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
-from fluss_lab.server.tablet.log import Appended, BucketLog, LogOptions
+from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.service import TabletService
 from fluss_lab.testing.clock import MockClock

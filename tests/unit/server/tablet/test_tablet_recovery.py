@@ -10,7 +10,7 @@ import pytest
 from fluss_lab import failpoints, files
 from fluss_lab.errors import CorruptDataError, FlussError, OffsetOutOfRangeError, OutOfOrderSequenceError
 from fluss_lab.server.tablet import checkpoint as checkpoints
-from fluss_lab.server.tablet.log import LogOptions
+from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.testing.clock import MockClock
 from tests.unit.server.tablet.tablet_kit import append, batch, checked, open_log, read_all, records_in
 

@@ -17,10 +17,9 @@ from fluss_lab.errors import (
     NotLeaderError,
     RecordTooLargeError,
     StorageError,
-    UnsupportedError,
     error_from_code,
 )
-from fluss_lab.records.batch import HEADER, encode
+from fluss_lab.records.batch import HEADER, encode, split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.codec import Frame
@@ -113,7 +112,8 @@ BAD_UTF8 = bytes(GOOD.replace(b"name-1", b"name-\xff"))
         (GOOD + b"x", CorruptDataError, "header of 48 bytes"),
         (GOOD[:60] + b"\xff" + GOOD[61:], CorruptDataError, "CRC"),
         (_header(GOOD, magic=1), CorruptDataError, "expected magic 0"),
-        (_header(GOOD, schema_id=2), InvalidRecordError, "expected schema id 1, found 2"),
+        (_header(GOOD, schema_id=0), InvalidRecordError, "expected a schema id in [1], found 0"),
+        (_header(GOOD, schema_id=2), NotLeaderError, "expected a schema id up to 1, found 2"),
         (_header(GOOD, count=4, delta=3), InvalidRecordError, "expected 4 records"),
         (_header(GOOD, count=4), CorruptDataError, "do not agree"),
         (_header(GOOD, count=-1, delta=0), CorruptDataError, "do not agree"),
@@ -239,20 +239,26 @@ def test_folders_are_named_by_ids(tmp_path):
     assert json.loads((tmp_path / "data/t7/schema-1.json").read_text())["columns"][0]["name"] == "id"
 
 
-def test_a_primary_key_table_is_refused_clearly(tmp_path):
+def _definition(columns, schema_id, *, schemas=(), table_id=7, bucket=0, **key):
+    """What a coordinator says of a bucket of a table with these columns."""
     from fluss_lab.model import make_descriptor
 
-    tablet = Tablet(tmp_path)
-    definition = json.dumps(make_descriptor({"id": "int"}, primary_key=["id"]).to_json()).encode()
-    request = pb.PbNotifyLeaderAndIsrReqForBucket(
+    definition = make_descriptor(columns, **key).to_json()
+    return pb.PbNotifyLeaderAndIsrReqForBucket(
         physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="events"),
-        table_bucket=pb.PbTableBucket(table_id=1, bucket_id=0), leader=0, leader_epoch=0, table_json=definition, schema_id=1,
+        table_bucket=pb.PbTableBucket(table_id=table_id, bucket_id=bucket), leader=0, leader_epoch=0,
+        table_json=json.dumps(definition).encode(), schema_id=schema_id,
+        schemas=[pb.PbSchema(schema_id=number, schema_json=json.dumps(text).encode()) for number, text in schemas],
     )  # fmt: skip
-    error = _error(tablet.service.open_buckets([request], 1)[0])
-    assert isinstance(error, UnsupportedError)
-    assert "primary key" in str(error)
-    request.table_json = b"{nonsense"
-    assert "not a table definition" in _error(tablet.service.open_buckets([request], 1)[0]).args[0]
+
+
+def test_a_definition_that_is_none_is_refused_clearly(tmp_path):
+    tablet = Tablet(tmp_path)
+    request = _definition({"id": "int"}, 1, table_id=1)
+    for nonsense in (b"{nonsense", b"[]", b"\xff", b"[" * 100_000, b"{}"):
+        request.table_json = nonsense
+        assert "not a table definition" in _error(tablet.service.open_buckets([request], 1)[0]).args[0]
+    tablet.service.close()
 
 
 def test_a_bucket_that_cannot_be_opened_says_why_and_the_others_work(tmp_path):
@@ -323,21 +329,67 @@ def test_an_older_coordinator_is_not_obeyed(tablet):
         tablet.service.notify_lake_table_offset(pb.NotifyLakeTableOffsetRequest(coordinator_epoch=1))
 
 
+WIDER = {"id": "bigint not null", "name": "string", "note": "string"}
+
+
+def _wider_batch(first, count, schema_id=2):
+    made = rows(first, count)
+    made = made.append_column("note", pa.array([f"note-{n}" for n in range(first, first + count)]))
+    return b"".join(bytes(memoryview(part)) for part in encode(made, schema_id=schema_id))
+
+
 def test_batches_of_an_older_schema_are_read_after_a_restart(tablet):
     tablet.produce({0: batch(0, 2)})
-    wider = {"id": "bigint not null", "name": "string", "note": "string"}
-    from fluss_lab.model import make_descriptor
-
-    request = pb.PbNotifyLeaderAndIsrReqForBucket(
-        physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="events"),
-        table_bucket=pb.PbTableBucket(table_id=7, bucket_id=0), leader=0, leader_epoch=0,
-        table_json=json.dumps(make_descriptor(wider).to_json()).encode(), schema_id=2,
-    )  # fmt: skip
     again = tablet.reopen()
-    again.service.open_buckets([request], 1)
-    assert "expected schema id 2, found 1" in again.produce({0: GOOD})[0].error_message
+    again.service.open_buckets([_definition(WIDER, 2)], 1)
     data = again.fetch({0: 0}, fields=[0, 2])[0][1]
     assert [record.id for record in records_in(data, pa.schema([SCHEMA.field(0)]))] == [0, 1]
+
+
+def test_a_writer_of_an_older_schema_is_still_served(tablet):
+    tablet.service.open_buckets([_definition(WIDER, 2)], 1)
+    for payload in (batch(0, 2), _wider_batch(2, 2), batch(4, 2)):
+        assert not tablet.produce({0: payload})[0].HasField("error_code")
+    again = tablet.reopen()
+    again.service.open_buckets([_definition(WIDER, 2)], 1)
+    assert tablet_headers(again.fetch({0: 0})[0][1]) == [(0, 1), (2, 2), (4, 1)]
+
+
+def tablet_headers(data):
+    return [(header.base_offset, header.schema_id) for header, _ in split_headers(memoryview(bytes(data)))]
+
+
+def test_a_batch_of_a_schema_that_is_not_known_yet_is_sent_again(tablet):
+    error = _error(tablet.produce({0: _wider_batch(0, 1)})[0])
+    assert isinstance(error, NotLeaderError)
+    assert "refresh the metadata and retry" in str(error)
+    tablet.service.open_buckets([_definition(WIDER, 2)], 1)
+    assert not tablet.produce({0: _wider_batch(0, 1)})[0].HasField("error_code")
+
+
+def test_a_server_that_slept_through_changes_is_told_of_every_schema(tmp_path):
+    from fluss_lab.model import make_descriptor
+
+    first = Tablet(tmp_path)
+    first.service.open_buckets([_definition({"id": "bigint not null"}, 1)], 1)
+    first.service.close()
+    texts = [make_descriptor({"id": "bigint not null", "name": "string"}).schema.to_json()]
+    texts.append(make_descriptor(WIDER).schema.to_json())
+    again = Tablet(tmp_path)
+    answers = again.service.open_buckets([_definition(WIDER, 3, schemas=enumerate(texts, 2))], 1)
+    assert not answers[0].HasField("error_code")
+    for schema_id in (2, 3):
+        made = batch(0, 1, schema_id=2) if schema_id == 2 else _wider_batch(0, 1, 3)
+        assert not again.produce({0: made})[0].HasField("error_code")
+    assert sorted(path.name for path in tmp_path.rglob("schema-*.json")) == [f"schema-{n}.json" for n in (1, 2, 3)]
+    again.service.close()
+
+
+def test_a_primary_key_table_is_opened(tmp_path):
+    tablet = Tablet(tmp_path)
+    answers = tablet.service.open_buckets([_definition({"id": "int"}, 1, primary_key=["id"])], 1)
+    assert not answers[0].HasField("error_code")
+    tablet.service.close()
 
 
 def test_log_lines_name_table_and_bucket(tmp_path, caplog):

@@ -1,0 +1,34 @@
+"""Who starts the tablet servers, as the coordinator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+RUNNING: Final = "running"
+STARTING: Final = "starting"
+AWAY: Final = "away"
+
+
+class Members(Protocol):
+    """The tablet servers of a cluster, from the side of whoever starts them."""
+
+    def admits(self, server_id: int, process_id: int | None) -> bool:
+        """Tell whether a process is the one that was started as a server."""
+
+    def status(self) -> Sequence[pb.PbTabletServerStatus]:
+        """Return how each server is, by id."""
+
+
+def registered_status(count: int, nodes: Iterable[pb.PbServerNode]) -> list[pb.PbTabletServerStatus]:
+    """Return how servers are where nobody knows more than who has registered."""
+    there = {node.node_id: node for node in nodes}
+    found = []
+    for server_id in sorted({*range(count), *there}):
+        status = pb.PbTabletServerStatus(server_id=server_id, state=RUNNING if server_id in there else AWAY, restarts=0)
+        if (node := there.get(server_id)) is not None:
+            status.host, status.port = node.host, node.port
+        found.append(status)
+    return found

@@ -1,0 +1,232 @@
+"""Looking at a whole lab's files while no server runs: metadata, logs, key-value snapshots, remote segments.
+
+Nothing is changed, not even times of files, beyond what reading does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError
+from fluss_lab.model.names import TableBucket
+from fluss_lab.records.blocks import SegmentFile
+from fluss_lab.records.kv_files import check_files
+from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
+from fluss_lab.server import process
+from fluss_lab.server.coordinator.service import DATABASE_FILE
+from fluss_lab.server.coordinator.store import APPLICATION_ID, SCHEMA_VERSION
+from fluss_lab.server.findings import Finding
+from fluss_lab.server.locks import LOCK_FILE
+from fluss_lab.server.remote_folders import KV, LOG, remote_root
+from fluss_lab.server.tablet.inspection import inspect_bucket
+from fluss_lab.server.tablet.previous import MARKS_SUFFIX
+from fluss_lab.server.tablet.remote import manifest as manifests
+from fluss_lab.server.tablet.tables import kept_schemas
+
+#: Folders of tablet servers in a lab's folder: that of the first one, and of further ones.
+_TABLET_FOLDER: Final = re.compile(r"tablet(-\d+)?")
+_TABLE: Final = re.compile(r"t(\d+)")
+_PARTITION: Final = re.compile(r"p(\d+)")
+_BUCKET: Final = re.compile(r"b(\d+)")
+#: Of a table and a partition in remote storage: what is in front of it is for people.
+_REMOTE_ID: Final = re.compile(r".*-p?(\d+)")
+_COPY: Final = "Restore it from a copy if there is one"
+
+
+@contextmanager
+def nobody_serves(folder: Path) -> Iterator[None]:
+    """Keep servers of a lab from starting, for as long as the block lasts.
+
+    Raises:
+        LabLockedError: One runs.
+    """
+    fds = []
+    try:
+        for place in (folder, *_tablet_folders(folder)):
+            try:
+                fd = os.open(place / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            fds.append(fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LabLockedError(
+                    f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
+                ) from error
+        yield
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def inspect_lab(folder: Path) -> Iterator[Finding | str]:
+    """Yield every finding, and between them a line about each part that was looked at.
+
+    Args:
+        folder: The lab's; no server may run on it: see `nobody_serves`.
+
+    Cost: reads every file.
+    """
+    yield from _metadata(folder / DATABASE_FILE)
+    for tablet in _tablet_folders(folder):
+        yield from _tablet(tablet)
+    root = remote_root(process.read_options(folder), folder)
+    yield from _remote_logs(root / LOG)
+    yield from _snapshots(root / KV)
+
+
+def _tablet_folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("tablet*") if path.is_dir() and _TABLET_FOLDER.fullmatch(path.name))
+
+
+def _unreadable(path: Path, error: Exception) -> Finding:
+    return Finding(path, None, f"cannot be read: {error}", "It was not checked", "Look after the disk and permissions")
+
+
+# -- metadata --------------------------------------------------------------------------------------------------------
+
+
+def _metadata(path: Path) -> Iterator[Finding | str]:
+    """Check a copy of the metadata: opening a SQLite file changes what is beside it."""
+    if not path.exists():
+        yield f"{path}: there is none"
+        return
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
+        try:
+            for each in (path, path.with_name(path.name + "-wal")):
+                if each.exists():
+                    shutil.copyfile(each, Path(copies) / each.name)
+            with closing(sqlite3.connect(Path(copies) / path.name)) as db:
+                problems += [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+                problems += [f"a row of {row[0]} refers to none" for row in db.execute("PRAGMA foreign_key_check")]
+                if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
+                    problems.append(f"application id {found:#x} is not fluss_lab's")
+                if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
+                    problems.append(f"version {version}, this fluss_lab knows up to {SCHEMA_VERSION}")
+        except (sqlite3.DatabaseError, OSError) as error:
+            problems.append(str(error))
+    for problem in problems:
+        yield Finding(
+            path, None, problem, "The coordinator's metadata is damaged or of another version; the server may not start",
+            "Restore the file from a backup, or use the fluss_lab that wrote it",
+        )  # fmt: skip
+    yield f"{path}: {len(problems)} problems"
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------
+
+
+def _tablet(folder: Path) -> Iterator[Finding | str]:
+    data = folder / "data"
+    trash = data / "trash"
+    if trash.is_dir() and any(trash.iterdir()):
+        yield Finding(
+            trash, None, "buckets that were dropped are not yet deleted", "The next start deletes them",
+            "Nothing need be done", is_harmless=True,
+        )  # fmt: skip
+    for table in _numbered(data, _TABLE):
+        schemas = kept_schemas(table)
+        for parent in (table, *_numbered(table, _PARTITION)):
+            for bucket in _numbered(parent, _BUCKET):
+                changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
+                count = 0
+                try:
+                    for finding in inspect_bucket(bucket, schemas, changelog=changelog):
+                        count += 1
+                        yield finding
+                except OSError as error:
+                    count += 1
+                    yield _unreadable(bucket, error)
+                yield f"{bucket}: {count} findings"
+
+
+def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    try:
+        found = [(int(match[1]), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
+    except FileNotFoundError:
+        return []
+    return [path for _, path in sorted(found)]
+
+
+# -- remote storage --------------------------------------------------------------------------------------------------
+
+
+def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
+    """Yield the folder of each bucket below ``<root>/<database>``."""
+    for database in sorted(root.glob("*/")):
+        for table in sorted(database.glob("*/")):
+            if (match := _REMOTE_ID.fullmatch(table.name)) is None:
+                continue
+            table_id = int(match[1])
+            for inner in sorted(table.glob("*/")):
+                if inner.name.isdigit():
+                    yield inner, TableBucket(table_id, None, int(inner.name))
+                elif (part := _REMOTE_ID.fullmatch(inner.name)) is not None:
+                    for bucket in sorted(inner.glob("*/")):
+                        if bucket.name.isdigit():
+                            yield bucket, TableBucket(table_id, int(part[1]), int(bucket.name))
+
+
+def _remote_logs(root: Path) -> Iterator[Finding | str]:
+    for folder, bucket in _remote_buckets(root):
+        count = 0
+        for finding in _remote_log(folder, bucket):
+            count += 1
+            yield finding
+        yield f"{folder}: {count} findings"
+
+
+def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
+    try:
+        found = manifests.load(folder, bucket)
+    except (FlussError, OSError) as error:
+        yield Finding(
+            folder / manifests.FILE_NAME, None, str(error), "What remote storage holds of the bucket cannot be read, and "
+            "nothing more is copied", _COPY,
+        )  # fmt: skip
+        return
+    for segment in () if found is None else found.segments:
+        try:
+            with SegmentFile(folder, segment.key) as file:
+                for block in range(len(file.index)):
+                    file.block(block)
+                    if file.index.has_previous:
+                        file.previous(block)
+        except (CorruptDataError, OSError) as error:
+            yield Finding(
+                folder / segment.segment_id, None, str(error),
+                f"Offsets [{segment.base_offset}, {segment.end_offset}) cannot all be read from remote storage", _COPY,
+            )  # fmt: skip
+
+
+def _snapshots(root: Path) -> Iterator[Finding | str]:
+    for folder, _ in _remote_buckets(root):
+        count = 0
+        for finding in _snapshots_of(folder):
+            count += 1
+            yield finding
+        yield f"{folder}: {count} findings"
+
+
+def _snapshots_of(folder: Path) -> Iterator[Finding]:
+    names = [path for path in sorted(folder.iterdir()) if snapshot_id_of(path.name) is not None]
+    for path in names:
+        try:
+            check_files(folder, read_manifest(path))
+        except (FlussError, OSError) as error:
+            others = "An older one is used instead" if len(names) > 1 else "The whole changelog is replayed instead"
+            yield Finding(
+                path, None, str(error), f"This key-value snapshot is not used. {others}, if the log reaches back so far",
+                _COPY,
+            )  # fmt: skip

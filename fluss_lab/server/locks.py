@@ -1,0 +1,78 @@
+"""A folder's lock: whoever writes in it holds it, for as long as its process lives."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import LabLockedError
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE: Final = "server.lock"
+LOOK_INTERVAL_S: Final = 0.02
+
+
+class FolderLock:
+    """The lock of a folder, which names its holder's process.
+
+    Args:
+        folder: The folder; made when absent, for its owner only.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._fd: int | None = None
+
+    def take(self, wait_s: float, goes_on: Callable[[], bool], advice: str) -> None:
+        """Take the lock.
+
+        Args:
+            wait_s: Longest wait for another holder.
+            goes_on: Asked again and again while somebody else holds it; False ends the wait.
+            advice: What to do about another holder, for the message.
+
+        Raises:
+            LabLockedError: Another process holds it.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait_s
+        waiting = False
+        try:
+            while not _try_lock(fd):
+                if time.monotonic() < deadline and goes_on():
+                    if not waiting:
+                        log.info("event=lock_awaited folder=%s", self.folder)
+                    waiting = True
+                    time.sleep(LOOK_INTERVAL_S)
+                    continue
+                holder = os.read(fd, 32).decode("ascii", "replace").strip()
+                raise LabLockedError(
+                    f"{self.folder}: another server runs on this folder (process {holder or 'unknown'}): {advice}"
+                )
+            os.ftruncate(fd, 0)
+            os.write(fd, str(os.getpid()).encode())
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go. Twice is fine."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

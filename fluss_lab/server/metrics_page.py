@@ -1,0 +1,130 @@
+"""The metrics page: text over HTTP, on loopback, for whoever has the token."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final
+
+from fluss_lab.errors import LabError
+from fluss_lab.model.options import METRICS_PORT
+from fluss_lab.rpc import token as tokens
+from fluss_lab.server.metrics import CONTENT_TYPE, Collector, Metrics, ProcessMetrics
+
+log = logging.getLogger(__name__)
+
+HOST: Final = "127.0.0.1"
+PATH: Final = "/metrics"
+#: One request is answered at a time, so one that dawdles is cut off: Prometheus itself waits 10 s.
+_READ_TIMEOUT_S: Final = 2.0
+
+
+class MetricsPage:
+    """Serves a process's metrics at ``http://127.0.0.1:<port>/metrics``. Start it once; `stop` it to let go.
+
+    Every request must bring the cluster's token, as calls do: ``Authorization: Bearer <token>`` (in Prometheus's
+    configuration: ``authorization: {credentials_file: <folder>/token}``).
+
+    Args:
+        metrics: What to show.
+        port: 0 for any free one; see `port` afterwards.
+        secret: The token.
+
+    Raises:
+        LabError: The port cannot be had.
+    """
+
+    def __init__(self, metrics: Metrics, port: int, secret: str) -> None:
+        try:
+            self._server = _Server((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise LabError(
+                f"metrics port {port}: {error}; choose another one ({METRICS_PORT.key}), 0 for any, or -1 for none"
+            ) from error
+        self._server.metrics, self._server.secret = metrics, secret
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Answer from now on, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a request under way is answered. Twice is fine."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+def open_page(
+    options: Mapping[str, str], secret: str, *collectors: Collector, server_id: int | None = None
+) -> MetricsPage | None:
+    """Return the metrics page of this process, answering; None where the options want none.
+
+    Args:
+        options: Cluster options. A port given there is the coordinator's; a tablet server with a process of its own
+            takes the one that lies its id and one further.
+        secret: The token that every request must bring.
+        collectors: What to show, beside the process itself.
+        server_id: Of a tablet server with a process of its own.
+
+    Raises:
+        LabError: The port cannot be had.
+    """
+    port = METRICS_PORT.of(options)
+    if port < 0:
+        return None
+    metrics = Metrics()
+    for collector in (ProcessMetrics().collect, *collectors):
+        metrics.add(collector)
+    page = MetricsPage(metrics, port + 1 + server_id if port and server_id is not None else port, secret)
+    page.start()
+    log.info("event=metrics address=http://%s:%d%s", HOST, page.port, PATH)
+    return page
+
+
+class _Server(HTTPServer):
+    """An HTTP server that knows what it shows."""
+
+    metrics: Metrics
+    secret: str
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Take note of a request that could not be answered: its caller has gone, mostly."""
+        log.info("event=metrics_unanswered", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: _Server
+    server_version = "fluss-lab"
+    sys_version = ""
+    timeout = _READ_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Answer the page, or why not."""
+        given = self.headers.get(tokens.HEADER)
+        if not tokens.is_valid(given, self.server.secret):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", "Bearer")
+            self._end(b"the token is missing or wrong\n", "text/plain")
+        elif self.path.partition("?")[0] != PATH:
+            self.send_response(404)
+            self._end(f"the metrics are at {PATH}\n".encode(), "text/plain")
+        else:
+            text = self.server.metrics.text()
+            self.send_response(200)
+            self._end(text.encode(), CONTENT_TYPE)
+
+    def _end(self, body: bytes, content_type: str) -> None:
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: scrapers come every few seconds."""

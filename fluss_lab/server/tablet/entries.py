@@ -1,0 +1,71 @@
+"""How a log is kept, what goes into it, and what comes back: where it was put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fluss_lab.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
+from fluss_lab.server.tablet.checks import CheckedBatch
+from fluss_lab.server.tablet.previous import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a log is kept: see the cluster options of the same names."""
+
+    segment_bytes: int
+    index_interval_bytes: int
+    fsync: bool
+    writer_expiration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A batch on its way into the log.
+
+    Attributes:
+        header: As its maker made it.
+        head: The bytes of the header, to be placed.
+        rest: The bytes behind it.
+        previous: The previous offsets of its records, if the log keeps them.
+    """
+
+    header: BatchHeader
+    head: bytearray
+    rest: tuple[memoryview, ...]
+    previous: Offsets | None = None
+
+    @staticmethod
+    def of(batch: CheckedBatch) -> Entry:
+        """Return the entry of a batch that came as it will be written."""
+        return Entry(batch.header, bytearray(batch.data[:HEADER_BYTES]), (batch.data[HEADER_BYTES:],))
+
+    @staticmethod
+    def encoded(buffers: Sequence[Buffer], previous: Offsets) -> Entry:
+        """Return the entry of a batch that `records.batch.encode` made."""
+        head, *rest = buffers
+        parts = tuple(memoryview(part).cast("B") for part in rest)
+        return Entry(read_header(head), bytearray(head), parts, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a batch leads to.
+
+    Attributes:
+        entry: What is to be appended; None when nothing is.
+        commit: Called with the timestamp once it is in the log, under the log's lock; it must not fail.
+    """
+
+    entry: Entry | None
+    commit: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a payload's records are: ``[base_offset, end_offset)``; and what `BucketLog.acknowledge` needs."""
+
+    base_offset: int
+    end_offset: int
+    ticket: int

@@ -1,0 +1,1 @@
+"""The remote log: segments that left the tablet server's disk, or soon will."""

@@ -1,0 +1,356 @@
+"""The remote log of one bucket: what remote storage holds, how it grows and shrinks, where an offset or a time is in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from fluss_lab import files
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, StorageError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model.names import TableBucket
+from fluss_lab.records.batch import split_headers
+from fluss_lab.records.blocks import SegmentFile
+from fluss_lab.server.tablet.logs import BucketLogger
+from fluss_lab.server.tablet.remote import manifest as manifests
+from fluss_lab.server.tablet.remote.copy import copy_segment
+from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
+from fluss_lab.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
+from fluss_lab.server.tablet.segment import Segment
+
+T = TypeVar("T")
+
+#: Segments that one fetch answer names: 16 x 80 bytes, and some gigabytes of records before the server is asked again.
+_SEGMENTS_TOLD_MAX: Final = 16
+#: Manifests tried while segments expire under a reader: one retention pass is one manifest.
+_MANIFESTS_MAX: Final = 10
+_SEGMENT_FOLDER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFetch:
+    """Where in remote storage the records from an offset on are.
+
+    Attributes:
+        folder: The bucket's remote folder.
+        segments: From the one that holds the offset on, perhaps not all.
+        start_position: Where in the first one reading may begin.
+    """
+
+    folder: Path
+    segments: tuple[RemoteSegment, ...]
+    start_position: int
+
+
+class RemoteLog:
+    """The remote log of one bucket. Safe for threads; reading takes no lock.
+
+    What is wrong with it does not hinder the bucket's own log: it is told by `problem`, and by what reads here.
+
+    Args:
+        folder: The bucket's remote folder; need not exist.
+        local: The bucket's own folder; it exists.
+        bucket: Which bucket.
+        log_end: Its log end offset.
+        logger: Knows the bucket's name.
+    """
+
+    def __init__(self, folder: Path, local: Path, bucket: TableBucket, log_end: int, logger: BucketLogger) -> None:
+        self.folder = folder
+        self._mark = DroppedMark(local)
+        self._bucket, self._log_end, self._log = bucket, log_end, logger
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._manifest: RemoteManifest | None = None
+        self._problem: FlussError | None = None
+        self._copy_problem: FlussError | None = None
+        self._is_tidy = False
+        # Whether the manifest on the device may be another than the one here, after it could not be replaced cleanly.
+        self._is_unsure = False
+        self._try_load()
+
+    def __repr__(self) -> str:
+        return f"<RemoteLog {self._bucket} {self.known or self._problem}>"
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> RemoteManifest:
+        """Return what remote storage holds now.
+
+        Raises:
+            CorruptDataError: It cannot be known, because something is damaged or missing; the text says what.
+            StorageError: It cannot be read at the moment.
+        """
+        if self._manifest is None:
+            self._try_load()
+        if (found := self._manifest) is not None:
+            return found
+        assert self._problem is not None
+        raise type(self._problem)(str(self._problem))
+
+    @property
+    def known(self) -> RemoteManifest | None:
+        """Return what remote storage holds; None while that is not known: see `problem`."""
+        return self._manifest
+
+    @property
+    def problem(self) -> FlussError | None:
+        """Return why it is not known what remote storage holds; None when it is."""
+        return self._problem
+
+    @property
+    def copy_problem(self) -> FlussError | None:
+        """Return why the last attempt to copy a segment failed; None when it did not."""
+        return self._copy_problem
+
+    def _try_load(self) -> None:
+        """Read the manifest, unless that has been done or is known to be in vain."""
+        with self._lock:
+            if self._manifest is not None or (self._problem and not isinstance(self._problem, StorageError)):
+                return
+            try:
+                self._manifest, self._problem = self._load(), None
+            except FlussError as error:
+                if self._problem is None:
+                    self._log.error("%s", error)
+                self._problem = error
+
+    def _load(self) -> RemoteManifest:
+        path = self.folder / manifests.FILE_NAME
+        try:
+            found, dropped = manifests.load(self.folder, self._bucket), self._mark.load()
+        except OSError as error:
+            raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
+        manifest = RemoteManifest(self._bucket) if found is None else found
+        if dropped > manifest.copied_offset:
+            what = "none" if found is None else f"one that ends at {found.copied_offset}"
+            # One that is not there may come back: a mount.
+            raise (StorageError if found is None else CorruptDataError)(
+                f"{self._log.title}: {path}: expected the manifest of a remote log that reaches to offset {dropped}, since "
+                f"segments below it were deleted here, found {what}; restore the folder, or set remote.data.dir to where "
+                f"it is. To do without those records, delete {self._mark.path}"
+            )
+        if manifest.copied_offset > self._log_end:
+            raise CorruptDataError(
+                f"{self._log.title}: {path} reaches to offset {manifest.copied_offset}, the log ends at {self._log_end}: the "
+                "server's folder is older than remote.data.dir (restored from a copy?); restore both from one moment, or "
+                f"delete {self.folder} to do without"
+            )
+        return manifest
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def fetch(self, offset: int) -> RemoteFetch | None:
+        """Return where the records from an offset on are; None when remote storage does not hold it.
+
+        Raises:
+            CorruptDataError, StorageError: As `manifest`; or the segment's index is damaged, or cannot be read.
+
+        Cost: one small file read.
+        """
+
+        def find(manifest: RemoteManifest) -> RemoteFetch | None:
+            segments = manifest.from_offset(offset)[:_SEGMENTS_TOLD_MAX]
+            if not segments:
+                return None
+            with SegmentFile(self.folder, segments[0].key) as file:
+                start = file.index.positions(file.index.at_offset(offset))[0]
+            return RemoteFetch(self.folder, segments, start)
+
+        return self._newest(find)
+
+    def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after a time; None when all are older.
+
+        Raises:
+            CorruptDataError, StorageError: As `fetch`.
+
+        Cost: one index and a block or two.
+        """
+
+        def find(manifest: RemoteManifest) -> tuple[int, int] | None:
+            for segment in manifest.segments:
+                if segment.max_timestamp_ms >= timestamp_ms and (found := self._find_time(segment, timestamp_ms)):
+                    return found
+            return None
+
+        return self._newest(find)
+
+    def _find_time(self, segment: RemoteSegment, timestamp_ms: int) -> tuple[int, int] | None:
+        with SegmentFile(self.folder, segment.key) as file:
+            for block in range(file.index.before_time(timestamp_ms), len(file.index)):
+                for header, _ in split_headers(file.block(block)):
+                    if header.timestamp_ms >= timestamp_ms and header.record_count:
+                        return header.base_offset, header.timestamp_ms
+        return None
+
+    def _newest(self, find: Callable[[RemoteManifest], T]) -> T:
+        """Look into the newest manifest, again where its files go away under the look."""
+        for _ in range(_MANIFESTS_MAX):
+            manifest = self.manifest
+            try:
+                return find(manifest)
+            except FileNotFoundError as error:
+                if self._manifest is manifest:
+                    raise CorruptDataError(
+                        f"{self._log.title}: a file of the remote log is missing: {error.filename}; restore it from a copy"
+                    ) from error
+            except OSError as error:
+                raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
+            except CorruptDataError as error:
+                raise CorruptDataError(f"{self._log.title}: {error}") from error
+        raise NotLeaderError(f"{self._log.title}: its remote segments expire faster than they can be read; retry")
+
+    # -- growing -------------------------------------------------------------------------------------------------------
+
+    def copy_next(
+        self, rolled: Sequence[Segment], schemas: Mapping[int, pa.Schema], durable_offset: int, now_ms: int
+    ) -> RemoteSegment | None:
+        """Copy the oldest segment that was not copied yet; None when there is none.
+
+        Args:
+            rolled: The log's segments but the last, oldest first.
+            schemas: Arrow schema of each schema id.
+            durable_offset: Of the log; nothing above it is copied.
+            now_ms: Kept with the copy.
+
+        Returns:
+            What was copied, once the manifest that names it is on the device.
+
+        Raises:
+            CorruptDataError: The segment is damaged, or as `manifest`.
+            StorageError: Remote storage refused; it is tried again when called again.
+        """
+        manifest = self.manifest
+        with self._lock:
+            manifest = self._manifest or manifest
+            segment = next((each for each in rolled if manifest.copied_offset <= each.base_offset), None)
+            if self._closed.is_set() or segment is None or segment.end_offset > durable_offset:
+                return None
+            try:
+                copied = self._copy(segment, manifest, schemas, now_ms)
+            except FlussError as error:
+                self._copy_problem = None if isinstance(error, NotLeaderError) else error
+                raise
+            finally:
+                # Whatever was left by an attempt that failed goes before the next one.
+                self._is_tidy = self._is_tidy and self._manifest is not manifest
+            self._copy_problem = None
+            return copied
+
+    def _copy(
+        self, segment: Segment, manifest: RemoteManifest, schemas: Mapping[int, pa.Schema], now_ms: int
+    ) -> RemoteSegment | None:
+        try:
+            files.make_folder(self.folder)
+            copied = copy_segment(segment, self.folder, schemas, created_ms=now_ms, check=self._check_open)
+            failpoint("remote.manifest.before")
+            self._replace(manifest, manifest.added(copied))
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not segment.path.exists():
+                return None  # retention was faster
+            raise StorageError(
+                f"{self._log.title}: {segment.path.name} could not be copied to {self.folder}: {error.strerror or error}. "
+                "It stays here, and is tried again"
+            ) from error
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{self._log.title}: not copied to remote storage: {error}") from error
+        self._log.info("copied [%d, %d) to remote storage: %d bytes of %d", copied.base_offset, copied.end_offset,
+                       copied.size_bytes, segment.size)  # fmt: skip
+        return copied
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise NotLeaderError(f"{self._log.title}: the bucket was closed")
+
+    def note_dropped(self, offset: int) -> None:
+        """Note durably that local segments below an offset may be deleted, because they are in the remote log.
+
+        From then on the bucket is not opened without a manifest that reaches so far.
+
+        Raises:
+            StorageError: The disk refused: they must not be deleted.
+        """
+        try:
+            self._mark.raise_to(offset)
+        except OSError as error:
+            raise StorageError(f"{self._log.title}: {self._mark.path}: {error.strerror or error}") from error
+
+    # -- shrinking -----------------------------------------------------------------------------------------------------
+
+    def expire(self, time_ms: int, offset_max: int | None) -> int:
+        """Drop the oldest segments whose records are all older than a time and below an offset; return how many.
+
+        Args:
+            time_ms: Records at or after it stay.
+            offset_max: Records at or above it stay; None for no such bound.
+
+        Raises:
+            CorruptDataError, StorageError: As `manifest`; or remote storage refused, and nothing was dropped.
+        """
+        manifest = self.manifest
+        with self._lock:
+            manifest = self._manifest or manifest
+            count = 0
+            for segment in manifest.segments:
+                if segment.max_timestamp_ms >= time_ms or (offset_max is not None and segment.end_offset > offset_max):
+                    break
+                count += 1
+            if count and not self._closed.is_set():
+                try:
+                    self._replace(manifest, manifest.without_first(count))
+                except OSError as error:
+                    raise StorageError(f"{self._log.title}: {self.folder}: {error.strerror or error}") from error
+                self._log.info("dropped %d segments of the remote log", count)
+            return count
+
+    def _replace(self, before: RemoteManifest, after: RemoteManifest) -> None:
+        """Make another manifest durable, then known, then delete the files that it no longer names."""
+        self._is_unsure = True
+        manifests.save(self.folder, after)
+        failpoint("remote.manifest.after")
+        self._manifest, self._is_unsure = after, False
+        kept = {each.segment_id for each in after.segments}
+        for segment in before.segments:
+            if segment.segment_id not in kept:
+                failpoint("remote.retention.before_delete")
+                self._remove(self.folder / segment.segment_id)
+
+    def tidy(self) -> None:
+        """Remove what crashed copies and retentions left. Done once, and again after something failed."""
+        with self._lock:
+            is_due = not (self._is_tidy or self._is_unsure or self._closed.is_set())
+            if not is_due or (manifest := self._manifest) is None:
+                return
+            self._is_tidy = True
+            kept = {each.segment_id for each in manifest.segments}
+            if not self.folder.exists():
+                return
+            for path in self.folder.iterdir():
+                is_draft = path.name.startswith(f".{manifests.FILE_NAME}.")
+                if is_draft or (_SEGMENT_FOLDER.fullmatch(path.name) and path.name not in kept):
+                    self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._is_tidy = False
+            self._log.warning("%s could not be removed, and is tried again: %s", path, error)
+
+    def close(self) -> None:
+        """Change nothing any more; a copy under way ends soon and leaves nothing behind. Twice is fine."""
+        self._closed.set()
+        with self._lock:
+            pass  # who is at it has ended

@@ -1,0 +1,68 @@
+"""The task that moves rolled segments to remote storage and lets go of those here that are there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import FlussError, NotLeaderError
+from fluss_lab.server.tablet.bucket import Bucket
+
+log = logging.getLogger(__name__)
+
+Buckets: TypeAlias = Callable[[], Iterable[Bucket]]
+
+
+class RemoteLogTask:
+    """Copies what was rolled, bucket by bucket, one segment at a turn, so that none waits for another's backlog.
+
+    For one thread at a time.
+
+    Args:
+        buckets: Returns the open buckets.
+        clock: Says when a segment was copied.
+        is_stopping: Tells whether the pass under way should end.
+    """
+
+    def __init__(self, buckets: Buckets, clock: Clock, is_stopping: Callable[[], bool]) -> None:
+        self._buckets, self._clock, self._is_stopping = buckets, clock, is_stopping
+
+    def run(self) -> int:
+        """Copy all segments that are rolled and durable; then drop those here that tables need not keep.
+
+        Returns:
+            How many were copied. One bucket's failure is logged, and tried again with the next pass.
+        """
+        waiting = [bucket for bucket in self._buckets() if bucket.remote is not None]
+        copied = 0
+        while waiting and not self._is_stopping():
+            going_on = []
+            for bucket in waiting:
+                if self._is_stopping():
+                    break
+                if self._turn(bucket):
+                    copied += 1
+                    going_on.append(bucket)
+            waiting = going_on
+        return copied
+
+    def _turn(self, bucket: Bucket) -> bool:
+        """Do one bucket's next piece of work; tell whether there may be more."""
+        remote = bucket.remote
+        assert remote is not None
+        try:
+            remote.tidy()
+            held = bucket.log
+            found = remote.copy_next(held.rolled, bucket.table.schemas, held.durable_offset, self._clock.now_ms())
+            bucket.drop_copied()
+            return found is not None
+        except NotLeaderError:
+            return False  # closed meanwhile
+        except FlussError as error:
+            log.error("event=remote_copy_failed error=%s", error, extra=bucket.log_fields)
+            return False
+        except Exception:
+            log.exception("event=remote_copy_failed bucket=%s", bucket.id, extra=bucket.log_fields)
+            return False

@@ -1,0 +1,252 @@
+"""The deep look at files: whatever is damaged is found and named, what is whole is not, and nothing is changed."""
+
+import random
+import shutil
+import sqlite3
+
+import pytest
+
+from fluss_lab.errors import LabLockedError
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.server.findings import Finding
+from fluss_lab.server.inspection import inspect_lab, nobody_serves
+from fluss_lab.testing import EmbeddedCluster
+
+TYPES = {"id": "bigint not null", "text": "string"}
+OPTIONS = {
+    "log.segment.file-size": "16kb",
+    "log.index.interval-size": "1kb",
+    "kv.snapshot.interval": "1h",
+    "remote.log.task-interval-duration": "50ms",
+    "log.flush.interval": "10ms",
+}
+
+#: What was copied stays here too.
+LOCAL = {"table.log.tiered.local-segments": 100}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A lab with logs of several segments, rows, snapshots and remote segments, stopped cleanly."""
+    folder = tmp_path_factory.mktemp("inspected") / "lab"
+    with EmbeddedCluster(folder, OPTIONS, lake=False) as cluster:
+        admin = cluster.connection.admin()
+        admin.create_database("db")
+        log = admin.create_table(TablePath("db", "log"), make_descriptor(TYPES, properties=LOCAL))
+        keyed = make_descriptor(TYPES, primary_key=["id"], buckets=1, properties=LOCAL)
+        admin.create_table(TablePath("db", "rows"), keyed)
+        parted = make_descriptor({**TYPES, "day": "string not null"}, partitioned_by=["day"])
+        admin.create_table(TablePath("db", "parted"), parted)
+        with cluster.connection.append_writer(TablePath("db", "parted")) as days:
+            days.append([{"id": 1, "text": "x", "day": "monday"}])
+        with cluster.connection.append_writer(log.path) as writer:
+            for first in range(0, 800, 20):
+                rows = [{"id": number, "text": f"{number:0100}"} for number in range(first, first + 20)]
+                writer.append(rows).result()
+        with cluster.connection.upsert_writer(TablePath("db", "rows")) as upserts:
+            for turn in range(40):
+                upserts.upsert([{"id": number, "text": f"{turn:0100}"} for number in range(10)]).result()
+    return folder
+
+
+@pytest.fixture
+def lab(whole, tmp_path):
+    """A copy that may be damaged."""
+    copy = tmp_path / "lab"
+    shutil.copytree(whole, copy)
+    # Its remote storage is in it, wherever it lies.
+    return copy
+
+
+def findings(folder):
+    with nobody_serves(folder):
+        return [found for found in inspect_lab(folder) if isinstance(found, Finding)]
+
+
+def state(folder):
+    """Every file's name, content and time of change."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes() if path.is_file() else None, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def bucket(lab, name):
+    """The folder of a table's first bucket."""
+    table_id = {"log": 1, "rows": 2}[name]
+    return lab / "tablet" / "data" / f"t{table_id}" / "b0"
+
+
+def segments(folder):
+    return sorted(folder.glob("*.log"))
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_whole_lab_has_no_findings_and_is_not_changed(lab):
+    before = state(lab)
+    with nobody_serves(lab):
+        found = list(inspect_lab(lab))
+    assert [each for each in found if isinstance(each, Finding)] == []
+    read = "\n".join(found)
+    for part in ("metadata.db", "t1/b0", "t2/b0", "/p", "kv/db/rows-2/0"):
+        assert part in read
+    assert len(segments(bucket(lab, "log"))) > 3
+    assert state(lab) == before
+
+
+def test_any_flipped_byte_of_a_log_is_found_where_it_lies(lab, seed):
+    chance = random.Random(seed)
+    for path in (*segments(bucket(lab, "log"))[:-1], *segments(bucket(lab, "rows"))[:-1]):
+        good = path.read_bytes()
+        if not good:
+            continue
+        at = chance.randrange(len(good))
+        flip(path, at)
+        found = [each for each in findings(lab) if each.path == path]
+        assert found, (path, at)
+        assert not found[0].is_harmless
+        assert found[0].position is not None
+        assert found[0].position <= at
+        path.write_bytes(good)
+    assert findings(lab) == []
+
+
+def test_a_torn_tail_is_harmless_and_a_hole_is_not(lab):
+    last = segments(bucket(lab, "log"))[-1]
+    (bucket(lab, "log") / "recovery-point").unlink()
+    last.write_bytes(last.read_bytes() + b"\1" * 30)
+    (torn,) = findings(lab)
+    assert torn.is_harmless
+    assert "torn tail" in torn.found
+    assert torn.position == last.stat().st_size - 30
+    segments(bucket(lab, "log"))[1].unlink()
+    lost = [found for found in findings(lab) if not found.is_harmless]
+    assert any("expected a segment at offset" in found.found for found in lost)
+
+
+def test_a_log_that_is_shorter_than_its_recovery_point_has_lost_records(lab):
+    last = segments(bucket(lab, "log"))[-1]
+    last.write_bytes(b"")
+    found = [each for each in findings(lab) if not each.is_harmless]
+    assert any("was on the device up to" in each.found for each in found)
+    for path in segments(bucket(lab, "log")):
+        path.unlink()
+    assert any("no segment is left" in each.found for each in findings(lab))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_damaged_index_is_harmless(lab, suffix):
+    path = next(path for path in sorted(bucket(lab, "log").glob(f"*{suffix}")) if path.stat().st_size)
+    flip(path, 1)
+    (found,) = findings(lab)
+    assert found.is_harmless
+    assert "indexes" in found.found
+
+
+def test_a_damaged_recovery_point_is_harmless(lab):
+    flip(bucket(lab, "log") / "recovery-point", 20)
+    (found,) = findings(lab)
+    assert found.is_harmless
+    assert "recovery point" in found.found
+
+
+def test_a_time_that_rotted_is_found_by_the_index(lab):
+    """The CRC does not cover it, and it is not out of order."""
+    path = segments(bucket(lab, "log"))[0]
+    data = bytearray(path.read_bytes())
+    stamp = int.from_bytes(data[13:21], "little")
+    data[13:21] = (stamp - 1).to_bytes(8, "little")
+    path.write_bytes(data)
+    found = findings(lab)
+    assert found
+    assert "the index has a batch here" in found[0].found
+
+
+@pytest.mark.parametrize("suffix", [".prev", ".prevcrc"])
+def test_damaged_previous_offsets_are_found(lab, suffix):
+    path = next(path for path in sorted(bucket(lab, "rows").glob(f"*{suffix}")) if path.stat().st_size)
+    good = path.read_bytes()
+    flip(path, 3)
+    assert [each for each in findings(lab) if "previous offsets" in each.found]
+    path.write_bytes(good)
+    path.unlink()
+    assert findings(lab)
+
+
+def test_a_failed_fsync_left_word(lab):
+    (bucket(lab, "log") / "fsync-failed").write_text("Input/output error")
+    (found,) = findings(lab)
+    assert "Input/output error" in found.found
+    assert not found.is_harmless
+
+
+def test_leftovers_are_harmless(lab):
+    (bucket(lab, "log") / ".recovery-point.abc").write_bytes(b"half")
+    (lab / "tablet" / "data" / "trash" / "old").mkdir()
+    assert [found.is_harmless for found in findings(lab)] == [True, True]
+
+
+def test_every_file_of_a_snapshot_is_checked(lab):
+    folder = lab / "remote" / "kv" / "db" / "rows-2" / "0"
+    for path in sorted(folder.iterdir()):
+        good = path.read_bytes()
+        if not good:
+            continue
+        flip(path, len(good) // 2)
+        assert [found for found in findings(lab) if found.path.parent == folder], path
+        path.write_bytes(good)
+    next(folder.glob("*.chunks")).unlink()
+    assert "missing" in findings(lab)[0].found
+
+
+def test_every_file_of_the_remote_log_is_checked(lab):
+    folder = lab / "remote" / "log" / "db" / "log-1" / "0"
+    if not folder.exists():
+        pytest.skip("nothing was copied in time")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+        good = path.read_bytes()
+        flip(path, len(good) // 2)
+        assert [found for found in findings(lab) if folder in (found.path, *found.path.parents)], path
+        path.write_bytes(good)
+    assert findings(lab) == []
+
+
+def test_damaged_metadata_is_found(lab):
+    path = lab / "metadata.db"
+    good = path.read_bytes()
+    path.write_bytes(good[:100] + b"\xff" * 4000 + good[4100:])
+    assert [found for found in findings(lab) if found.path == path]
+    path.write_bytes(b"no database at all" * 100)
+    assert [found for found in findings(lab) if found.path == path]
+    path.unlink()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE x (y)")
+    other.close()
+    assert any("application id" in found.found for found in findings(lab))
+
+
+def test_a_lab_whose_server_runs_is_not_looked_at(tmp_path):
+    folder = tmp_path / "lab"
+    with (
+        EmbeddedCluster(folder, lake=False),
+        pytest.raises(LabLockedError, match="stop it with `fluss-lab down"),
+        nobody_serves(folder),
+    ):
+        pass
+    # And none can start meanwhile: the look holds the server's own lock.
+    with nobody_serves(folder), pytest.raises(LabLockedError), nobody_serves(folder):
+        pass
+
+
+def test_a_finding_says_what_where_and_what_to_do(lab):
+    path = segments(bucket(lab, "log"))[0]
+    flip(path, 100)
+    text = str(findings(lab)[0])
+    assert text.startswith(f"{path} at byte 0: ")
+    assert "expected CRC" in text
+    assert "Restore the file from a copy" in text
