@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import pyarrow as pa
+
+from fluss_lab.client.bucket_status import BucketStatus, bucket_statuses
+from fluss_lab.client.kv_snapshot import (
+    KvSnapshot,
+    KvSnapshotMetadata,
+    kv_snapshot_metadata,
+    latest_kv_snapshots,
+)
 from fluss_lab.client.offsets import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.errors import (
     AlreadyExistsError,
     InvalidPartitionError,
+    InvalidSchemaError,
     NotFoundError,
     TableNotFoundError,
 )
 from fluss_lab.model import (
+    Column,
+    DataType,
     LakeOffset,
     LakeSnapshot,
     OffsetSpec,
@@ -26,8 +37,9 @@ from fluss_lab.model import (
 )
 from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.options import check_properties
+from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+from fluss_lab.rpc.gateway import CoordinatorGateway
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -36,41 +48,8 @@ T = TypeVar("T")
 
 _SET: Final = 0
 _DELETE: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class BucketStatus:
-    """How one bucket is.
-
-    Attributes:
-        bucket: Its identity.
-        partition: Name of its partition; None without partitions.
-        start_offset: First offset that the cluster holds.
-        end_offset: Offset that the next record gets.
-        high_watermark: Offsets below are readable.
-        durable_offset: Offsets below are on the device.
-        size_bytes: Of its log in the cluster.
-        segments: Files of its log.
-        max_timestamp_ms: Of its last record; None before the first.
-        lake_end_offset: Offsets below are in the lake; None when it was never tiered.
-        lake_snapshot_id: The lake snapshot that says so.
-        error: Why the bucket stopped; None when it is well.
-        leader: Id of the server that holds it.
-    """
-
-    bucket: TableBucket
-    partition: str | None
-    start_offset: int
-    end_offset: int
-    high_watermark: int
-    durable_offset: int
-    size_bytes: int
-    segments: int
-    max_timestamp_ms: int | None
-    lake_end_offset: int | None
-    lake_snapshot_id: int | None
-    error: str | None
-    leader: int
+#: Where a column is added.
+_LAST: Final = 0
 
 
 class Admin:
@@ -174,13 +153,27 @@ class Admin:
                 raise
 
     def alter_table(
-        self, path: TablePath, *, set: Mapping[str, object] | None = None, reset: Sequence[str] | None = None
+        self,
+        path: TablePath,
+        *,
+        set: Mapping[str, object] | None = None,
+        reset: Sequence[str] | None = None,
+        add_columns: Mapping[str, str | pa.DataType | DataType] | None = None,
     ) -> TableInfo:
-        """Set or reset properties of a table, and return it as it is then.
+        """Set or reset properties of a table, add columns at its end, and return it as it is then.
+
+        All of it is changed, or nothing. Rows that exist have nulls in new columns; writers made before go on.
+
+        Args:
+            path: The table.
+            set: Values by property.
+            reset: Properties that get their defaults.
+            add_columns: Types by name, in order: Fluss type texts or Arrow types; nullable.
 
         Raises:
             TableNotFoundError: There is no such table.
             InvalidPropertyError: An unknown, ill-typed or fixed property. Nothing was changed.
+            InvalidSchemaError, InvalidNameError: A column that exists, or cannot be. Nothing was changed.
             UnsupportedError: The lake cannot hold the table as it is.
         """
         changes = [
@@ -188,9 +181,23 @@ class Admin:
             for key, value in check_properties(set or {}).items()
         ]
         changes += [pb.PbAlterConfig(config_key=key, op_type=_DELETE) for key in reset or ()]
-        if changes:
-            request = pb.AlterTableRequest(table_path=_path(path), ignore_if_not_exists=False, config_changes=changes)
-            self._connection.coordinator().alter_table(request)
+        added = make_schema(add_columns).columns if add_columns else ()
+        if not changes and not added:
+            return self.table_info(path)
+        request = pb.AlterTableRequest(
+            table_path=_path(path),
+            ignore_if_not_exists=False,
+            config_changes=changes,
+            add_columns=[_added(column) for column in added],
+        )
+        attempts = self._connection.attempts("alter_table")
+        try:
+            self._connection.ask_coordinator("alter_table", lambda gateway: gateway.alter_table(request), attempts)
+        except InvalidSchemaError:
+            # Of several attempts an earlier one may have acted: then the columns are the last of the table.
+            present = self.table_info(path).schema.columns[-len(added) :]
+            if not attempts.failures or [(c.name, c.type) for c in present] != [(c.name, c.type) for c in added]:
+                raise
         return self.table_info(path)
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -209,8 +216,12 @@ class Admin:
         )
         self._create("create_partition", lambda gateway: gateway.create_partition(request))
 
-    def drop_partition(self, path: TablePath, values: Mapping[str, str], if_exists: bool = False) -> None:
+    def drop_partition(
+        self, path: TablePath, values: Mapping[str, str], if_exists: bool = False, *, lake: bool = False
+    ) -> None:
         """Drop a partition with its records in the cluster; what the lake holds of it stays readable there.
+
+        With ``lake=True`` that goes too, also of a partition dropped before; its name is free again then.
 
         Raises:
             TableNotFoundError, PartitionNotFoundError: There is no such table or partition.
@@ -218,9 +229,12 @@ class Admin:
         """
         info = self.table_info(path)
         request = pb.DropPartitionRequest(
-            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists
+            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists, drop_lake=lake
         )
-        self._drop("drop_partition", lambda gateway: gateway.drop_partition(request))
+        try:
+            self._drop("drop_partition", lambda gateway: gateway.drop_partition(request))
+        finally:
+            self._connection.forget_partitions(info)
 
     def partitions(self, path: TablePath) -> list[PartitionInfo]:
         """Return a table's partitions by name; empty for a table without.
@@ -292,31 +306,46 @@ class Admin:
             offsets[bucket] = LakeOffset(entry.log_offset, timestamp_ms, name)
         return LakeSnapshot(response.snapshotId, offsets)
 
-    def buckets(self, info: TableInfo) -> list[BucketStatus]:
+    def latest_kv_snapshots(
+        self, path: TablePath, partition: PartitionInfo | str | None = None
+    ) -> dict[int, KvSnapshot | None]:
+        """Return the latest key-value snapshot of each bucket of a primary-key table; None of one that has none yet.
+
+        Args:
+            path: The table.
+            partition: Or its name; required for a partitioned table.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError: There is none such.
+            InvalidRequestError: It is a log table; or a partition is missing, or given for a table without.
+        """
+        return latest_kv_snapshots(self._connection, path, partition)
+
+    def kv_snapshot_metadata(
+        self, info: TableInfo, bucket: int, snapshot_id: int, partition: PartitionInfo | None = None
+    ) -> KvSnapshotMetadata:
+        """Return where the files of a key-value snapshot are, for `fluss_lab.client.kv_snapshot.read_snapshot`.
+
+        Raises:
+            KvSnapshotNotFoundError: There is no such snapshot (any more): ask for the latest one.
+            InvalidPartitionError: A partition is missing, or given for a table without.
+            CorruptDataError: Its manifest is damaged.
+            StorageError: The coordinator cannot read its manifest.
+        """
+        return kv_snapshot_metadata(self._connection, info, bucket, snapshot_id, partition)
+
+    def buckets(self, info: TableInfo, *, patient: bool = True) -> list[BucketStatus]:
         """Return how each bucket of a table is, by partition name and bucket.
+
+        Args:
+            info: The table.
+            patient: Whether to wait for servers that are away; without, their buckets are told as such.
 
         Raises:
             TableNotFoundError: The table is gone.
+            UnavailableError: A kind of it: servers were away for ``client.request-timeout``.
         """
-        names: dict[int | None, str | None] = {None: None}
-        if info.descriptor.partitioned_by:
-            names = {each.partition_id: each.name for each in self._connection.partitions(info).values()}
-        wanted = [
-            TableBucket(info.table_id, partition_id, bucket)
-            for partition_id in names
-            for bucket in range(info.descriptor.buckets)
-        ]
-        self._connection.remember(info)
-        found = []
-        request = pb.DescribeBucketsRequest(table_id=info.table_id)
-
-        def describe(gateway: TabletServerGateway) -> pb.DescribeBucketsResponse:
-            return gateway.describe_buckets(request)
-
-        for server, asked in _by_server(self._connection.leaders(wanted)).items():
-            response = self._connection.ask_leader(asked[0], "describe_buckets", describe)
-            found += [_status(entry, names, server) for entry in response.buckets if _bucket(entry) in asked]
-        return sorted(found, key=lambda status: (status.partition or "", status.bucket.bucket))
+        return bucket_statuses(self._connection, info, patient=patient)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -342,6 +371,11 @@ def _path(path: TablePath) -> pb.PbTablePath:
     return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
+def _added(column: Column) -> pb.PbAddColumn:
+    data_type = json.dumps(column.type.to_json()).encode()
+    return pb.PbAddColumn(column_name=column.name, data_type_json=data_type, column_position_type=_LAST)
+
+
 def _spec(info: TableInfo, values: Mapping[str, str]) -> pb.PbPartitionSpec:
     columns = info.descriptor.partitioned_by
     if not columns:
@@ -350,34 +384,3 @@ def _spec(info: TableInfo, values: Mapping[str, str]) -> pb.PbPartitionSpec:
         raise InvalidPartitionError(f"{info.path}: expected values of {', '.join(columns)}, found {dict(values)}")
     partition_name(tuple(values[name] for name in columns))
     return pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key=name, value=values[name]) for name in columns])
-
-
-def _by_server(leaders: Mapping[TableBucket, int]) -> dict[int, list[TableBucket]]:
-    servers: dict[int, list[TableBucket]] = {}
-    for bucket, server in leaders.items():
-        servers.setdefault(server, []).append(bucket)
-    return servers
-
-
-def _bucket(entry: pb.PbBucketDescription) -> TableBucket:
-    found = entry.table_bucket
-    return TableBucket(found.table_id, found.partition_id if found.HasField("partition_id") else None, found.bucket_id)
-
-
-def _status(entry: pb.PbBucketDescription, names: Mapping[int | None, str | None], leader: int) -> BucketStatus:
-    bucket = _bucket(entry)
-    return BucketStatus(
-        bucket=bucket,
-        partition=names.get(bucket.partition_id),
-        start_offset=entry.log_start_offset,
-        end_offset=entry.log_end_offset,
-        high_watermark=entry.high_watermark,
-        durable_offset=entry.durable_offset,
-        size_bytes=entry.size_in_bytes,
-        segments=entry.segments,
-        max_timestamp_ms=entry.max_timestamp if entry.max_timestamp >= 0 else None,
-        lake_end_offset=entry.lake_log_end_offset if entry.HasField("lake_log_end_offset") else None,
-        lake_snapshot_id=entry.lake_snapshot_id if entry.HasField("lake_snapshot_id") else None,
-        error=entry.error_message if entry.HasField("error_message") else None,
-        leader=leader,
-    )

@@ -7,34 +7,42 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from fluss_lab.client.address import ServerAddress
-from fluss_lab.client.metadata import Metadata
+from fluss_lab.client.closing import Closing
+from fluss_lab.client.links import Link, RetryingCoordinator
+from fluss_lab.client.metadata import Metadata, load_schema
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,
     FlussError,
+    InvalidPropertyError,
     NotFoundError,
     NotLeaderError,
     ServerUnavailableError,
     UnavailableError,
 )
 from fluss_lab.lake import LakeStorage, lake_storage
-from fluss_lab.model import PartitionInfo, TableBucket, TableDescriptor, TableInfo, TablePath
-from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, check_options
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, check_options
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.memory import tune_allocator
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fluss_lab.client.admin import Admin
     from fluss_lab.client.append import AppendWriter
+    from fluss_lab.client.kv_scan import KvScan
+    from fluss_lab.client.lookup import Lookuper
     from fluss_lab.client.scanner import LogScanner
+    from fluss_lab.client.upsert import UpsertWriter
 
 T = TypeVar("T")
 
@@ -43,7 +51,7 @@ log = logging.getLogger(__name__)
 _FORMAT_KEY = "datalake.format"
 
 
-class Connection:
+class Connection(Closing):
     """A connection to a cluster. Threads may share it; a forked process uses its own channels.
 
     While no server answers, calls are repeated with growing pauses, and `locate` is asked again before each attempt,
@@ -72,7 +80,7 @@ class Connection:
         """Begin afresh in this process: channels and locks of a parent process are of no use."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._links: dict[ServerAddress, _Link] = {}
+        self._links: dict[ServerAddress, Link] = {}
         self._address: ServerAddress | None = None
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
@@ -80,14 +88,6 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
         return f"<Connection {state}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
@@ -126,12 +126,79 @@ class Connection:
 
         return AppendWriter(self, self.table_info(TablePath.parse(path)))
 
-    def log_scanner(self, path: TablePath | str, projection: Sequence[str | int] | None = None) -> LogScanner:
+    def upsert_writer(self, path: TablePath | str, columns: Sequence[str] | None = None) -> UpsertWriter:
+        """Return a new writer of a primary-key table. Close it when done.
+
+        Args:
+            path: The table.
+            columns: For a partial update: the columns that the rows have, the primary key's among them; None: all.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+            InvalidSchemaError: A column does not exist, is given twice, or one of the key is left out.
+            UnsupportedError: It is a log table, or one that cannot be updated partially.
+        """
+        from fluss_lab.client.upsert import UpsertWriter
+
+        return UpsertWriter(self, self.table_info(TablePath.parse(path)), columns)
+
+    def lookuper(self, path: TablePath | str, columns: Sequence[str | int] | None = None) -> Lookuper:
+        """Return what finds rows of a primary-key table by their keys. Close it when done.
+
+        Args:
+            path: The table.
+            columns: Names or positions of the columns wanted, in the order wanted; None: all.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+            InvalidSchemaError: It has no such column.
+            UnsupportedError: It is a log table.
+        """
+        from fluss_lab.client.lookup import Lookuper
+
+        return Lookuper(self, self.table_info(TablePath.parse(path)), columns)
+
+    def scan_kv(self, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None) -> KvScan:
+        """Return all live rows of one bucket of a primary-key table at one moment; nothing is read yet.
+
+        Raises:
+            InvalidSchemaError: There is no such column.
+            UnsupportedError: It is a log table.
+        """
+        from fluss_lab.client.kv_scan import KvScan
+
+        return KvScan(self, info, bucket, columns)
+
+    def limit_scan(self, path: TablePath | str, limit: int, partitions: Sequence[str] | None = None) -> pa.Table:
+        """Return up to `limit` rows of what the cluster holds of a table: to look at, not to count on.
+
+        Of a primary-key table any live rows; of a log table the latest records, in the order of time.
+
+        Args:
+            path: The table.
+            limit: How many rows at most.
+            partitions: Names of the partitions to look in; None: all.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError: There is none such.
+            InvalidPartitionError: Partitions of a table that has none.
+            InvalidRequestError: The limit is negative, or above what the servers allow.
+
+        Cost: a call a bucket; of a primary-key table only until there are enough rows.
+        """
+        from fluss_lab.client.limit_scan import limit_scan
+
+        return limit_scan(self, self.table_info(TablePath.parse(path)), limit, partitions)
+
+    def log_scanner(
+        self, path: TablePath | str, projection: Sequence[str | int] | None = None, *, previous_offsets: bool = False
+    ) -> LogScanner:
         """Return a new scanner of a table's log. Close it when done.
 
         Args:
             path: The table.
             projection: Names or positions of the columns wanted, in the order wanted; None: all.
+            previous_offsets: Of a primary-key table: whether records from the cluster have their previous offsets.
 
         Raises:
             TableNotFoundError: There is no such table.
@@ -139,7 +206,7 @@ class Connection:
         """
         from fluss_lab.client.scanner import LogScanner
 
-        return LogScanner(self, self.table_info(TablePath.parse(path)), projection)
+        return LogScanner(self, self.table_info(TablePath.parse(path)), projection, previous_offsets=previous_offsets)
 
     def table_info(self, path: TablePath) -> TableInfo:
         """Return a table as the cluster knows it now.
@@ -182,6 +249,21 @@ class Connection:
         """Drop what is known of a table's partitions: it proved wrong."""
         self._here().forget_partitions(info.table_id)
 
+    def schema(self, info: TableInfo, schema_id: int) -> Schema:
+        """Return a table's schema of an id: an older one than that of `info`, or a newer. Asked for once.
+
+        Raises:
+            CorruptDataError: The table has no schema of that id.
+            TableNotFoundError: The table was dropped, also when another one has its path now.
+        """
+        if schema_id == info.schema_id:
+            return info.schema
+        known = self._here().schema(info.table_id, schema_id)
+        if known is None:
+            known = load_schema(self.coordinator(), info, schema_id)
+            self._here().set_schema(info.table_id, schema_id, known)
+        return known
+
     def lake_storage(self) -> LakeStorage | None:
         """Return the lake that the cluster is configured with; None when it has none.
 
@@ -207,7 +289,7 @@ class Connection:
         Args:
             attempts: Shared by several calls that have one time limit together; None: each call has its own.
         """
-        return cast(CoordinatorGateway, _RetryingCoordinator(self, attempts))
+        return cast(CoordinatorGateway, RetryingCoordinator(self, attempts))
 
     def tablet_server(self, bucket: TableBucket) -> TabletServerGateway:
         """Return the server that holds a bucket. Its calls are not repeated: see `ask_leader`.
@@ -225,18 +307,33 @@ class Connection:
             NotLeaderError: No server holds a bucket at present; ask again after a while.
         """
         wanted = list(buckets)
+        found = self.present_leaders(wanted, attempts)
+        for bucket in wanted:
+            if bucket not in found:
+                raise NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
+        return found
+
+    def present_leaders(
+        self, buckets: Iterable[TableBucket], attempts: Attempts | None = None
+    ) -> dict[TableBucket, int]:
+        """Return the id of the server that holds each bucket, but for those whose server is away at present.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+        """
+        wanted = list(buckets)
         metadata = self._here()
         if missing := [bucket for bucket in wanted if metadata.leader(bucket) is None]:
             metadata.load(self.coordinator(attempts), missing)
-        found = {bucket: metadata.leader(bucket) for bucket in wanted}
-        for bucket, leader in found.items():
-            if leader is None and metadata.is_known(bucket):
-                raise NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
-            if leader is None:
+        found: dict[TableBucket, int] = {}
+        for bucket in wanted:
+            if (leader := metadata.leader(bucket)) is not None:
+                found[bucket] = leader
+            elif not metadata.is_known(bucket):
                 raise BucketNotFoundError(
                     f"bucket {bucket}: the coordinator knows none such; refresh what it came from"
                 )
-        return cast(dict[TableBucket, int], found)
+        return found
 
     def gateway(self, server_id: int) -> TabletServerGateway:
         """Return a tablet server by its id.
@@ -246,8 +343,7 @@ class Connection:
         """
         if (place := self._here().server(server_id)) is None:
             raise NotLeaderError(f"tablet server {server_id} is not known; look up the bucket's leader again")
-        token = self._located().token
-        return self._link(ServerAddress(place[0], place[1], token)).tablet_server
+        return self._link(self._located().at(*place)).tablet_server
 
     def servers(self) -> list[int]:
         """Return the ids of all tablet servers, as the coordinator knows them now."""
@@ -258,6 +354,10 @@ class Connection:
     def forget_leaders(self) -> None:
         """Drop what is known of who holds which bucket: it proved wrong."""
         self._here().forget_leaders()
+
+    def forget_leaders_of(self, buckets: Iterable[TableBucket]) -> None:
+        """Drop what is known of who holds some buckets. What is known of others stays, and their servers go on."""
+        self._here().forget_leaders_of(buckets)
 
     def ask_leader(
         self, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], T], attempts: Attempts | None = None
@@ -282,7 +382,7 @@ class Connection:
 
     def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
         """After a failure: look the bucket's leader up again; raise what the coordinator says of a bucket that is gone."""
-        self.forget_leaders()
+        self.forget_leaders_of([bucket])
         if isinstance(error, NotFoundError):
             self.leaders([bucket], attempts)
 
@@ -324,8 +424,18 @@ class Connection:
             raise ServerUnavailableError("the connection is closed")
         address = self._address
         if address is None:
-            self._address = address = self._locate()
+            self._address = address = self._trusting(self._locate())
         return address
+
+    def _trusting(self, address: ServerAddress) -> ServerAddress:
+        """Return an address with the certificates that this client was told to trust, unless it brings its own."""
+        path = CLIENT_TLS_CA.of(self.options)
+        if not path or not address.tls or address.ca:
+            return address
+        try:
+            return replace(address, ca=Path(path).expanduser().read_text("ascii"))
+        except (OSError, ValueError) as error:
+            raise InvalidPropertyError(f"{CLIENT_TLS_CA.key}={path}: expected a PEM file ({error})") from error
 
     def _here(self) -> Metadata:
         """Return this process's metadata."""
@@ -333,38 +443,14 @@ class Connection:
             self._start()
         return self._metadata
 
-    def _link(self, address: ServerAddress) -> _Link:
+    def _link(self, address: ServerAddress) -> Link:
         with self._lock:
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")
             if (link := self._links.get(address)) is None:
                 timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
-                channel = Channel(address.host, address.port, address.token, call_timeout_s=timeout_s)
-                link = self._links[address] = _Link(channel, channel.coordinator(), channel.tablet_server())
+                channel = Channel(
+                    address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust()
+                )
+                link = self._links[address] = Link(channel, channel.coordinator(), channel.tablet_server())
             return link
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """A channel to one server with its gateways, which are dear to make."""
-
-    channel: Channel
-    coordinator: CoordinatorGateway
-    tablet_server: TabletServerGateway
-
-
-class _RetryingCoordinator:
-    """The coordinator's gateway, each call with patience."""
-
-    def __init__(self, connection: Connection, attempts: Attempts | None) -> None:
-        self._connection = connection
-        self._attempts = attempts
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def invoke(*arguments: Any) -> Any:
-            def call(gateway: CoordinatorGateway) -> Any:
-                return getattr(gateway, name)(*arguments)
-
-            return self._connection.ask_coordinator(name, call, self._attempts)
-
-        return invoke

@@ -1,21 +1,24 @@
-"""The threads behind a scanner: they fetch from servers and from the lake, ahead of the caller."""
+"""The threads behind a scanner: they fetch from servers, remote storage and the lake, ahead of the caller."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, fetch_request, fetched_buckets
 from fluss_lab.client.offsets import log_source
-from fluss_lab.client.positions import Position, Positions
+from fluss_lab.client.positions import FETCHES_PER_SERVER, Position, Positions
 from fluss_lab.client.ranges import checked_lake_records
+from fluss_lab.client.remote import SegmentGoneError, remote_records
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
     FlussError,
     InternalError,
     LakeSnapshotNotFoundError,
     NotFoundError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
     ServerUnavailableError,
@@ -25,14 +28,15 @@ from fluss_lab.lake import FetchContext, FlussLogSource
 from fluss_lab.model import TableInfo
 from fluss_lab.model.options import FETCH_SIZE_MAX, FETCH_WAIT_MAX
 from fluss_lab.records.batch import split_headers
+from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 log = logging.getLogger(__name__)
 
-#: One waits for records of known buckets while the other serves those just subscribed, or a second server.
-FETCHERS: Final = 2
+#: Where there are several servers: a thread that finds servers again while those of all others are busy.
+_FINDERS: Final = 1
 
 
 class Fetcher:
@@ -43,18 +47,45 @@ class Fetcher:
         info: The table.
         projection: Which columns.
         positions: What to fetch, and where to put it.
+        previous_offsets: Whether records from the cluster have their previous offsets.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, projection: Projection, positions: Positions) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        projection: Projection,
+        positions: Positions,
+        *,
+        previous_offsets: bool = False,
+    ) -> None:
         self._connection = connection
         self._info = info
         self._projection = projection
         self._positions = positions
         self._source: FlussLogSource | None = None
         options = connection.options
-        self._limits = FetchLimits(FETCH_SIZE_MAX.of(options), FETCH_WAIT_MAX.of(options), True)
-        for work in (*[self._fetch_loop] * FETCHERS, self._lake_loop):
-            threading.Thread(target=work, name=f"scan-{info.path}", daemon=True).start()
+        self._limits = FetchLimits(FETCH_SIZE_MAX.of(options), FETCH_WAIT_MAX.of(options), True, previous_offsets)
+        self._servers: set[int] = set()
+        self._starting = threading.Lock()
+        self._fetchers = 0
+        self._start(self._away_loop)
+        self._start_fetchers(FETCHES_PER_SERVER)
+
+    def _start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name=f"scan-{self._info.path}", daemon=True).start()
+
+    def _start_fetchers(self, count: int) -> None:
+        with self._starting:
+            while self._fetchers < count:
+                self._fetchers += 1
+                self._start(self._fetch_loop)
+
+    def _meet(self, servers: Iterable[int]) -> None:
+        """Have threads for every server that holds a bucket, so that none waits for another."""
+        self._servers.update(servers)
+        if len(self._servers) > 1:
+            self._start_fetchers(FETCHES_PER_SERVER * len(self._servers) + _FINDERS)
 
     # -- from servers ------------------------------------------------------------------------------------------------
 
@@ -79,9 +110,13 @@ class Fetcher:
         if leader is None:
             # Their time is counted by the positions; the coordinator is asked once here.
             attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
-            leaders = self._connection.leaders([position.bucket for position in positions], attempts)
+            leaders = self._connection.present_leaders([position.bucket for position in positions], attempts)
+            self._meet(leaders.values())
             for position in positions:
-                position.leader = leaders[position.bucket]
+                if (found := leaders.get(position.bucket)) is not None:
+                    position.leader = found
+                else:
+                    self._failed(position, NotLeaderError("its server is away"))
             return
         wanted = {position.bucket: position for position in positions}
         offsets = [(position.bucket, position.fetch_offset) for position in positions]
@@ -97,6 +132,8 @@ class Fetcher:
         position.went_well()
         if fetched.lake is not None:
             position.lake = fetched.lake
+        elif fetched.remote is not None:
+            position.remote = fetched.remote
         elif fetched.size_bytes:
             try:
                 next_offset = max(header.next_offset for header, _ in split_headers(fetched.data))
@@ -109,7 +146,7 @@ class Fetcher:
     def _failed(self, position: Position, error: FlussError) -> None:
         reason = error
         if isinstance(error, UnavailableError | NotFoundError):
-            self._connection.forget_leaders()
+            self._connection.forget_leaders_of([position.bucket])
         if isinstance(error, NotFoundError):
             # Believed when the coordinator agrees: a server that has just started may not have opened it yet.
             reason = self._confirmed(position) or ServerUnavailableError(str(error))
@@ -130,12 +167,15 @@ class Fetcher:
             return None
         return None
 
-    # -- from the lake -----------------------------------------------------------------------------------------------
+    # -- from remote storage and the lake ----------------------------------------------------------------------------
 
-    def _lake_loop(self) -> None:
-        while (position := self._positions.next_lake()) is not None:
+    def _away_loop(self) -> None:
+        while (position := self._positions.next_away()) is not None:
             try:
-                self._read_lake(position)
+                if position.remote is not None:
+                    self._read_remote(position, position.remote)
+                else:
+                    self._read_lake(position)
             except LakeSnapshotNotFoundError as error:
                 # It was replaced since the server named it: ask the server again.
                 position.lake = None
@@ -147,6 +187,28 @@ class Fetcher:
                 self._failed(position, UnavailableError(f"the lake cannot be read: {type(error).__name__}: {error}"))
             finally:
                 self._positions.release([position])
+
+    def _read_remote(self, position: Position, place: pb.PbRemoteLogFetchInfo) -> None:
+        """Read about one answer's worth; the other buckets have their turn then."""
+        what = f"bucket {position.bucket} of {self._info.path}"
+        found = remote_records(
+            place, what, position.fetch_offset, None, self._projection, previous_offsets=self._limits.previous_offsets
+        )
+        size_bytes = 0
+        try:
+            for records in found:
+                self._positions.arrived(position, records, records.next_offset, records.rows.nbytes)
+                position.went_well()
+                size_bytes += records.rows.nbytes
+                if size_bytes >= self._limits.max_bytes or not self._positions.is_current(position):
+                    return
+        except SegmentGoneError as gone:
+            position.remote = None
+            position.gone.note(gone, what)
+        except FlussError:
+            position.remote = None
+            raise
+        position.remote = None
 
     def _read_lake(self, position: Position) -> None:
         place = position.lake

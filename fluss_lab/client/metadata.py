@@ -1,12 +1,19 @@
-"""What a connection remembers of the cluster: tablet servers, who holds which bucket, partitions."""
+"""What a connection remembers of the cluster: tablet servers, who holds which bucket, partitions, schemas."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable
 
-from fluss_lab.errors import BucketNotFoundError, PartitionNotFoundError, TableNotFoundError
-from fluss_lab.model import PartitionInfo, TableBucket, TablePath
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    CorruptDataError,
+    InvalidError,
+    PartitionNotFoundError,
+    TableNotFoundError,
+)
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import partition_name
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -22,6 +29,8 @@ class Metadata:
         self._leaders: dict[TableBucket, int | None] = {}
         self._paths: dict[int, TablePath] = {}
         self._partitions: dict[int, dict[str, PartitionInfo]] = {}
+        #: By table id and schema id. They never change.
+        self._schemas: dict[tuple[int, int], Schema] = {}
 
     def remember(self, table_id: int, path: TablePath) -> None:
         """Learn where a table of an id is found."""
@@ -48,6 +57,16 @@ class Metadata:
         with self._lock:
             self._partitions.pop(table_id, None)
 
+    def schema(self, table_id: int, schema_id: int) -> Schema | None:
+        """Return a table's schema of an id, if known."""
+        with self._lock:
+            return self._schemas.get((table_id, schema_id))
+
+    def set_schema(self, table_id: int, schema_id: int, schema: Schema) -> None:
+        """Learn a table's schema."""
+        with self._lock:
+            self._schemas[table_id, schema_id] = schema
+
     def leader(self, bucket: TableBucket) -> int | None:
         """Return the server that holds a bucket, if known."""
         with self._lock:
@@ -69,10 +88,15 @@ class Metadata:
             return sorted(self._servers)
 
     def forget_leaders(self) -> None:
-        """Drop leaders and servers."""
+        """Drop all leaders. To look them up again tells where all servers are."""
         with self._lock:
             self._leaders.clear()
-            self._servers.clear()
+
+    def forget_leaders_of(self, buckets: Iterable[TableBucket]) -> None:
+        """Drop the leaders of some buckets."""
+        with self._lock:
+            for bucket in buckets:
+                self._leaders.pop(bucket, None)
 
     def load(self, coordinator: CoordinatorGateway, buckets: Iterable[TableBucket]) -> None:
         """Ask the coordinator who holds buckets, and where all tablet servers are.
@@ -121,3 +145,25 @@ class Metadata:
 
 def _leader(entry: pb.PbBucketMetadata) -> int | None:
     return entry.leader_id if entry.HasField("leader_id") else None
+
+
+def load_schema(coordinator: CoordinatorGateway, info: TableInfo, schema_id: int) -> Schema:
+    """Ask the coordinator for a table's schema of another id than that of `info`.
+
+    Raises:
+        CorruptDataError: The table has no schema of that id.
+        TableNotFoundError: The table was dropped, also when another one has its path now.
+    """
+    path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+    try:
+        response = coordinator.get_table_schema(pb.GetTableSchemaRequest(table_path=path, schema_id=schema_id))
+        found = Schema.from_json(json.loads(response.schema_json))
+    except (InvalidError, ValueError) as error:
+        raise CorruptDataError(f"{info.path}: schema id {schema_id}: {error}") from error
+    # Columns are added at the end only: one of two schemas of a table is the begin of the other.
+    for mine, theirs in zip(info.schema.columns, found.columns, strict=False):
+        if (mine.name, mine.type) != (theirs.name, theirs.type):
+            raise TableNotFoundError(
+                f"table {info.path} (id {info.table_id}) was dropped; open it again if there is a new one"
+            )
+    return found

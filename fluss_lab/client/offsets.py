@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fluss_lab.client.asking import Ask, ask_leaders
 from fluss_lab.errors import (
     BucketNotFoundError,
     FlussError,
+    InternalError,
     InvalidTimestampError,
     LakeSnapshotNotFoundError,
-    NotFoundError,
     UnavailableError,
     error_from_code,
 )
@@ -20,6 +21,7 @@ from fluss_lab.lake import FlussLogSource, LookupContext, SupportsCreateFlussLog
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -144,37 +146,36 @@ def _from_lake(
     return _from_cluster(_ask(connection, [bucket], query, enable_lake=False)[bucket])
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    bucket: TableBucket
+
+
 def _ask(
     connection: Connection, buckets: list[TableBucket], query: OffsetQuery, *, enable_lake: bool
 ) -> dict[TableBucket, pb.PbListOffsetsRespForBucket]:
     """Ask each bucket's server, again where it moved or was away."""
-    attempts = connection.attempts("list_offsets")
-    answers: dict[TableBucket, pb.PbListOffsetsRespForBucket] = {}
-    while len(answers) < len(buckets):
-        missing = [bucket for bucket in buckets if bucket not in answers]
-        leaders = connection.leaders(missing, attempts)
-        failure: tuple[TableBucket, FlussError] | None = None
-        for leader in sorted(set(leaders.values())):
-            theirs = [bucket for bucket in missing if leaders[bucket] == leader]
-            try:
-                response = connection.gateway(leader).list_offsets(_request(theirs, query, enable_lake))
-            except (UnavailableError, NotFoundError) as error:
-                failure = (theirs[0], error)
-                continue
-            by_id = {bucket.bucket: bucket for bucket in theirs}
-            for entry in response.buckets_resp:
-                bucket = by_id[entry.bucket_id]
-                if entry.error_code:
-                    error_found = error_from_code(entry.error_code, entry.error_message)
-                    if not isinstance(error_found, UnavailableError | NotFoundError):
-                        raise error_found
-                    failure = (bucket, error_found)
-                else:
-                    answers[bucket] = entry
-        if failure is not None:
-            connection.judge(*failure, attempts)
-            attempts.failed(failure[1], f"the server of bucket {failure[0]}")
-    return {bucket: answers[bucket] for bucket in buckets}
+
+    def send(
+        gateway: TabletServerGateway, questions: Sequence[_Question]
+    ) -> list[pb.PbListOffsetsRespForBucket | FlussError]:
+        asked = [question.bucket for question in questions]
+        response = gateway.list_offsets(_request(asked, query, enable_lake))
+        by_id = {entry.bucket_id: entry for entry in response.buckets_resp}
+        return [_answer(bucket, by_id.get(bucket.bucket)) for bucket in asked]
+
+    questions = [_Question(bucket) for bucket in buckets]
+    ask: Ask[_Question, pb.PbListOffsetsRespForBucket] = Ask(send)
+    answers = ask_leaders(connection, questions, ask, connection.attempts("list_offsets"))
+    return dict(zip(buckets, answers, strict=True))
+
+
+def _answer(
+    bucket: TableBucket, entry: pb.PbListOffsetsRespForBucket | None
+) -> pb.PbListOffsetsRespForBucket | FlussError:
+    if entry is None:
+        return InternalError(f"the server's answer leaves out bucket {bucket}")
+    return error_from_code(entry.error_code, entry.error_message) if entry.error_code else entry
 
 
 def _request(buckets: list[TableBucket], query: OffsetQuery, enable_lake: bool) -> pb.ListOffsetsRequest:

@@ -6,16 +6,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_lab.client.fetching import FetchedBucket
+from fluss_lab.client.remote import GoneSegments
 from fluss_lab.client.retry import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.errors import FlussError, UnavailableError
 from fluss_lab.model import TableBucket
 from fluss_lab.records import LogRecords
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
+#: One waits for records of known buckets while the other serves those just subscribed.
+FETCHES_PER_SERVER: Final = 2
 #: Answers held for the caller before the next is fetched: one being read, one ready.
 _ANSWERS_AHEAD: Final = 2
 
@@ -32,6 +35,8 @@ class Position:
         found: Whether it was found by following all partitions; it then goes silently when its partition does.
         leader: Server that was found to hold it; None: to be looked up.
         lake: Where in the lake the records from `fetch_offset` on are; None: ask the server.
+        remote: Where in remote storage they are; None: ask the server.
+        gone: Which remote segment was not there.
         busy: Whether a thread works on it.
         stopped: Whether an error ended it, until it is subscribed again.
         damaged: Whether that error lies before what was fetched last, which is of no use then.
@@ -44,12 +49,19 @@ class Position:
     found: bool = False
     leader: int | None = None
     lake: pb.PbLakeLogFetchInfo | None = None
+    remote: pb.PbRemoteLogFetchInfo | None = None
+    gone: GoneSegments = field(default_factory=GoneSegments)
     busy: bool = False
     stopped: bool = False
     damaged: bool = False
     retry_at: float = 0.0
     pause_s: float = PAUSE_FIRST_S
     failing_since: float | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Tell whether the next records are not on a server's disk, but in remote storage or the lake."""
+        return self.lake is not None or self.remote is not None
 
     def went_well(self) -> None:
         """Forget failures."""
@@ -67,7 +79,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Something for the caller: records as they came, records from the lake, or an error.
+    """Something for the caller: records as they came, records from elsewhere, or an error.
 
     Attributes:
         start: Offset from which records are wanted.
@@ -95,6 +107,8 @@ class Positions:
         self._queue: deque[Fetched] = deque()
         self._bytes = 0
         self._closed = False
+        #: The server that each fetcher's thread is busy with.
+        self._fetching: dict[int, int] = {}
 
     @property
     def closed(self) -> bool:
@@ -173,16 +187,30 @@ class Positions:
     # -- the fetchers' side ------------------------------------------------------------------------------------------
 
     def next_fetch(self) -> list[Position] | None:
-        """Wait for and return buckets to be fetched, all of one server; None after `close`."""
-        return self._next(lambda position: position.lake is None, self._of_one_leader)
+        """Wait for and return buckets to be fetched, all of one server; None after `close`.
 
-    def next_lake(self) -> Position | None:
-        """Wait for and return a bucket to be read from the lake; None after `close`."""
-        found = self._next(lambda position: position.lake is not None, lambda ready: ready[:1])
+        A thread that asks has ended what it fetched before.
+        """
+        with self._changed:
+            if self._fetching.pop(threading.get_ident(), None) is not None:
+                self._changed.notify_all()
+        return self._next(
+            lambda position: not position.is_away and self._is_reachable(position.leader), self._of_one_leader
+        )
+
+    def _is_reachable(self, leader: int | None) -> bool:
+        """Tell whether a thread may turn to a server: one that hangs must not hold all of them."""
+        return sum(each == leader for each in self._fetching.values()) < FETCHES_PER_SERVER
+
+    def next_away(self) -> Position | None:
+        """Wait for and return a bucket to be read from remote storage or the lake; None after `close`."""
+        found = self._next(lambda position: position.is_away, lambda ready: ready[:1])
         return None if found is None else found[0]
 
     def _of_one_leader(self, ready: list[Position]) -> list[Position]:
-        return [position for position in ready if position.leader == ready[0].leader]
+        if (leader := ready[0].leader) is not None:
+            self._fetching[threading.get_ident()] = leader
+        return [position for position in ready if position.leader == leader]
 
     def _next(
         self, wanted: Callable[[Position], bool], choose: Callable[[list[Position]], list[Position]]

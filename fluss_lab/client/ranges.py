@@ -1,13 +1,15 @@
-"""Reading a range of one bucket's log: from the cluster, where it is there, else from the lake. No threads."""
+"""Reading a range of one bucket's log: from its server or remote storage, where it is there, else from the lake."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, decoded, fetch_request, fetched_buckets
 from fluss_lab.client.offsets import log_source
+from fluss_lab.client.remote import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
     CorruptDataError,
@@ -39,11 +41,12 @@ def read_range(
     partition: str | None = None,
     projection: Sequence[str | int] | None = None,
     lake: bool = True,
+    previous_offsets: bool = False,
 ) -> Iterator[LogRecords]:
     """Yield exactly the records with offsets in ``[start, stop)`` of a bucket, in order, without gap or duplicate.
 
-    The server is asked for what it holds; where it says that the offsets are in the lake, they come from there. Its
-    restart is outlived, up to ``client.request-timeout`` without progress.
+    The server is asked for what it holds; where it says that the offsets are in remote storage or in the lake, they come
+    from there. Its restart is outlived, up to ``client.request-timeout`` without progress.
 
     Args:
         connection: To the cluster.
@@ -54,16 +57,22 @@ def read_range(
         partition: Name of the bucket's partition; needed only where the lake is.
         projection: Names or positions of columns, in the order wanted; None: all.
         lake: Whether the lake may be read.
+        previous_offsets: Of a primary-key table: whether records from the cluster have their previous offsets.
 
     Raises:
         OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
         CorruptDataError: Offsets are missing in between, or bytes failed their checks.
+        StorageError: Remote storage cannot be read from here.
         TableNotFoundError, PartitionNotFoundError: The bucket is gone.
         ServerUnavailableError: No server answered in time.
 
     Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``); memory of two answers.
     """
-    yield from _RangeReader(connection, info, bucket, partition, Projection(info, projection), lake).read(start, stop)
+    columns = Projection(info, projection, partial(connection.schema, info))
+    limits = FetchLimits(
+        FETCH_SIZE_MAX.of(connection.options), 0, lake, previous_offsets=previous_offsets and not info.is_log_table
+    )
+    yield from _RangeReader(connection, info, bucket, partition, columns, limits).read(start, stop)
 
 
 class _RangeReader:
@@ -74,7 +83,7 @@ class _RangeReader:
         bucket: TableBucket,
         partition: str | None,
         projection: Projection,
-        lake: bool,
+        limits: FetchLimits,
     ) -> None:
         connection.remember(info)
         self._connection = connection
@@ -83,16 +92,16 @@ class _RangeReader:
         self._partition = partition
         self._projection = projection
         self._source: FlussLogSource | None = None
-        self._lake = lake
+        self._limits = limits
 
     def read(self, start: int, stop: int) -> Iterator[LogRecords]:
         offset = start
-        limits = FetchLimits(FETCH_SIZE_MAX.of(self._connection.options), 0, self._lake)
         attempts = self._connection.attempts(f"read of bucket {self._bucket} of {self._info.path}")
         lake_failures = 0
+        gone = GoneSegments()
         while offset < stop:
             begin = offset
-            request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, limits)
+            request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
             fetched = self._fetch(request, attempts)
             if fetched.lake is not None:
                 try:
@@ -104,6 +113,14 @@ class _RangeReader:
                     lake_failures += 1
                     if lake_failures > 3 and offset == begin:
                         raise
+            elif fetched.remote is not None:
+                try:
+                    for records in self._from_remote(fetched.remote, offset, stop):
+                        offset = records.next_offset
+                        yield records
+                except SegmentGoneError as error:
+                    gone.note(error, attempts.what)
+                    continue
             else:
                 for records in decoded(fetched, offset, self._projection):
                     clipped = records.clip(offset, stop)
@@ -133,6 +150,11 @@ class _RangeReader:
                 raise error
             self._connection.judge(self._bucket, error, attempts)
             attempts.failed(error, "the bucket's server")
+
+    def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
+        what = f"bucket {self._bucket} of {self._info.path}"
+        previous_offsets = self._limits.previous_offsets
+        return remote_records(place, what, start, stop, self._projection, previous_offsets=previous_offsets)
 
     def _from_lake(self, place: pb.PbLakeLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         if self._source is None:

@@ -1,4 +1,4 @@
-"""What an append gives back."""
+"""What writing gives back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ class WriteResult:
     """Where rows went.
 
     Attributes:
-        rows: How many.
-        offsets: By (partition name or None, bucket): the offset ranges ``[base, end)`` they got, ascending.
+        rows: How many were given.
+        offsets: By (partition name or None, bucket): the offset ranges ``[base, end)`` of the log, ascending. Of an
+            append: those that its rows got. Of an upsert or delete: where its changes lie in the changelog; calls that
+            travelled together have the range together, and it is empty when nothing changed.
         seconds: From the call to the last acknowledgement.
     """
 
@@ -38,12 +40,12 @@ class WriteResult:
             for (partition, bucket), ranges in self.offsets.items()
         ]
         return html_table(
-            f"{self.rows:,} rows in {self.seconds:.3f} s", ("partition", "bucket", "offsets", "rows"), rows
+            f"{self.rows:,} rows in {self.seconds:.3f} s", ("partition", "bucket", "offsets", "records"), rows
         )
 
 
-class AppendResult(Future[WriteResult]):
-    """The future of one append: ``result()`` waits for its acknowledgement and raises what the append failed with.
+class WriteFuture(Future[WriteResult]):
+    """The future of one call of a writer: ``result()`` waits for its acknowledgement, and raises what it failed with.
 
     It cannot be cancelled: its rows may be on their way.
 
@@ -63,9 +65,9 @@ class AppendResult(Future[WriteResult]):
         """Wait for the acknowledgement.
 
         Raises:
-            ServerUnavailableError: No server acknowledged in time; whether rows were appended is not known.
+            ServerUnavailableError: No server acknowledged in time; whether rows were written is not known.
             FlussError: The server refused the rows.
-            TimeoutError: `timeout` seconds went by; the append goes on.
+            TimeoutError: `timeout` seconds went by; the writing goes on.
         """
         try:
             return super().result(timeout)
@@ -73,7 +75,7 @@ class AppendResult(Future[WriteResult]):
             self.looked_at = self.looked_at or self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait, and return what the append failed with, or None."""
+        """Wait, and return what the call failed with, or None."""
         try:
             return super().exception(timeout)
         finally:
@@ -86,6 +88,15 @@ class AppendResult(Future[WriteResult]):
         return found if isinstance(found, FlussError) else None
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         if not self.done():
-            return "<AppendResult pending>"
-        return f"<AppendResult {self.error or super().result()!r}>"
+            return f"<{name} pending>"
+        return f"<{name} {self.error or super().result()!r}>"
+
+
+class AppendResult(WriteFuture):
+    """The future of one append."""
+
+
+class UpsertResult(WriteFuture):
+    """The future of one upsert or delete."""

@@ -60,6 +60,12 @@ class Router:
             base += batch.num_rows
         return runs
 
+    def bucket_of_first(self, batch: pa.RecordBatch) -> int:
+        """Return the bucket of a batch's first row. The table has a bucket key."""
+        if self._table.buckets == 1:
+            return 0
+        return int(self._buckets([batch.column(name) for name in self._table.bucket_key])[0])
+
     def _partitions(self, batch: pa.RecordBatch, base: int) -> tuple[list[str | None], _Ids | None]:
         """Return the names of the partitions in a batch, and which of them each row is of; None when there is one."""
         if not self._table.partitioned_by:
@@ -71,7 +77,7 @@ class Router:
                 names.append(partition_name(value))
             except InvalidPartitionError as error:
                 row = base + int(np.flatnonzero(codes == code)[0])
-                raise InvalidPartitionError(f"row {row}: {error}; no row was appended") from error
+                raise InvalidPartitionError(f"row {row}: {error}; nothing was sent") from error
         return names, codes if len(names) > 1 else None
 
     def _runs(self, batch: pa.RecordBatch, names: list[str | None], codes: _Ids | None) -> Iterator[Run]:

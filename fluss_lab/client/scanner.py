@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from fluss_lab.client.closing import Closing
 from fluss_lab.client.fetcher import Fetcher
 from fluss_lab.client.fetching import Projection, decoded
 from fluss_lab.client.offsets import OffsetQuery, list_offsets
@@ -36,8 +37,10 @@ log = logging.getLogger(__name__)
 DISCOVERY_INTERVAL_S: Final = 1.0
 
 
-class LogScanner:
-    """Reads subscribed buckets in order of offset, from the cluster or, where records have left it, from the lake.
+class LogScanner(Closing):
+    """Reads subscribed buckets in order of offset, from servers or, where records have left them, from elsewhere.
+
+    First from the server's disk, then from remote storage, then from the lake: whoever holds them.
 
     Records are fetched ahead by threads, two answers at most (``client.scanner.log.fetch.max-bytes`` each). Servers'
     restarts are outlived. One thread polls; any may close.
@@ -46,15 +49,24 @@ class LogScanner:
         connection: To the cluster.
         info: The table.
         projection: Names or positions of the columns wanted, in the order wanted; None: all.
+        previous_offsets: Of a primary-key table: whether records from the cluster have their previous offsets.
 
     Raises:
         InvalidSchemaError: There is no such column, or one is wanted twice.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, projection: Sequence[str | int] | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        projection: Sequence[str | int] | None = None,
+        *,
+        previous_offsets: bool = False,
+    ) -> None:
         self._connection = connection
         self._info = info
-        self._projection = Projection(info, projection)
+        self._projection = Projection(info, projection, partial(connection.schema, info))
+        self._previous_offsets = previous_offsets and not info.is_log_table
         timeout_s = connection.request_timeout_ms / 1000
         self._positions = Positions(FETCH_SIZE_MAX.of(connection.options), timeout_s)
         self._fetcher: Fetcher | None = None
@@ -65,14 +77,6 @@ class LogScanner:
     def __repr__(self) -> str:
         state = "closed" if self._closing.is_set() else f"{len(self._positions.all())} buckets"
         return f"<LogScanner of {self._info.path}, {state}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop fetching; what was fetched ahead is dropped, and a poll under way ends. Twice is fine."""
@@ -214,7 +218,9 @@ class LogScanner:
         table_bucket = TableBucket(self._info.table_id, partition_id, bucket)
         self._positions.put(Position(table_bucket, name, offset, offset, found))
         if self._fetcher is None:
-            self._fetcher = Fetcher(self._connection, self._info, self._projection, self._positions)
+            self._fetcher = Fetcher(
+                self._connection, self._info, self._projection, self._positions, previous_offsets=self._previous_offsets
+            )
 
     def _put_from(
         self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.accumulator import Accumulator, Batch, BucketQueue
+from fluss_lab.client.accumulator import REQUESTS_PER_SERVER, Accumulator
+from fluss_lab.client.kinds import Answers, WriteKind
+from fluss_lab.client.queues import Batch, BucketQueue
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
     AuthenticationError,
@@ -19,6 +21,7 @@ from fluss_lab.errors import (
     NotFoundError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     RequestTimeoutError,
     ServerUnavailableError,
     UnavailableError,
@@ -26,18 +29,14 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableInfo
 from fluss_lab.records import encode
-from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 log = logging.getLogger(__name__)
 
-#: One request is on its way while the next is encoded, or a second server is busy; more threads only contend.
-SENDERS: Final = 2
-#: Answer when the leader has the batch in its log (the cluster's own `log.durability` says what that means).
-ACKS: Final = 1
+#: Where there are several servers: threads that find servers again while those of all others are busy.
+_FINDERS: Final = 2
 
 
 class Sender:
@@ -47,24 +46,42 @@ class Sender:
         connection: To the cluster.
         info: The table.
         accumulator: What is to be sent.
+        kind: How it travels.
         new_writer_id: Gets a fresh writer id from the coordinator.
     """
 
     def __init__(
-        self, connection: Connection, info: TableInfo, accumulator: Accumulator, new_writer_id: Callable[[], int]
+        self,
+        connection: Connection,
+        info: TableInfo,
+        accumulator: Accumulator,
+        kind: WriteKind,
+        new_writer_id: Callable[[], int],
     ) -> None:
         self._connection = connection
         self._info = info
         self._accumulator = accumulator
+        self._kind = kind
+        self._what = f"{kind.verb} {info.path}"
         self._new_writer_id = new_writer_id
-        name = f"append-{info.path}"
-        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(SENDERS)]
-        for thread in self._threads:
-            thread.start()
+        self._servers: set[int] = set()
+        self._starting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._start_threads(REQUESTS_PER_SERVER)
+
+    def _start_threads(self, count: int) -> None:
+        """Have so many threads; more than the accumulator lets send would only contend."""
+        with self._starting:
+            while len(self._threads) < count:
+                thread = threading.Thread(target=self._run, name=f"write-{self._info.path}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def join(self) -> None:
         """Wait until the threads have ended; the accumulator must be closed."""
-        for thread in self._threads:
+        with self._starting:
+            threads = list(self._threads)
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -73,7 +90,7 @@ class Sender:
             try:
                 self._send(batches)
             except Exception as error:  # a defect must not leave futures open for ever
-                log.exception("append to %s failed", self._info.path)
+                log.exception("%s failed", self._what)
                 known = error if isinstance(error, FlussError) else InternalError(f"{type(error).__name__}: {error}")
                 for batch in batches:
                     if batch.on_its_way:
@@ -87,37 +104,43 @@ class Sender:
             if batch.payload is None:
                 batch.payload = self._encoded(batch)
         left_ms = max(1, int(1000 * (min(batch.queue.deadline for batch in batches) - time.monotonic())))
-        request = pb.ProduceLogRequest(acks=ACKS, table_id=self._info.table_id, timeout_ms=left_ms)
+        request = self._kind.request(left_ms)
         for batch in batches:
             bucket = batch.queue.bucket
             entry = request.buckets_req.add(bucket_id=bucket.bucket, records=b"")
             if bucket.partition_id is not None:
                 entry.partition_id = bucket.partition_id
-        frame = Frame(request, [batch.payload or [] for batch in batches])
         leader = batches[0].queue.leader
         try:
             gateway = self._connection.gateway(leader if leader is not None else -1)
             self._accumulator.leaving(batches)
-            response = gateway.produce_log(frame)
+            answers = self._kind.send(gateway, request, batches)
         except FlussError as error:
             for batch in batches:
                 self._came_back(batch, error)
             return
-        self._heard(batches, response)
+        self._heard(batches, answers)
 
     def _encoded(self, batch: Batch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
         rows = [piece.rows for piece in batch.pieces]
         joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
         writer_id = batch.queue.writer_id
         assert writer_id is not None
-        return encode(joined, schema_id=self._info.schema_id, writer_id=writer_id, batch_sequence=batch.sequence)
+        return encode(
+            joined,
+            schema_id=self._info.schema_id,
+            writer_id=writer_id,
+            batch_sequence=batch.sequence,
+            change_types=self._kind.change_types(batch),
+        )
 
     def _of_one_leader(self, batches: list[Batch]) -> list[Batch]:
         """Look up leaders that are not known; return the batches of one server, the others come back for later."""
         unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
         if unknown:
             try:
-                leaders = self._connection.leaders(unknown, self._attempts([batch.queue.deadline for batch in batches]))
+                attempts = self._attempts([batch.queue.deadline for batch in batches])
+                leaders = self._connection.present_leaders(unknown, attempts)
             except FlussError as error:
                 self._connection.forget_partitions(self._info)
                 lasting = self._connection.closed.is_set() or not isinstance(error, UnavailableError)
@@ -126,38 +149,54 @@ class Sender:
                 return []
             for batch in batches:
                 batch.queue.leader = leaders.get(batch.queue.bucket, batch.queue.leader)
-        first = batches[0].queue.leader
-        for batch in batches:
-            if batch.queue.leader != first:
-                elsewhere = NotLeaderError(f"bucket {batch.queue.bucket} is held by another server")
-                self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
-        return [batch for batch in batches if batch.queue.leader == first]
+            self._meet(leaders.values())
+        return self._of_first_leader(batches)
 
-    def _heard(self, batches: list[Batch], response: pb.ProduceLogResponse) -> None:
-        answers = {
+    def _meet(self, servers: Iterable[int]) -> None:
+        """Have threads for every server that holds a bucket, so that none waits for another."""
+        self._servers.update(servers)
+        if len(self._servers) > 1:
+            self._start_threads(REQUESTS_PER_SERVER * len(self._servers) + _FINDERS)
+
+    def _of_first_leader(self, batches: list[Batch]) -> list[Batch]:
+        first = next((leader for batch in batches if (leader := batch.queue.leader) is not None), None)
+        self._accumulator.sending_to(first)
+        for batch in batches:
+            bucket, leader = batch.queue.bucket, batch.queue.leader
+            if leader is None:
+                away = self._described(batch, NotLeaderError(f"bucket {bucket}: its server is away"))
+                self._accumulator.came_back(batch, away, doubtful=False, lasting=False)
+            elif leader != first:
+                elsewhere = NotLeaderError(f"bucket {bucket} is held by another server")
+                self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
+        return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
+
+    def _heard(self, batches: list[Batch], answers: Answers) -> None:
+        by_bucket = {
             (entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id): entry
-            for entry in response.buckets_resp
+            for entry in answers
         }
         for batch in batches:
             bucket = batch.queue.bucket
-            entry = answers.get((bucket.partition_id, bucket.bucket))
+            entry = by_bucket.get((bucket.partition_id, bucket.bucket))
             if entry is None:
                 self._came_back(batch, InternalError(f"the server's answer leaves out bucket {bucket}"))
             elif entry.error_code:
                 self._came_back(batch, error_from_code(entry.error_code, entry.error_message))
-            elif entry.HasField("end_offset") and entry.end_offset - entry.base_offset != batch.rows:
+            elif (ranges := self._kind.ranges(batch, entry.base_offset, entry.end_offset)) is None:
                 found = f"offsets [{entry.base_offset}, {entry.end_offset}) for {batch.rows} rows"
                 self._came_back(batch, InternalError(f"bucket {bucket}: the server answered {found}"))
             else:
-                self._accumulator.acknowledged(batch, entry.base_offset)
+                self._accumulator.acknowledged(batch, ranges)
 
     def _came_back(self, batch: Batch, error: FlussError) -> None:
         queue = batch.queue
-        lasting = self._connection.closed.is_set() or not isinstance(error, UnavailableError)
+        too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
+        lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
         doubtful = isinstance(error, ServerUnavailableError | RequestTimeoutError | InternalError)
         reason = error
         if isinstance(error, NotLeaderError | ServerUnavailableError | NotFoundError | AuthenticationError):
-            self._connection.forget_leaders()
+            self._connection.forget_leaders_of([queue.bucket])
             queue.leader = None
         if isinstance(error, NotFoundError | AuthenticationError):
             # Believed when the coordinator agrees: a server that has just started may not have opened the bucket yet,
@@ -165,10 +204,12 @@ class Sender:
             confirmed = self._confirmed(queue)
             lasting, reason = confirmed is not None, confirmed or error
         if isinstance(error, OutOfOrderSequenceError) and batch.alone and not batch.doubtful:
-            # All before it is acknowledged and it was never appended: the server does not know this writer any more.
+            # All before it is acknowledged and it was never written: the server does not know this writer any more.
             self._renumber(batch)
         described = self._described(batch, reason)
-        self._accumulator.came_back(batch, described, doubtful=doubtful, lasting=lasting)
+        self._accumulator.came_back(
+            batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
+        )
 
     def _confirmed(self, queue: BucketQueue) -> FlussError | None:
         """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
@@ -183,19 +224,19 @@ class Sender:
 
     def _attempts(self, deadlines: list[float]) -> Attempts:
         left_ms = max(1, int(1000 * (min(deadlines) - time.monotonic())))
-        return Attempts(f"append to {self._info.path}", left_ms, self._connection.closed)
+        return Attempts(self._what, left_ms, self._connection.closed)
 
     def _renumber(self, batch: Batch) -> None:
         try:
             writer_id = self._new_writer_id()
         except FlussError as error:
-            log.warning("append to %s: no new writer id: %s", self._info.path, error)
+            log.warning("%s: no new writer id: %s", self._what, error)
             return
         batch.on_its_way = False
         self._accumulator.renumber(batch.queue, writer_id)
 
     def _described(self, batch: Batch, error: FlussError) -> FlussError:
-        """Return the error with what was appended to, and whether it is known what became of the rows."""
+        """Return the error with what was written to, and whether it is known what became of the rows."""
         queue = batch.queue
         partition = f" of partition {queue.partition!r}" if queue.partition is not None else ""
         unknown = isinstance(error, ServerUnavailableError | RequestTimeoutError) or batch.doubtful
@@ -204,7 +245,5 @@ class Sender:
             tried = (
                 f"nothing acknowledged for {self._connection.request_timeout_ms / 1000:g} s (client.request-timeout): "
             )
-        fate = "; whether its rows were appended is not known" if unknown else ""
-        return type(error)(
-            f"append to {self._info.path}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}"
-        )
+        fate = "; whether its rows were written is not known" if unknown else ""
+        return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")

@@ -34,6 +34,13 @@ def connection(shared_cluster: EmbeddedCluster) -> Connection:
 
 
 @pytest.fixture
+def stranger(shared_cluster: EmbeddedCluster) -> Iterator[Connection]:
+    """Somebody else's connection: what it changes, `connection` does not know of."""
+    with Connection(lambda: shared_cluster.address) as other:
+        yield other
+
+
+@pytest.fixture
 def database(connection: Connection, database_names: Iterator[int]) -> str:
     name = f"db{next(database_names)}"
     connection.admin().create_database(name)

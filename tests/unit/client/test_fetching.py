@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -66,6 +67,21 @@ def test_a_changed_byte_is_corruption_and_what_came_before_it_is_right(place):
     with pytest.raises(CorruptDataError):
         offsets(first + bytes(second), 0, found)
     assert found == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("size", [0, 8, 32, 36, 48])
+def test_previous_offsets_are_as_many_as_records(size):
+    """Of five records in two batches."""
+    data = batch(0, 3) + batch(3, 5)
+    previous = pa.array([-1, -1, 0, 1, 2], pa.int64()).buffers()[1].to_pybytes()[:40]
+    whole = FetchedBucket(BUCKET, None, None, -1, 0, data, previous_offsets=previous)
+    runs = list(decoded(whole, 1, Projection(INFO, None)))
+    assert [run.previous_offsets.to_pylist() for run in runs] == [[-1, 0], [1, 2]]
+    wrong = replace(whole, previous_offsets=(previous * 2)[:size])
+    given = []
+    with pytest.raises(CorruptDataError, match="previous offsets"):
+        given.extend(decoded(wrong, 0, Projection(INFO, None)))
+    assert all(len(run.previous_offsets) == len(run) for run in given)
 
 
 class _Lake(FlussLogSource):

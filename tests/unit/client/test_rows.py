@@ -273,7 +273,7 @@ def test_python_values_that_do_not_fit_are_refused_with_column_row_and_value(typ
     assert "'x" in text
     assert "row 2" in text
     assert words in text
-    assert "no row was appended" in text
+    assert "nothing was sent" in text
 
 
 REFUSED_ARROW = [

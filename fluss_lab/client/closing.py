@@ -1,0 +1,23 @@
+"""What is closed when its block ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Something with a `close`, for use in a ``with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held. Twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

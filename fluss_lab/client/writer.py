@@ -1,0 +1,210 @@
+"""What the writers of both kinds of tables have in common: batched, pipelined, idempotent, back-pressured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import pyarrow as pa
+
+from fluss_lab.client.accumulator import Accumulator
+from fluss_lab.client.kinds import WriteKind
+from fluss_lab.client.queues import BucketQueue, Piece, Write
+from fluss_lab.client.results import WriteFuture
+from fluss_lab.client.routing import Router, Run
+from fluss_lab.client.sender import Sender
+from fluss_lab.errors import InvalidRequestError, PartitionExistsError, PartitionNotFoundError, RecordTooLargeError
+from fluss_lab.model import PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.changes import ChangeType
+from fluss_lab.model.names import partition_values
+from fluss_lab.model.options import WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE, WRITER_DYNAMIC_PARTITIONS
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+F = TypeVar("F", bound=WriteFuture)
+
+#: Around the data of an encoded batch: its header and Arrow's message, and for each buffer its place and padding.
+_BATCH_OVERHEAD_BYTES: Final = 512
+_COLUMN_OVERHEAD_BYTES: Final = 256
+
+
+class TableWriter:
+    """Writes to one table. Threads may share it; each call is queued whole, in the order of the calls.
+
+    Rows of one bucket keep their order. A server's restart goes unnoticed: batches that were not acknowledged are sent
+    again, and the server recognises those that it has. Only when nothing is acknowledged for
+    ``client.request-timeout`` does a call fail, and with it all that wait behind it for the same bucket; calls made
+    after that begin afresh.
+
+    Args:
+        connection: To the cluster.
+        info: The table. Rows are written in its schema, also after columns were added to the table.
+        kind: How its batches travel.
+    """
+
+    def __init__(self, connection: Connection, info: TableInfo, kind: WriteKind) -> None:
+        self._connection = connection
+        self._info = info
+        self._kind = kind
+        self._what = f"{kind.verb} {info.path}"
+        self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
+        self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
+        buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
+        self._accumulator = Accumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
+        self._queueing = threading.Lock()
+        self._writer_id: int | None = None
+        self._router: Router | None = None
+        self._sender: Sender | None = None
+        self._closed = False
+        connection.remember(info)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._info.path}{' (closed)' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._accumulator.wait_settled()
+        self._end()
+
+    def flush(self) -> None:
+        """Wait until every call is settled.
+
+        Raises:
+            FlussError: What the first failed call failed with, unless its future was asked already.
+        """
+        if (error := self._accumulator.wait_settled()) is not None:
+            raise error
+
+    def close(self) -> None:
+        """Flush, and end the writer's threads. Twice is fine.
+
+        Raises:
+            FlussError: As `flush`; the writer is closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            self._end()
+
+    # -- for the kinds -----------------------------------------------------------------------------------------------
+
+    def _write(self, future: F, batches: Sequence[pa.RecordBatch], change: ChangeType) -> F:
+        """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
+        started = time.monotonic()
+        with self._queueing:
+            self._check_open()
+            runs = self._prepared().route(batches)
+            rows = sum(batch.num_rows for batch in batches)
+            partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
+            # What is to be deleted from a partition that does not exist is gone already.
+            present = [run for run in runs if run.partition is None or run.partition in partitions]
+            pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
+            write = Write(future, rows, started, len(pieces))
+            if not pieces:
+                write.settle()
+                return future
+            queued = [
+                (self._queue(run, partitions), Piece(write, part, size_bytes, change))
+                for run, part, size_bytes in pieces
+            ]
+            while not self._accumulator.add(write, queued):
+                self._renew({queue.bucket: queue for queue, _ in queued})
+        return future
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        with self._queueing:
+            self._closed = True
+        self._accumulator.close()
+        if self._sender is not None:
+            self._sender.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
+
+    def _prepared(self) -> Router:
+        """Get a writer id and start the senders, at the first call."""
+        if self._router is None:
+            self._writer_id = self._new_writer_id()
+            # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
+            self._router = Router(self._info.descriptor, self._writer_id)
+            self._sender = Sender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
+        return self._router
+
+    def _new_writer_id(self) -> int:
+        path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)
+        writer_id: int = self._connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path])).writer_id
+        return writer_id
+
+    def _renew(self, queues: dict[TableBucket, BucketQueue]) -> None:
+        for queue in queues.values():
+            if queue.writer_id is None:
+                self._accumulator.renew(queue, self._new_writer_id())
+
+    def _size_bytes(self, rows: pa.RecordBatch) -> int:
+        size_bytes: int = rows.nbytes + _BATCH_OVERHEAD_BYTES + _COLUMN_OVERHEAD_BYTES * rows.num_columns
+        return size_bytes
+
+    def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows in pieces of at most the batch size, each with about its bytes."""
+        size = self._size_bytes(rows)
+        if size <= self._batch_bytes:
+            yield rows, size
+            return
+        if rows.num_rows == 1:
+            raise RecordTooLargeError(
+                f"{self._what}: a row of about {size:,} bytes; expected at most {self._batch_bytes:,} "
+                f"({WRITER_BATCH_SIZE.key}); nothing was sent"
+            )
+        count = min(rows.num_rows, -(-size // self._batch_bytes))
+        edges = [rows.num_rows * index // count for index in range(count + 1)]
+        for start, stop in pairwise(edges):
+            yield from self._cut(rows.slice(start, stop - start))
+
+    def _queue(self, run: Run, partitions: dict[str, PartitionInfo]) -> BucketQueue:
+        partition_id = None if run.partition is None else partitions[run.partition].partition_id
+        bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
+        assert self._writer_id is not None
+        return self._accumulator.queue(bucket, run.partition, self._writer_id)
+
+    def _partitions(self, runs: list[Run], *, create: bool) -> dict[str, PartitionInfo]:
+        """Return the partitions of the rows, with `create` made where they do not exist."""
+        names = {run.partition for run in runs if run.partition is not None}
+        if not names:
+            return {}
+        known = self._connection.partitions(self._info, refresh=False)
+        if not names <= known.keys():
+            known = self._connection.partitions(self._info)
+        missing = sorted(names - known.keys())
+        if not missing or not create:
+            return known
+        if not self._creates_partitions:
+            raise PartitionNotFoundError(
+                f"{self._what}: partition {missing[0]!r} does not exist; create it first, or set "
+                f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing was sent"
+            )
+        for name in missing:
+            self._create_partition(name)
+        return self._connection.partitions(self._info)
+
+    def _create_partition(self, name: str) -> None:
+        values = dict(zip(self._info.descriptor.partitioned_by, partition_values(name), strict=True))
+        try:
+            self._connection.admin().create_partition(self._info.path, values, if_not_exists=True)
+        except PartitionExistsError as error:
+            raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error

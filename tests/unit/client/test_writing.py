@@ -1,0 +1,154 @@
+"""Batches on their way, without servers: how they are cut and numbered, and which answers to them can be."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fluss_lab.client.kinds import Appends, Upserts
+from fluss_lab.client.queues import UNACKED_MAX, Batch, BucketQueue, Piece, Write
+from fluss_lab.client.results import UpsertResult
+from fluss_lab.errors import InternalError, PartitionNotFoundError
+from fluss_lab.model import ChangeType, TableBucket, TableInfo, TablePath, make_descriptor
+
+INFO = TableInfo(TablePath("db", "t"), 7, 1, make_descriptor({"id": "bigint"}, primary_key=["id"]), 0, 0)
+PLENTY = 1 << 30
+
+
+def piece(start, stop, change=ChangeType.UPDATE_AFTER):
+    rows = pa.record_batch({"id": pa.array(range(start, stop), pa.int64())})
+    return Piece(Write(UpsertResult(), len(rows), 0.0, 1), rows, rows.nbytes, change)
+
+
+def filled(*pieces):
+    queue = BucketQueue(TableBucket(7, None, 0), None, 1)
+    queue.waiting.extend(pieces)
+    return queue
+
+
+def ids(batch):
+    return [value for each in batch.pieces for value in each.rows.column(0).to_pylist()]
+
+
+def take(queue):
+    return queue.take(PLENTY, 60.0)
+
+
+def came_back(queue):
+    queue.resending = True
+    for batch in queue.unacked:
+        batch.on_its_way = False
+
+
+def test_a_batch_found_too_large_is_cut_and_what_follows_numbered_anew():
+    pieces = [piece(0, 10), piece(10, 13, ChangeType.DELETE), piece(13, 20)]
+    queue = filled(*pieces[:2])
+    first = take(queue)
+    queue.waiting.append(pieces[2])
+    second = take(queue)
+    assert (first.sequence, second.sequence, queue.next_sequence) == (0, 1, 2)
+    second.payload = [b"encoded under the old number"]
+    came_back(queue)
+    queue.found_too_large(first)
+    sent = []
+    while queue.unacked:
+        batch = take(queue)
+        assert (batch.alone, batch.on_its_way) == (True, True)
+        assert batch.payload is None
+        sent.append((batch.sequence, ids(batch)))
+        queue.unacked.remove(batch)
+        batch.on_its_way = False
+    assert sent == [(0, list(range(6))), (1, list(range(6, 12))), (2, [12]), (3, list(range(13, 19))), (4, [19])]
+    assert queue.next_sequence == 5
+    # Each call is settled when all its pieces are, and knows how many there are.
+    assert [each.write.open_pieces for each in pieces] == [2, 2, 2]
+
+
+def test_the_order_and_change_of_every_row_survive_the_cuts():
+    queue = filled(piece(0, 5), piece(5, 7, ChangeType.DELETE), piece(7, 12))
+    batch = take(queue)
+    came_back(queue)
+    queue.found_too_large(batch)
+    queue.rows_max = 3
+    kind = Upserts(INFO, [])
+    changes, rows = b"", []
+    while queue.unacked:
+        batch = take(queue)
+        assert batch.rows <= 3
+        changes += kind.change_types(batch)
+        rows += ids(batch)
+        queue.unacked.popleft()
+    assert rows == list(range(12))
+    assert changes == bytes([3] * 5 + [4] * 2 + [3] * 5)
+
+
+def test_a_batch_that_may_be_in_the_log_is_not_cut():
+    """It would be recognised by its number, and its second half be written again under the next."""
+    queue = filled(piece(0, 10))
+    batch = take(queue)
+    came_back(queue)
+    batch.doubtful = True
+    queue.rows_max = 2
+    assert ids(take(queue)) == list(range(10))
+    assert len(queue.unacked) == 1
+
+
+def test_later_batches_are_as_small_and_grow_again():
+    queue = filled(piece(0, 100))
+    queue.rows_max = 8
+    sizes = []
+    while queue.waiting:
+        batch = take(queue)
+        sizes.append(batch.rows)
+        queue.unacked.remove(batch)
+        queue.taken(batch)
+    assert sum(sizes) == 100
+    assert sizes[0] == 8
+    assert sizes[:5] == sorted(sizes[:5])
+    assert sizes[4] > 16
+
+
+def test_no_more_batches_are_taken_than_the_server_remembers():
+    queue = filled(*[piece(index, index + 1) for index in range(20)])
+    while queue.ready_at() is not None:
+        queue.take(0, 60.0)
+    assert len(queue.unacked) == UNACKED_MAX
+
+
+def batch_of(*pieces):
+    return Batch(BucketQueue(TableBucket(7, None, 0), None, 1), 0, list(pieces))
+
+
+@pytest.mark.parametrize(("base", "end"), [(0, -1), (5, 4), (0, 21), (0, 1000)])
+def test_a_changelog_that_cannot_be_is_not_taken_for_an_answer(base, end):
+    kind = Upserts(INFO, [])
+    assert kind.ranges(batch_of(piece(0, 4), piece(4, 10)), base, end) is None
+    assert kind.ranges(batch_of(piece(0, 4), piece(4, 10)), 7, 27) == [(7, 27)] * 2
+    assert kind.ranges(batch_of(piece(0, 4)), 7, 7) == [(7, 7)]
+
+
+def test_appends_have_one_offset_a_row():
+    kind = Appends(INFO)
+    assert kind.ranges(batch_of(piece(0, 4), piece(4, 10)), 7, 17) == [(7, 11), (11, 17)]
+    for end in (7, 16, 18):
+        assert kind.ranges(batch_of(piece(0, 4), piece(4, 10)), 7, end) is None
+    assert kind.change_types(batch_of(piece(0, 4))) is None
+
+
+def test_only_a_delete_is_done_when_its_partition_is_gone():
+    gone, other = PartitionNotFoundError("gone"), InternalError("other")
+    for change, error, fails in [
+        (ChangeType.DELETE, gone, False),
+        (ChangeType.DELETE, other, True),
+        (ChangeType.UPDATE_AFTER, gone, True),
+    ]:
+        each = piece(0, 1, change)
+        each.fail(error)
+        assert (each.write.error is not None) == fails
+
+
+def test_ranges_that_touch_or_are_the_same_are_told_once():
+    write = Write(UpsertResult(), 3, 0.0, 0)
+    write.offsets[None, 0] = [(4, 9), (0, 4), (4, 9), (12, 12), (20, 21)]
+    write.settle()
+    assert dict(write.future.result(0).offsets) == {(None, 0): ((0, 9), (12, 12), (20, 21))}
