@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.model import LakeOffset, TableBucket, TableInfo, TablePath
+from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.records import LogRecords
 
 WriteResultT = TypeVar("WriteResultT")
@@ -194,11 +194,13 @@ class CommittedLakeSnapshot:
         snapshot_id: Its id.
         offsets: By (partition name or None, bucket): how far the lake holds each bucket.
         properties: The rest of the summary.
+        partition_ids: The id of each partition that `offsets` speaks of: one of the same name made later has another.
     """
 
     snapshot_id: int
     offsets: Mapping[tuple[str | None, int], LakeOffset]
     properties: Mapping[str, str] = field(default_factory=dict)
+    partition_ids: Mapping[str, int] = field(default_factory=dict)
 
 
 class LakeTieringFactory(ABC, Generic[WriteResultT, CommittableT]):
@@ -246,11 +248,25 @@ class LakeCatalog(ABC):
 
     @abstractmethod
     def alter_table(self, table: TableInfo) -> None:
-        """Bring the lake table's properties to those of the (already altered) Fluss table."""
+        """Bring the lake table's columns and properties to those of the (already altered) Fluss table, at once.
+
+        New columns come after the user's others. Columns that the Fluss table does not have and that an earlier call
+        brought go again: that alteration was cut off or taken back, and nobody wrote them.
+
+        Raises:
+            UnsupportedError: The format cannot hold the table as it is now.
+        """
 
     @abstractmethod
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop the lake table with its files, or with `keep` rename it by its table id. Absent is fine."""
+
+    @abstractmethod
+    def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
+        """Delete the rows of a partition that the cluster has dropped, in one commit of ours; doing it again is fine.
+
+        No commit that was planned before may succeed after it. An absent lake table is fine.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class Changelog:
     Where it starts and ends is decided once, at first use. Records come by partition name, bucket and offset; every
     offset of the range exactly once. Those that the cluster holds come from there, older ones from the lake.
 
-    Columns: ``_change_type`` (``+A``), ``_partition`` (partitioned tables), ``_bucket``, ``_log_offset``,
-    ``_commit_timestamp``, then the user's.
+    Columns: ``_change_type`` (``+A``; of primary-key tables ``+I -U +U -D``), ``_partition`` (partitioned tables),
+    ``_bucket``, ``_log_offset``, ``_commit_timestamp``, then the user's.
 
     Made by `TableReader.changelog`.
     """
@@ -219,9 +219,9 @@ def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[Changelog
     divided = []
     for each in ranges:
         bucket = now.get(each.bucket.key, each.bucket)
-        local = bucket.local_start if bucket.local_start is not None else each.stop
+        held = bucket.start if bucket.start is not None else each.stop
         # Below the cluster's start only the lake can have it; the lake may lag behind that in no case but by accident.
-        lake_stop = max(each.start, min(local, bucket.lake_end, each.stop))
+        lake_stop = max(each.start, min(held, bucket.lake_end, each.stop))
         divided.append(
             ChangelogRange(
                 each.bucket.bucket, each.bucket.partition, each.start, lake_stop, each.stop, state.snapshot_id
@@ -276,8 +276,8 @@ def _divided_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
     state = source.look()
     for each in state.buckets:
         if each.key == part.key and each.bucket == part.bucket:
-            local = each.local_start if each.local_start is not None else part.stop
+            held = each.start if each.start is not None else part.stop
             return replace(
-                part, lake_stop=max(part.start, min(local, each.lake_end, part.stop)), snapshot_id=state.snapshot_id
+                part, lake_stop=max(part.start, min(held, each.lake_end, part.stop)), snapshot_id=state.snapshot_id
             )
     return part

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -40,7 +41,6 @@ class TableReader:
 
     Raises:
         TableNotFoundError: There is no such table.
-        UnsupportedError: It is a primary-key table.
     """
 
     def __init__(
@@ -146,22 +146,39 @@ class TableReader:
             InvalidTimestampError: `as_of` cannot be read, or is after the servers' clock.
             InvalidRequestError: A limit below 0, or both `as_of` and `read_point`.
             TableNotFoundError: The read point is of a table that was dropped since.
+            UnsupportedError: It is a primary-key table.
+
+        A read point is read in the schema that the table had when it was taken.
         """
+        if not self.info.is_log_table:
+            raise UnsupportedError(
+                f"table {self.info.path}: this version scans log tables; it has a primary key: look rows up, or read its "
+                "changelog"
+            )
         if as_of is not None and read_point is not None:
             raise InvalidRequestError("scan: expected as_of or read_point, found both")
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequestError(f"scan: expected a limit of at least 0, found {limit!r}")
-        schema = self.info.schema
+        source = self._source if read_point is None else self._source_at(read_point)
+        schema = source.info.schema
         selection = Selection(compile_filter(where, schema), _collected(partitions), _collected(buckets))
-        check_selection(self.info, selection)
+        check_selection(source.info, selection)
         made = make_columns(schema, columns, with_source)
         if as_of is not None:
             read_point = self.read_point(as_of)
-        if read_point is not None:
-            self._source.check_table(read_point.table_id)
         fixed = read_point
         take = self.read_point if fixed is None else lambda: fixed
-        return Scan(self._source, take, made, selection, limit, self._spark)
+        return Scan(source, take, made, selection, limit, self._spark)
+
+    def _source_at(self, point: ReadPoint) -> TableSource:
+        """Return the table with the columns that it had at a read point."""
+        source = self._source
+        source.check_table(point.table_id)
+        if point.schema_id == self.info.schema_id:
+            return source
+        schema = source.connection.schema(self.info, point.schema_id)
+        descriptor = replace(self.info.descriptor, schema=schema)
+        return source.with_info(replace(self.info, schema_id=point.schema_id, descriptor=descriptor))
 
     def seek(self, moment: Moment) -> Seek:
         """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives.
@@ -193,13 +210,16 @@ class TableReader:
             net: Only what has changed in effect; for primary-key tables.
 
         Raises:
-            UnsupportedError: `net` of a log table.
+            UnsupportedError: `net`: a log table only grows, and of primary-key tables this version gives every change.
             InvalidSchemaError: There is no such column.
         """
         if net:
-            raise UnsupportedError(
-                f"table {self.info.path}: net=True is for primary-key tables; a log table only grows"
+            why = (
+                "it is for primary-key tables, a log table only grows"
+                if self.info.is_log_table
+                else "this version gives every single change"
             )
+            raise UnsupportedError(f"table {self.info.path}: changelog(net=True): {why}")
         return Changelog(self._source, start, end, _collected(buckets), columns, self._spark)
 
 

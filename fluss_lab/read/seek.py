@@ -139,4 +139,6 @@ def seek(source: TableSource, moment_ms: int) -> Seek:
 def _lives(bucket: BucketState, offset: int, timestamp_ms: int | None) -> str:
     if timestamp_ms is None:
         return END
-    return LOCAL if bucket.local_start is not None and offset >= bucket.local_start else LAKE
+    if bucket.start is None or bucket.local_start is None or offset < bucket.start:
+        return LAKE
+    return LOCAL if offset >= bucket.local_start else REMOTE

@@ -33,13 +33,15 @@ class BucketState:
     Attributes:
         bucket: Its identity.
         partition: Name of its partition; None without partitions.
-        local_start: First offset that the cluster holds; None when the cluster does not know the bucket any more.
+        start: First offset that the cluster holds; None when the cluster does not know the bucket any more.
+        local_start: First one on a server's disk: those before are in remote storage.
         end: Offset after the last readable record, in the cluster, or in the lake when only that holds it.
         lake_end: Offsets below are in the lake (0 when none are).
     """
 
     bucket: TableBucket
     partition: str | None
+    start: int | None
     local_start: int | None
     end: int
     lake_end: int
@@ -67,11 +69,13 @@ class TableSource:
     """One table with everything that reads of it need."""
 
     def __init__(self, connection: Connection, info: TableInfo, storage: LakeStorage | None) -> None:
-        if not info.is_log_table:
-            raise UnsupportedError(f"table {info.path}: this version reads log tables; it has a primary key")
         self.connection = connection
         self.info = info
         self._given = storage
+
+    def with_info(self, info: TableInfo) -> TableSource:
+        """Return the same table as it is otherwise known: with the columns that it had at some time."""
+        return TableSource(self.connection, info, self._given)
 
     def check_table(self, table_id: int) -> None:
         """Raise `TableNotFoundError` when this is not the table of that id."""
@@ -143,11 +147,9 @@ class TableSource:
         """
         found: dict[BucketKey, BucketOffset] = {}
         spec = OffsetSpec.timestamp(timestamp_ms)
-        names = sorted({each.partition or "" for each in state.buckets if each.local_start is not None})
+        names = sorted({each.partition or "" for each in state.buckets if each.start is not None})
         for name in names:
-            members = [
-                each for each in state.buckets if (each.partition or "") == name and each.local_start is not None
-            ]
+            members = [each for each in state.buckets if (each.partition or "") == name and each.start is not None]
             identity = members[0].bucket.partition_id
             partition = None if identity is None else PartitionInfo(identity, name)
             answers = self.connection.admin().list_offsets(
@@ -156,7 +158,7 @@ class TableSource:
             )  # fmt: skip
             found |= {each.key: answers[each.bucket.bucket] for each in members}
         for each in state.buckets:
-            if each.local_start is None:
+            if each.start is None:
                 found[each.key] = self._lake_offset_by_time(each, state.snapshot_id, timestamp_ms)
         return found
 
@@ -173,8 +175,8 @@ class TableSource:
 
     def starts(self, state: TableState) -> dict[BucketKey, int]:
         """Return, for every bucket of `state`, the first offset that is held anywhere: cluster or lake."""
-        found = {each.key: each.end if each.local_start is None else each.local_start for each in state.buckets}
-        behind = {each.key: each.lake_end for each in state.buckets if each.lake_end and each.local_start != 0}
+        found = {each.key: each.end if each.start is None else each.start for each in state.buckets}
+        behind = {each.key: each.lake_end for each in state.buckets if each.lake_end and each.start != 0}
         if behind and state.snapshot_id is not None:
             for split in self.lake_source.plan(state.snapshot_id, stops=behind):
                 key = (split.partition, split.bucket)
@@ -191,11 +193,12 @@ class TableSource:
                     status.bucket,
                     status.partition,
                     status.start_offset,
+                    status.local_start_offset,
                     status.high_watermark,
                     0 if offset is None else offset.end,
                 )
             )
         found += [
-            BucketState(bucket, offset.partition, None, offset.end, offset.end) for bucket, offset in lake.items()
+            BucketState(bucket, offset.partition, None, None, offset.end, offset.end) for bucket, offset in lake.items()
         ]
         return TableState(tuple(sorted(found, key=lambda each: (each.partition or "", each.bucket.bucket))), snapshot)

@@ -60,6 +60,7 @@ def log_frame(
     plan = {
         "host": address.host,
         "port": address.port,
+        "tls": [address.tls, address.ca, address.name],
         "options": connection.options,
         "table": info.to_json(),
         "tasks": [[_range_json(each) for each in task] for task in divided(ranges, _parallelism(session))],
@@ -138,7 +139,7 @@ class LogReader(DataSourceReader):
         """Yield the records of a task's ranges, in Spark's Arrow types."""
         assert isinstance(partition, LogPartition)
         plan = self._plan
-        address = ServerAddress(plan["host"], plan["port"], self._token)
+        address = ServerAddress(plan["host"], plan["port"], self._token, *plan["tls"])
         info = TableInfo.from_json(plan["table"])
         target = arrow_schema(self._schema)
         with Connection(lambda: address, plan["options"]) as connection:

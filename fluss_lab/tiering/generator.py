@@ -158,5 +158,5 @@ def cut(start: int, stop: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def _record_bytes(status: BucketStatus) -> float:
-    records = status.end_offset - status.start_offset
+    records = status.end_offset - status.local_start_offset
     return status.size_bytes / records if records > 0 and status.size_bytes > 0 else RECORD_BYTES_GUESS

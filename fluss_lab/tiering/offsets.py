@@ -61,13 +61,16 @@ def committed_offsets(
         snapshot: As the lake tells it, by partition name.
         table_id: Of the table.
         partition_ids: Name to id of the partitions that the cluster has or remembers. Buckets of others (dropped
-            before the cluster ever heard of their tiering) are left out: nothing will be tiered from them again.
+            before the cluster ever heard of their tiering) are left out: nothing will be tiered from them again. So are
+            those of a partition that was dropped from cluster and lake, though there is a new one of its name.
     """
     offsets = {}
     for (partition, bucket), offset in snapshot.offsets.items():
         if partition is None:
             offsets[TableBucket(table_id, None, bucket)] = offset
-        elif partition in partition_ids:
+            continue
+        partition_id = partition_ids.get(partition)
+        if partition_id is not None and snapshot.partition_ids.get(partition, partition_id) == partition_id:
             named = LakeOffset(offset.end, offset.max_timestamp_ms, partition)
-            offsets[TableBucket(table_id, partition_ids[partition], bucket)] = named
+            offsets[TableBucket(table_id, partition_id, bucket)] = named
     return offsets

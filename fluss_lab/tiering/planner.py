@@ -9,6 +9,7 @@ from typing import Any
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import (
+    CommitConflictError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     TableNotFoundError,
@@ -86,16 +87,18 @@ class RoundPlanner:
 
         Raises:
             FencedTieringEpochError: The table is not ours any more.
-            CommitConflictError: Somebody committed while the predecessor was fenced: plan again.
+            CommitConflictError: Somebody committed while the predecessor was fenced, or the table's columns were altered
+                meanwhile: plan again.
             LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
             ForeignCommitError: Somebody else changed the rows of the lake table.
             OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
         """
-        partitions = self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
         if self._must_fence:
-            self._fence(table, lake, partitions)
+            self._fence(table, lake)
         planned_id = lake.current_snapshot_id()
         self._enumerator.renew(self._assignment)
+        # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
+        partitions = self._partitions(table)
         known_id, known = self._known(table)
         missing_id, merged = self._with_missing(table, lake, partitions, known_id, known)
         if missing_id is not None:
@@ -104,14 +107,23 @@ class RoundPlanner:
             known_id, known = missing_id, merged
             failpoint("tiering.register.after")
         generator = TieringSplitGenerator(self._connection, table, partitions, self._options)
-        return RoundPlan(table, planned_id, known_id, known, generator.generate(known, parallelism))
+        splits = generator.generate(known, parallelism)
+        # After the splits: a record of columns that the plan does not know can not be below their ends then.
+        if (schema_id := self.table().schema_id) != table.schema_id:
+            raise CommitConflictError(
+                f"{self._assignment}: planned with schema {table.schema_id}, the table has schema {schema_id} now"
+            )
+        return RoundPlan(table, planned_id, known_id, known, splits)
 
-    def _fence(self, table: TableInfo, lake: LakeCommitter[Any, Any], partitions: Sequence[PartitionInfo]) -> None:
+    def _partitions(self, table: TableInfo) -> list[PartitionInfo]:
+        return self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
+
+    def _fence(self, table: TableInfo, lake: LakeCommitter[Any, Any]) -> None:
         """Commit an empty snapshot: whatever a predecessor planned, should it still live, can not be committed any more."""
         planned_id = lake.current_snapshot_id()
         self._enumerator.renew(self._assignment)
         known_id, known = self._known(table)
-        _, merged = self._with_missing(table, lake, partitions, known_id, known)
+        _, merged = self._with_missing(table, lake, self._partitions(table), known_id, known)
         TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(merged, known, planned_id)
         self._must_fence = False
         failpoint("tiering.fence.after")

@@ -22,6 +22,7 @@ from fluss_lab.errors import (
     FencedTieringEpochError,
     FlussError,
     InternalError,
+    PartitionNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
@@ -179,11 +180,11 @@ class TieringRound:
             raise FencedTieringEpochError(f"{self._assignment}: another tierer holds the table now; this round ends")
 
     def _tier(self) -> TieringReport:
-        """Plan, write and commit; plan again, a few times, when the lake moved on in between."""
+        """Plan, write and commit; plan again, a few times, when lake or table moved on in between."""
         for replans_left in reversed(range(self._options.replans_max + 1)):
             try:
                 return self._attempt()
-            except CommitConflictError as error:
+            except (CommitConflictError, PartitionNotFoundError) as error:
                 if not replans_left:
                     raise
                 log.info("%s: planned again: %s", self._assignment, error)

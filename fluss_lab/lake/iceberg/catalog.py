@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError, identifier
+from fluss_lab.lake.iceberg.evolution import evolution_of
 from fluss_lab.lake.iceberg.io import delete_quietly
 from fluss_lab.lake.iceberg.layout import (
     TABLE_ID_PROPERTY,
     LakeLayout,
     check_spec,
     checked_layout,
-    known_layout,
     new_layout,
 )
+from fluss_lab.lake.iceberg.manifests import EntryCache
+from fluss_lab.lake.iceberg.partition_drop import drop_partition
 from fluss_lab.lake.iceberg.properties import FLUSS_PREFIX, changed_properties, lake_properties
 from fluss_lab.lake.interfaces import LakeCatalog
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.descriptor import check_lake
 
 if TYPE_CHECKING:
@@ -48,8 +50,9 @@ class IcebergLakeCatalog(LakeCatalog):
     Safe in any thread.
     """
 
-    def __init__(self, access: CatalogAccess) -> None:
+    def __init__(self, access: CatalogAccess, entries: EntryCache) -> None:
         self._access = access
+        self._entries = entries
 
     def create_table(self, table: TableInfo) -> None:
         """Create the lake table; calling it again for the same table changes nothing.
@@ -91,7 +94,9 @@ class IcebergLakeCatalog(LakeCatalog):
             _check_ids(table, layout, made)
 
     def alter_table(self, table: TableInfo) -> None:
-        """Bring the lake table's properties to those of the Fluss table; what others set there stays.
+        """Bring the lake table's columns and properties to those of the Fluss table, in one commit.
+
+        What others added or set there stays; see `evolution`.
 
         Raises:
             TableNotFoundError: There is no lake table.
@@ -101,7 +106,7 @@ class IcebergLakeCatalog(LakeCatalog):
         """
         lake = self._access.load_table(table.path)
         _check_owner(table, lake)
-        self._set_properties(table, lake, lake_properties(table, known_layout(table, lake)))
+        self._bring(table, lake)
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop the lake table and the files under its location, or with `keep` rename it ``<name>__<table id>``.
@@ -138,6 +143,10 @@ class IcebergLakeCatalog(LakeCatalog):
             ) from error
         remove_files(lake, whole_folder=self._chose(path, lake.location()))
 
+    def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
+        """Delete a dropped partition's rows in one commit: see `partition_drop.drop_partition`."""
+        drop_partition(self._access, self._entries, table, partition)
+
     def _location(self, table: TableInfo) -> str | None:
         """Return where a table is put; None when the catalog decides."""
         prefix = self._location_prefix(table.path)
@@ -159,23 +168,24 @@ class IcebergLakeCatalog(LakeCatalog):
             checked_layout(table, lake)
         else:
             _check_same(table, lake, properties)
-        self._set_properties(table, lake, properties)
+        self._bring(table, lake)
 
-    def _set_properties(self, table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
+    def _bring(self, table: TableInfo, lake: Table) -> None:
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
-        what = f"set properties of lake table {table.path}"
+        what = f"alter lake table {table.path}"
         for _ in range(ALTER_TRIES):
-            updates, removals = changed_properties(lake.properties, wanted)
-            changes: list[TableUpdate] = []
+            evolution = evolution_of(table, lake)
+            updates, removals = changed_properties(lake.properties, lake_properties(table, evolution.layout))
+            changes: list[TableUpdate] = [*evolution.updates]
             if updates:
                 changes.append(SetPropertiesUpdate(updates=updates))
             if removals:
                 changes.append(RemovePropertiesUpdate(removals=removals))
             if not changes:
                 return
-            requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid),)
+            requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid), *evolution.requirements)
             try:
                 self._access.commit(what, lake, requirements, tuple(changes))
             except (CommitFailedException, CatalogLockedError):

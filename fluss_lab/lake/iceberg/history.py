@@ -104,15 +104,23 @@ def committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapsh
     if not ours:
         return None
     offsets: dict[tuple[str | None, int], LakeOffset] = {}
+    partition_ids: dict[str, int] = {}
     for snapshot in reversed(ours):
-        offsets |= _offsets(path, snapshot)
-    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, summary_of(ours[0]))
+        named, ids = _offsets(path, snapshot)
+        # Of a partition that was dropped and made again, what was said of the first one says nothing.
+        again = {name for name, number in ids.items() if partition_ids.get(name, number) != number}
+        offsets = {key: offset for key, offset in offsets.items() if key[0] not in again} | named
+        partition_ids |= ids
+    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, summary_of(ours[0]), partition_ids)
 
 
-def _offsets(path: TablePath, snapshot: Snapshot) -> Mapping[tuple[str | None, int], LakeOffset]:
+def _offsets(path: TablePath, snapshot: Snapshot) -> tuple[dict[tuple[str | None, int], LakeOffset], dict[str, int]]:
+    """Return what a summary says of buckets, and the ids of the partitions that it names."""
     text = summary_of(snapshot).get(BUCKET_OFFSET_KEY, "[]")
     try:
-        return dict(_entry(entry) for entry in json.loads(text))
+        entries = json.loads(text)
+        ids = {str(each["partition_name"]): int(each["partition_id"]) for each in entries if each.get("partition_id")}
+        return dict(_entry(entry) for entry in entries), ids
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError(
             f"lake table {path}, snapshot {snapshot.snapshot_id}: {BUCKET_OFFSET_KEY!r} in the summary is not a list of "

@@ -8,6 +8,7 @@ Which Fluss column (by column id) has which field ids is a property of the lake 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -81,21 +82,44 @@ def known_layout(table: TableInfo, lake: Table) -> LakeLayout:
     Raises:
         UnsupportedError: It was not made by fluss_lab, or has columns that it knows nothing of.
     """
-    what = f"lake table {table.path}"
-    raw = lake.properties.get(FIELD_IDS_PROPERTY)
+    return layout_by(table, lake, kept_field_ids(table, lake))
+
+
+def kept_field_ids(table: TableInfo, lake: Table) -> dict[str, list[int]]:
+    """Return the field ids that were kept with a table that exists: see `FIELD_IDS_PROPERTY`.
+
+    Raises:
+        UnsupportedError: There are none.
+    """
     try:
-        kept = {str(key): [int(field_id) for field_id in ids] for key, ids in json.loads(raw or "").items()}
+        raw = json.loads(lake.properties.get(FIELD_IDS_PROPERTY, ""))
+        return {str(key): [int(field_id) for field_id in ids] for key, ids in raw.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unknown_fields(table, lake) from error
+
+
+def layout_by(table: TableInfo, lake: Table, kept: Mapping[str, Sequence[int]]) -> LakeLayout:
+    """Return the layout of a table by field ids like those of `kept_field_ids`.
+
+    Raises:
+        UnsupportedError: They do not have all of its columns.
+    """
+    try:
         fields = [
             lake_field(column.name, column.type, iter(kept[str(column.column_id)]), column.comment)
             for column in table.schema.columns
         ]
         system = [system_field(name, kept[name][0]) for name in SYSTEM_COLUMNS]
-    except (ValueError, TypeError, AttributeError, KeyError, StopIteration, IndexError) as error:
-        raise UnsupportedError(
-            f"{what}: property {FIELD_IDS_PROPERTY!r} does not tell the field ids of the table's columns (found {raw!r}): "
-            "the table was not made by fluss_lab, or somebody changed the property"
-        ) from error
+    except (KeyError, StopIteration, IndexError) as error:
+        raise _unknown_fields(table, lake) from error
     return _laid_out(table, Schema(*fields, *system))
+
+
+def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
+    return UnsupportedError(
+        f"lake table {table.path}: property {FIELD_IDS_PROPERTY!r} does not tell the field ids of the table's columns (found "
+        f"{lake.properties.get(FIELD_IDS_PROPERTY)!r}): the table was not made by fluss_lab, or somebody changed the property"
+    )
 
 
 def _laid_out(table: TableInfo, schema: Schema) -> LakeLayout:

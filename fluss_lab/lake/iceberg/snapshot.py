@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -33,7 +33,7 @@ class _PlainTransaction(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class StagedSnapshot:
-    """An append that is ready to be committed, once.
+    """A snapshot that is ready to be committed, once.
 
     Attributes:
         snapshot_id: What its id will be.
@@ -70,6 +70,29 @@ def stage_append(lake: Table, files: Sequence[DataFile], summary: Mapping[str, s
     )
     for file in files:
         producer.append_data_file(file)
+    return _staged(lake, producer)
+
+
+def stage_delete(lake: Table, files: Sequence[DataFile], summary: Mapping[str, str]) -> StagedSnapshot:
+    """Write the manifests of a snapshot of a table's main branch without some of its data files.
+
+    Args:
+        lake: The table; the commit will require its present newest snapshot.
+        files: Data files of that snapshot, at least one.
+        summary: Goes into the snapshot's summary.
+
+    Raises:
+        OSError: A manifest cannot be written.
+    """
+    producer = _OverwriteFiles(
+        operation=Operation.DELETE, transaction=_PlainTransaction(lake), io=lake.io, snapshot_properties=dict(summary)
+    )
+    for file in files:
+        producer.delete_data_file(file)
+    return _staged(lake, producer)
+
+
+def _staged(lake: Table, producer: Any) -> StagedSnapshot:
     try:
         updates, requirements = producer._commit()
     except BaseException:

@@ -59,7 +59,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource):
         """Return the catalog of lake tables."""
         from fluss_lab.lake.iceberg.catalog import IcebergLakeCatalog
 
-        return IcebergLakeCatalog(self._access)
+        return IcebergLakeCatalog(self._access, self._entry_cache())
 
     def create_lake_source(self, table: TableInfo) -> LakeSource:
         """Return a reader of a table's rows."""

@@ -1,0 +1,94 @@
+"""The rows of a dropped partition deleted from a lake table, by one commit that keeps to the rules of tiering's own.
+
+The commit carries our commit user, so that tiering does not take it for somebody else's change; no offsets, so that what
+the cluster knows stays; and an id made of the partition's, so that it is recognised when it is asked for again. It is
+made though there may be nothing to delete: a round that was planned before it, when the partition still was one, must not
+be able to commit after it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from pyiceberg.exceptions import CommitFailedException
+
+from fluss_lab.errors import CommitConflictError, TableNotFoundError
+from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.iceberg.history import commit_in, main_line
+from fluss_lab.lake.iceberg.io import storage_error
+from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY, known_layout
+from fluss_lab.lake.iceberg.manifests import EntryCache, live_files, snapshot_of
+from fluss_lab.lake.iceberg.snapshot import StagedSnapshot, stage_append, stage_delete
+from fluss_lab.lake.interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
+from fluss_lab.model import PartitionInfo, TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+#: A commit that loses against a round's is made again; rounds of one table commit seconds apart.
+TRIES: Final = 8
+_PAUSE_S: Final = 0.05
+DROPPED_PARTITION_KEY: Final = "fluss-dropped-partition"
+
+
+def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo, partition: PartitionInfo) -> None:
+    """Delete a partition's rows; doing it again changes nothing. Its files stay as long as older snapshots hold them.
+
+    Args:
+        access: The catalog.
+        entries: Decoded manifests.
+        table: The table.
+        partition: Id and name.
+
+    Raises:
+        CommitConflictError: Others keep committing; nothing was deleted, try again.
+        UnsupportedError: Somebody changed the table so that its files cannot be told by partition.
+        StorageError: Metadata cannot be written.
+        UnavailableError: The catalog is locked or does not answer; try again.
+    """
+    what = f"drop partition {partition.name!r} of lake table {table.path}"
+    commit_id = f"drop-partition-{partition.partition_id}"
+    for attempt in range(TRIES):
+        try:
+            lake = access.load_table(table.path)
+        except TableNotFoundError:
+            return
+        if lake.properties.get(TABLE_ID_PROPERTY) != str(table.table_id):
+            return
+        if commit_in(list(main_line(lake.metadata)), commit_id) is not None:
+            return
+        staged = _stage(lake, entries, table, partition, commit_id)
+        try:
+            access.commit(what, lake, staged.requirements, staged.updates)
+        except CatalogLockedError:
+            staged.discard()
+        except CommitFailedException:
+            # The manifests stay: an attempt that a network held back must find them.
+            pass
+        else:
+            return
+        time.sleep(_PAUSE_S * (attempt + 1) * (1 + random.random()))  # noqa: S311
+    raise CommitConflictError(f"{what}: others committed to the table {TRIES} times meanwhile; try again")
+
+
+def _stage(
+    lake: Table, entries: EntryCache, table: TableInfo, partition: PartitionInfo, commit_id: str
+) -> StagedSnapshot:
+    summary = {
+        COMMIT_USER_KEY: COMMIT_USER,
+        COMMIT_ID_KEY: commit_id,
+        TABLE_ID_KEY: str(table.table_id),
+        DROPPED_PARTITION_KEY: partition.name,
+    }
+    newest = lake.metadata.current_snapshot_id
+    by_bucket = {}
+    if newest is not None:
+        snapshot = snapshot_of(lake, table.path, newest)
+        by_bucket = live_files(lake, table.path, known_layout(table, lake), snapshot, entries)
+    gone = [each.file for (name, _), files in by_bucket.items() if name == partition.name for each in files]
+    try:
+        return stage_delete(lake, gone, summary) if gone else stage_append(lake, [], summary)
+    except OSError as error:
+        raise storage_error(f"lake table {table.path}: its manifests", error) from error
