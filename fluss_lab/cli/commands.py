@@ -45,12 +45,27 @@ _options_option = click.option(
 )
 
 
+_tablet_servers_option = click.option(
+    "--tablet-servers", type=click.IntRange(min=1), default=None, metavar="N",
+    help="Tablet servers; with more than one, each is a process of its own. Default: as many as there were, or one.",
+)  # fmt: skip
+
+
+def _counted(tablet_servers: int | None) -> dict[str, str]:
+    from fluss_lab.model.options import TABLET_SERVERS
+
+    return {} if tablet_servers is None else {TABLET_SERVERS.key: str(tablet_servers)}
+
+
 @commands.command()
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="The lab's folder.")
 @click.option("--ephemeral", is_flag=True, help="End when no process is attached any more.")
 @click.option("--ready-fd", type=int, default=None, hidden=True)
+@_tablet_servers_option
 @_options_option
-def server(folder: Path, ephemeral: bool, ready_fd: int | None, pairs: tuple[str, ...]) -> None:
+def server(
+    folder: Path, ephemeral: bool, ready_fd: int | None, tablet_servers: int | None, pairs: tuple[str, ...]
+) -> None:
     """Run a server on a folder, in the foreground."""
     from fluss_lab.rpc.memory import tune_allocator
 
@@ -59,19 +74,35 @@ def server(folder: Path, ephemeral: bool, ready_fd: int | None, pairs: tuple[str
     from fluss_lab.server.hosting import run_server
 
     path, given = folder.absolute(), _parse_options(pairs)
-    sys.exit(run_server(path, given, load_lake, ephemeral=ephemeral, ready_fd=ready_fd))
+    given |= _counted(tablet_servers)
+    sys.exit(run_server(path, given, load_lake, tablet_command(), ephemeral=ephemeral, ready_fd=ready_fd))
+
+
+@commands.command("tablet-server", hidden=True)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="The lab's folder.")
+@click.option("--server-id", type=int, required=True, help="Which one.")
+@click.option("--ready-fd", type=int, default=None)
+def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
+    """Run a tablet server of a coordinator, which says all else on standard input; folder and id are for `ps`."""
+    from fluss_lab.rpc.memory import tune_allocator
+
+    tune_allocator()  # before gRPC is imported
+    from fluss_lab.server.tablet_hosting import run_tablet_server
+
+    sys.exit(run_tablet_server(ready_fd))
 
 
 @commands.command()
 @_folder_argument
+@_tablet_servers_option
 @_options_option
-def up(folder: Path, pairs: tuple[str, ...]) -> None:
+def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None:
     """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`."""
     from fluss_lab.server import cluster
 
     path = folder.absolute()
     was_running = cluster.running_server(path) is not None
-    options = _parse_options(pairs)
+    options = {**_parse_options(pairs), **_counted(tablet_servers)}
     if cluster.read_discovery(path) is not None:
         # One that was killed is started again as it was, but for what is said now.
         options = {**cluster.read_options(path), **options}
@@ -126,15 +157,35 @@ def config(folder: Path) -> None:
 
 @commands.command()
 @_folder_argument
-def doctor(folder: Path) -> None:
+@click.option(
+    "--deep", is_flag=True, help="Read every file and check every checksum; no server may run. Nothing is changed."
+)
+def doctor(folder: Path, deep: bool) -> None:
     """Check what this machine and FOLDER (default: lab) need. Exit code 1: something is wrong."""
-    from fluss_lab.cli.inspection import checks
+    from fluss_lab.cli.doctor import checks
 
     failed = False
     for check in checks(folder.absolute()):
         failed |= not check.is_well
         click.echo(f"{'ok  ' if check.is_well else 'BAD '} {check.name}: {check.found}")
+    if deep and folder.exists():
+        failed |= _deep(folder.absolute())
     sys.exit(FAILED if failed else 0)
+
+
+def _deep(folder: Path) -> bool:
+    """Show what is wrong with a lab's files; tell whether anything is."""
+    from fluss_lab.server.inspection import inspect_lab, nobody_serves
+
+    failed = False
+    with nobody_serves(folder):
+        for found in inspect_lab(folder):
+            if isinstance(found, str):
+                click.echo(f"read {found}")
+            else:
+                failed |= not found.is_harmless
+                click.echo(f"{'note' if found.is_harmless else 'BAD '} {found}")
+    return failed
 
 
 for _command in TABLE_COMMANDS:
@@ -144,6 +195,11 @@ for _command in TABLE_COMMANDS:
 def server_command() -> list[str]:
     """Return the command that runs a server in a process of its own."""
     return [sys.executable, "-m", "fluss_lab.cli", "server"]
+
+
+def tablet_command() -> list[str]:
+    """Return the command that runs a tablet server in a process of its own."""
+    return [sys.executable, "-m", "fluss_lab.cli", "tablet-server"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

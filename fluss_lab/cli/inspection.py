@@ -1,28 +1,17 @@
-"""What ``fluss-lab status`` and ``fluss-lab doctor`` tell: plain text, for a person or a script."""
+"""What ``fluss-lab status`` tells: plain text, for a person or a script."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from fluss_lab.client import Connection, ServerAddress
-from fluss_lab.errors import FlussError
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
-from fluss_lab.server.discovery import DISCOVERY_FILE, TOKEN_FILE, Discovery
-
-PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
-#: A segment of each of a few buckets, and a round's files.
-FREE_BYTES_MIN: Final = 1 << 30
+from fluss_lab.server.discovery import Discovery
+from fluss_lab.server.metrics_page import HOST, PATH
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -53,7 +42,7 @@ def status_text(folder: Path, found: Discovery) -> str:
         FlussError: The server does not answer.
     """
     place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress(place.host, place.port, place.token)) as connection:
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
         admin = connection.admin()
@@ -64,17 +53,41 @@ def status_text(folder: Path, found: Discovery) -> str:
         f"{folder}: {kind}, up since {format_moment(described.started_time)}, {described.attached} attached, coordinator "
         f"epoch {described.coordinator_epoch}"
     )
-    servers = [
-        (each.server_id, str(each.pid), f"{each.host}:{each.port}", ", ".join(each.roles)) for each in found.servers
-    ]
+    if described.metrics_pages:
+        head += f"\nmetrics, with the token in {found.servers[0].token_file}: {_pages(described.metrics_pages)}"
     columns = ("table", "buckets", "records", "bytes", "end", "lake end", "lag", "state", "failures", "last error")
-    parts = [head, text_table(("server", "process", "address", "roles"), servers)]
+    parts = [head, _servers_table(found, described.tablet_server_status)]
     parts.append(text_table(columns, tables) if tables else "no tables")
     return "\n\n".join(parts)
 
 
+def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:
+    """Return where the metrics of each process are."""
+    shown = []
+    for page in pages:
+        who = f"tablet {page.server_id} " if page.HasField("server_id") else ""
+        shown.append(f"{who}http://{HOST}:{page.port}{PATH}")
+    return ", ".join(shown)
+
+
+def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) -> str:
+    """Return the coordinator's process and each tablet server, there or not."""
+    first = found.servers[0]
+    rows: list[tuple[object, ...]] = [
+        ("coordinator", str(first.pid), f"{first.host}:{first.port}", "running", None, None)
+    ]
+    for each in states:
+        # The one in the coordinator's process is not told which it is.
+        process_id = each.process_id or (first.pid if each.host else None)
+        address = f"{each.host}:{each.port}" if each.host else None
+        error = each.last_error.splitlines()[0][:120] if each.last_error else None
+        shown = None if process_id is None else str(process_id)
+        rows.append((f"tablet {each.server_id}", shown, address, each.state, each.restarts, error))
+    return text_table(("server", "process", "address", "state", "restarts", "last error"), rows)
+
+
 def _table_row(connection: Connection, info: TableInfo, states: Mapping[int, pb.PbTieringState]) -> tuple[object, ...]:
-    buckets = connection.admin().buckets(info)
+    buckets = connection.admin().buckets(info, patient=False)
     state = states.get(info.table_id)
     end = sum(each.end_offset for each in buckets)
     lake_end = sum(each.lake_end_offset or 0 for each in buckets) if info.descriptor.lake_enabled else None
@@ -82,72 +95,7 @@ def _table_row(connection: Connection, info: TableInfo, states: Mapping[int, pb.
     error = stopped or (state.last_error if state is not None else None) or None
     return (
         str(info.path), len(buckets), sum(each.end_offset - each.start_offset for each in buckets),
-        sum(each.size_bytes for each in buckets), end, lake_end, None if lake_end is None else end - lake_end,
+        sum(each.size_bytes + each.remote_size_bytes for each in buckets), end, lake_end, None if lake_end is None else end - lake_end,
         state.state if state is not None else None, state.failures if state is not None else None,
         error.splitlines()[0][:80] if error else None,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at, and what was found."""
-
-    name: str
-    is_well: bool
-    found: str
-
-
-def checks(folder: Path) -> Iterator[Check]:
-    """Yield what this machine and a lab's folder need, as found."""
-    yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
-    for package in PACKAGES:
-        yield _package(package)
-    yield _asked("java", _java)
-    if not folder.exists():
-        yield Check("folder", True, f"{folder} does not exist yet; it is made when a server starts")
-        return
-    yield _private(folder)
-    for name in (DISCOVERY_FILE, TOKEN_FILE):
-        if (folder / name).exists():
-            yield _private(folder / name)
-    free = shutil.disk_usage(folder).free
-    yield Check("disk", free >= FREE_BYTES_MIN, f"{free / 2**30:.1f} GB free, expected at least {FREE_BYTES_MIN >> 30}")
-    yield _asked("server", lambda: _server(folder))
-
-
-def _package(name: str) -> Check:
-    try:
-        return Check(name, True, version(name))
-    except PackageNotFoundError:
-        return Check(name, False, f"not installed; `pip install {name}`")
-
-
-def _asked(name: str, ask: Callable[[], str]) -> Check:
-    try:
-        return Check(name, True, ask())
-    except (FlussError, OSError) as error:
-        return Check(name, False, str(error))
-
-
-def _java() -> str:
-    from fluss_lab.spark.java import find_java
-
-    return str(find_java())
-
-
-def _private(path: Path) -> Check:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    is_private = path.stat().st_uid == os.getuid() and not mode & 0o077
-    return Check(
-        path.name, is_private, f"{path} has mode {mode:o}" + ("" if is_private else ", expected none for others")
-    )
-
-
-def _server(folder: Path) -> str:
-    found = cluster.read_discovery(folder)
-    if found is None:
-        return "none runs"
-    if cluster.running_server(folder) is None:
-        return f"process {found.servers[0].pid} was killed; the next to open the lab starts it again"
-    status_text(folder, found)
-    return f"process {found.servers[0].pid} answers"

@@ -12,8 +12,12 @@ from fluss_lab.cli.lakes import load_lake
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.model.options import TABLET_SERVERS
+from fluss_lab.rpc.tls import reachable
 from fluss_lab.server.hosting import make_node
+from fluss_lab.server.launch import LocalTablets, ResidentTablet
 from fluss_lab.server.node import Node
+from fluss_lab.server.tablet.service import TabletService
 
 
 class EmbeddedCluster:
@@ -24,6 +28,7 @@ class EmbeddedCluster:
         options: Cluster options by name.
         clock: The servers' clock, for instance a `MockClock`; None: the machine's.
         lake: Whether there is a lake: by default a SQLite catalog and a warehouse in the folder.
+        tablet_servers: How many; with more than one, each has its own port and the coordinator another.
         client: Client options of `connection`.
     """
 
@@ -34,11 +39,14 @@ class EmbeddedCluster:
         clock: Clock | None = None,
         lake: bool = True,
         *,
+        tablet_servers: int | None = None,
         client: Mapping[str, str] | None = None,
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="fluss-lab-") if folder is None else None
         self.folder = Path(self._temporary.name) / "lab" if self._temporary is not None else Path(folder or ".")
         self.options = dict(options or {})
+        if tablet_servers is not None:
+            self.options[TABLET_SERVERS.key] = tablet_servers
         self._clock = clock
         self._lake = lake
         self._client = dict(client or {})
@@ -64,7 +72,7 @@ class EmbeddedCluster:
         if self._node is None:
             raise ServerUnavailableError("the embedded cluster is not running")
         host, port = self.node.address
-        return ServerAddress(host, port, self.node.secret)
+        return ServerAddress.of(reachable(host), port, self.node.secret, self.node.trust)
 
     @property
     def connection(self) -> Connection:
@@ -85,6 +93,29 @@ class EmbeddedCluster:
         node, self._node = self._node, None
         if node is not None:
             node.stop(grace_s=1.0)
+
+    def stop_tablet(self, server_id: int) -> None:
+        """Stop one of several tablet servers gracefully: its buckets have no leader until it is started again."""
+        self._local.stop_one(server_id, grace_s=1.0)
+
+    def start_tablet(self, server_id: int) -> None:
+        """Start a tablet server that was stopped; return when it holds its buckets."""
+        self._local.start_one(server_id)
+
+    def tablet(self, server_id: int = 0) -> TabletService:
+        """Return a running tablet server itself, to look at or to call without a connection."""
+        tablets = self.node.tablets
+        if isinstance(tablets, ResidentTablet):
+            assert server_id == 0, "the cluster has one tablet server"
+            assert tablets.tablet is not None, "the cluster is not running"
+            return tablets.tablet
+        return self._local.nodes[server_id].tablet
+
+    @property
+    def _local(self) -> LocalTablets:
+        tablets = self.node.tablets
+        assert isinstance(tablets, LocalTablets), "the cluster has one tablet server, beside the coordinator"
+        return tablets
 
     def restart(self, options: Mapping[str, object] | None = None) -> None:
         """Stop and start on the same folder, with other options if given."""

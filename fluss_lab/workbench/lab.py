@@ -17,13 +17,13 @@ from fluss_lab.errors import (
     LakeNotConfiguredError,
     NotFoundError,
     TableNotFoundError,
-    UnsupportedError,
 )
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import DataType, TableDescriptor, TablePath, make_descriptor
-from fluss_lab.model.options import BUCKETS_MAX
+from fluss_lab.model.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.tls import LOOPBACK
 from fluss_lab.rpc.token import read_token
 from fluss_lab.server import cluster
 from fluss_lab.tiering.report import TieringReport
@@ -55,7 +55,7 @@ class Lab:
     def open(
         folder: str | Path = "lab",
         *,
-        tablet_servers: int = 1,
+        tablet_servers: int | None = None,
         durability: str | None = None,
         config: Mapping[str, object] | None = None,
     ) -> Lab:
@@ -63,7 +63,8 @@ class Lab:
 
         Args:
             folder: Where the lab lives: log, metadata, lake warehouse. Made when absent.
-            tablet_servers: How many tablet servers a server that is started has; this version has one.
+            tablet_servers: How many tablet servers a cluster that is started has; more than one are processes of their
+                own. None: as many as the lab had last, or one. Never fewer than buckets are assigned to.
             durability: ``"ack"`` (default: kill -9 loses nothing acknowledged) or ``"fsync"`` (power loss neither).
             config: Cluster and client options by name, for instance ``{"log.segment.file-size": "64mb"}``. Cluster
                 options count when a server is started; one that runs already keeps its own.
@@ -72,15 +73,13 @@ class Lab:
             The open lab, after the server has answered (about a second when it must be started).
 
         Raises:
-            LabLockedError, LabMovedError: The folder cannot be used; the text says what to do.
+            LabLockedError, LabMovedError, LabError: The folder cannot be used, or not so; the text says what to do.
             InvalidPropertyError: An option that does not exist, or a value of the wrong type.
             ServerUnavailableError: The server did not come up; the text has the end of its log.
         """
-        if tablet_servers != 1:
-            raise UnsupportedError(
-                f"tablet_servers={tablet_servers!r}: this version runs one tablet server in a process"
-            )
         given: dict[str, object] = dict(config or {})
+        if tablet_servers is not None:
+            given[TABLET_SERVERS.key] = tablet_servers
         if durability is not None:
             given["log.durability"] = durability
         path = Path(folder).absolute()
@@ -89,28 +88,44 @@ class Lab:
 
         def address() -> ServerAddress:
             place = attachment.address()
-            return ServerAddress(place.host, place.port, place.token)
+            return ServerAddress.of(place.host, place.port, place.token, place.trust)
 
         return Lab(Connection(address, settings.client), folder=path, attachment=attachment)
 
     @staticmethod
-    def connect(address: str, *, token_file: str | Path, config: Mapping[str, object] | None = None) -> Lab:
+    def connect(
+        address: str,
+        *,
+        token_file: str | Path,
+        tls: bool | None = None,
+        tls_ca: str | Path | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> Lab:
         """Use a server that runs elsewhere, without starting or keeping one alive.
 
         Args:
             address: ``host:port`` of its coordinator.
             token_file: The file with its token, readable by its owner only.
+            tls: Whether the cluster speaks TLS. None: it does, unless the address is of this machine and no certificates
+                are given.
+            tls_ca: PEM file with the certificates to trust; None: ``client.tls.ca``, else the system's.
             config: Client options.
 
         Raises:
-            AuthenticationError: No token in the file, or not the server's.
+            AuthenticationError: No token in the file, or not the server's; or a certificate that is not trusted.
+            InvalidPropertyError: The file with the certificates cannot be read.
             ServerUnavailableError: No server answers.
         """
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"address {address!r}: expected 'host:port'")
-        server = ServerAddress(host, int(port), read_token(Path(token_file)))
-        connection = Connection(lambda: server, cluster.split_options(config or {}).client)
+        options = cluster.split_options(config or {}).client
+        if tls_ca is not None:
+            options[CLIENT_TLS_CA.key] = str(tls_ca)
+        name = host.removeprefix("[").removesuffix("]")
+        speaks_tls = tls if tls is not None else CLIENT_TLS_CA.key in options or name not in LOOPBACK
+        server = ServerAddress(name, int(port), read_token(Path(token_file)), speaks_tls)
+        connection = Connection(lambda: server, options)
         connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         return Lab(connection, folder=None, attachment=None)
 
@@ -188,7 +203,7 @@ class Lab:
         Args:
             path: ``database.table``; the database exists.
             schema: An Arrow schema, or column names to Fluss types (``"bigint"``, ``"decimal(10, 2)"``, ...).
-            primary_key: Key columns, for a primary-key table; this version serves log tables.
+            primary_key: Key columns, for a primary-key table, the partition columns among them; none for a log table.
             partitioned_by: String columns whose values cut the table into partitions.
             buckets: Buckets of the table, or of each partition; 1 by default.
             bucket_key: Columns that decide a row's bucket. None: rows are spread.
@@ -360,7 +375,7 @@ _TABLE_COLUMNS = ("table", "buckets", "rows_in_cluster", "bytes", "end", "lake_e
 
 def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
     info = table.info
-    buckets = table.buckets()
+    buckets = table.buckets(patient=False)
     state = states.get(info.table_id)
     lake = info.descriptor.lake_enabled
     return {
@@ -372,7 +387,20 @@ def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[st
         "lake_end": sum(row["lake_end"] or 0 for row in buckets) if lake else None,
         "lag": sum(row["lag"] or 0 for row in buckets) if lake else None,
         "state": state.state if state is not None else None,
-        "last_error": state.last_error or None if state is not None else None,
+        "last_error": next((row["error"] for row in buckets if row.get("error")), None)
+        or (state.last_error or None if state is not None else None),
+    }
+
+
+def _server_row(status: pb.PbTabletServerStatus) -> dict[str, Any]:
+    return {
+        "id": status.server_id,
+        "state": status.state,
+        "host": status.host or None,
+        "port": status.port or None,
+        "process": status.process_id or None,
+        "restarts": status.restarts,
+        "last_error": status.last_error or None,
     }
 
 
@@ -380,6 +408,7 @@ class LabStatus:
     """The state of a lab at one moment.
 
     Attributes:
+        servers: One row a tablet server: where it is, how often it was started again, why it ended last.
         tables: One row a table: buckets, rows and bytes in the cluster, end offsets, lag in records, tiering state.
         attached: Processes attached to the cluster.
         ephemeral: Whether the cluster ends when nobody is attached any more.
@@ -395,8 +424,8 @@ class LabStatus:
         self.started = format_moment(described.started_time)
         self.servers = Listing(
             "servers",
-            [{"id": node.node_id, "host": node.host, "port": node.port} for node in described.tablet_servers],
-            ("id", "host", "port"),
+            [_server_row(each) for each in described.tablet_server_status],
+            ("id", "state", "host", "port", "process", "restarts", "last_error"),
         )
 
     def __repr__(self) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, WriteResult
+from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
-from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
+from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import OffsetSpec, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.times import parse_moment
@@ -70,11 +70,15 @@ class Table:
         """Return the Arrow schema of the table's rows."""
         return self.info.schema.arrow()
 
-    def buckets(self) -> Listing:
-        """Return, per bucket: offsets in the cluster, how far the lake holds it, lag in records, bytes, leader."""
+    def buckets(self, *, patient: bool = True) -> Listing:
+        """Return, per bucket: offsets in the cluster, how far the lake holds it, lag in records, bytes, leader.
+
+        Args:
+            patient: Whether to wait for servers that are away; without, their buckets are told as such.
+        """
         info = self.info
         in_lake = info.descriptor.lake_enabled
-        rows = [_bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info)]
+        rows = [_bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info, patient=patient)]
         rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))
         return Listing(f"buckets of {self.path}", rows, _BUCKET_COLUMNS)
 
@@ -96,24 +100,35 @@ class Table:
         self.lab.connection.admin().create_partition(self.path, values, if_not_exists)
 
     def drop_partition(self, *, lake: bool = False, if_exists: bool = False, **values: str) -> None:
-        """Drop a partition from the cluster; the lake keeps what it holds of it.
+        """Drop a partition from the cluster; the lake keeps what it holds of it, and its name stays taken.
+
+        With ``lake=True`` the lake's rows go too, also those of a partition dropped before; the name is free again then.
 
         Raises:
             PartitionNotFoundError: There is none, and `if_exists` is false.
-            UnsupportedError: ``lake=True``: this version does not delete from the lake.
         """
-        if lake:
-            raise UnsupportedError("drop_partition(lake=True): this version does not delete rows from the lake")
-        self.lab.connection.admin().drop_partition(self.path, values, if_exists)
+        self.lab.connection.admin().drop_partition(self.path, values, if_exists, lake=lake)
 
-    def alter(self, *, set: Mapping[str, object] | None = None, reset: Sequence[str] = ()) -> None:
-        """Set properties, or reset them to their defaults, on the live table.
+    def alter(
+        self,
+        *,
+        set: Mapping[str, object] | None = None,
+        reset: Sequence[str] = (),
+        add_columns: Mapping[str, str | pa.DataType] | None = None,
+    ) -> None:
+        """Set properties, reset them to their defaults, or add columns, on the live table: all of it or nothing.
+
+        Args:
+            set: Values by property.
+            reset: Properties that get their defaults.
+            add_columns: Types by name; they come after the present columns, nullable, null in the rows that exist.
 
         Raises:
             InvalidPropertyError: An unknown key or ill-typed value; nothing was changed.
+            InvalidSchemaError, InvalidNameError: A column that exists, or cannot be; nothing was changed.
             UnsupportedError: A property that a live table cannot change; the text says why.
         """
-        self.lab.connection.admin().alter_table(self.path, set=set, reset=reset)
+        self.lab.connection.admin().alter_table(self.path, set=set, reset=reset, add_columns=add_columns)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -128,16 +143,90 @@ class Table:
             Row count, and per bucket the offsets ``[base, end)`` that the rows got, in their order.
 
         Raises:
+            UnsupportedError: It is a primary-key table: call `upsert`.
             InvalidRecordError: The rows do not fit; the text names column, expected and found. None was appended.
             RecordTooLargeError: A row over the batch limit. None was appended.
             ServerUnavailableError: No server answered in time. Rows may have been appended.
         """
-        with self.writer() as writer:
+        with self.lab.connection.append_writer(self.path) as writer:
             return writer.append(_spark_as_arrow(rows)).result()
 
-    def writer(self) -> AppendWriter:
-        """Return a writer for a stream of appends: batched, pipelined, idempotent, back-pressured. Close it."""
-        return self.lab.connection.append_writer(self.path)
+    def upsert(self, rows: Any, columns: Sequence[str] | None = None) -> WriteResult:
+        """Insert rows, or replace those of the same key, and return when the cluster has acknowledged them all.
+
+        Args:
+            rows: As for `append`. Of two rows of one key the later one counts.
+            columns: A partial update: only these columns, the primary key's among them, each of which the rows must
+                have; the others keep their value. None: all.
+
+        Returns:
+            How many rows were given, and per bucket where their changes lie in the changelog.
+
+        Raises:
+            UnsupportedError: It is a log table, or one that cannot be updated partially.
+            InvalidRecordError, InvalidSchemaError: Rows or columns do not fit; the text says where. Nothing was written.
+            RecordTooLargeError: A row over the batch limit. Nothing was written.
+            ServerUnavailableError: No server answered in time. Rows may have been written.
+        """
+        with self.lab.connection.upsert_writer(self.path, columns) as writer:
+            return writer.upsert(_spark_as_arrow(rows)).result()
+
+    def delete(self, keys: Any) -> WriteResult:
+        """Delete the rows of keys, and return when the cluster has acknowledged it. Keys without a row change nothing.
+
+        Args:
+            keys: Rows, or just their key columns, in any form that `append` takes.
+
+        Raises:
+            UnsupportedError: It is a log table, or one that forbids deletes.
+            InvalidRecordError: The keys do not fit; the text says where. Nothing was deleted.
+            ServerUnavailableError: No server answered in time. Rows may have been deleted.
+        """
+        with self.lab.connection.upsert_writer(self.path) as writer:
+            return writer.delete(_spark_as_arrow(keys)).result()
+
+    def writer(self, columns: Sequence[str] | None = None) -> AppendWriter | UpsertWriter:
+        """Return a writer for a stream of calls: batched, pipelined, idempotent, back-pressured. Close it.
+
+        Its methods are ``append`` for a log table, ``upsert`` and ``delete`` for a primary-key table.
+
+        Args:
+            columns: Of a primary-key table: for a partial update.
+        """
+        if self.info.is_log_table and columns is None:
+            return self.lab.connection.append_writer(self.path)
+        return self.lab.connection.upsert_writer(self.path, columns)
+
+    # -- rows by key ---------------------------------------------------------------------------------------------------
+
+    def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the row of each key, in the order asked, with nulls where there is none.
+
+        Args:
+            keys: A list of dicts, one dict, or any other form that `append` takes; each names every key column.
+            columns: Only these columns, in this order.
+
+        Raises:
+            UnsupportedError: It is a log table.
+            InvalidRecordError: The keys do not fit; the text says where.
+        """
+        with self.lab.connection.lookuper(self.path, columns) as lookuper:
+            return lookuper.lookup(_spark_as_arrow(keys))
+
+    def prefix_lookup(self, prefix: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows whose key begins with a prefix: with the values of the table's bucket key.
+
+        Args:
+            prefix: One dict, or several in any form that `append` takes: the bucket key's columns, and the partition
+                columns.
+            columns: Only these columns, in this order.
+
+        Raises:
+            UnsupportedError: It is a log table, or its bucket key is not a proper prefix of its primary key.
+            InvalidRecordError: The prefix does not fit; the text says where.
+        """
+        with self.lab.connection.lookuper(self.path, columns) as lookuper:
+            return lookuper.prefix_lookup(_spark_as_arrow(prefix))
 
     # -- tiering -------------------------------------------------------------------------------------------------------
 
@@ -291,7 +380,8 @@ class Table:
 
     def __repr__(self) -> str:
         descriptor = self.descriptor
-        kind = "log table" if self.info.is_log_table else "primary-key table"
+        key = descriptor.schema.primary_key
+        kind = f"primary-key table ({', '.join(key)})" if key else "log table"
         lake = ", in the lake" if descriptor.lake_enabled else ""
         return (
             f"<Table {self.path}: {kind}, {len(descriptor.schema.columns)} columns, {descriptor.buckets} buckets{lake}>"
@@ -299,13 +389,20 @@ class Table:
 
     def _repr_html_(self) -> str:
         descriptor = self.descriptor
-        key = {*descriptor.partitioned_by}
         rows = [
-            [column.name, column.type, "partition" if column.name in key else "bucket key" if column.name in
-             descriptor.bucket_key else "", column.comment or ""]
+            [column.name, column.type, ", ".join(_roles(descriptor, column.name)), column.comment or ""]
             for column in descriptor.schema.columns
-        ]  # fmt: skip
+        ]
         return html_table(repr(self).strip("<>"), ["column", "type", "role", "comment"], rows, rows_max=200)
+
+
+def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
+    roles = {
+        "primary key": descriptor.schema.primary_key,
+        "partition": descriptor.partitioned_by,
+        "bucket key": descriptor.bucket_key,
+    }
+    return [role for role, columns in roles.items() if column in columns]
 
 
 def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
@@ -318,7 +415,7 @@ def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
         "high_watermark": status.high_watermark,
         "lake_end": status.lake_end_offset,
         "lag": status.end_offset - tiered_to if in_lake else None,
-        "bytes": status.size_bytes,
+        "bytes": status.size_bytes + status.remote_size_bytes,
         "leader": status.leader,
         "error": status.error,
     }

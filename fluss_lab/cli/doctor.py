@@ -1,0 +1,231 @@
+"""What ``fluss-lab doctor`` looks at: the machine, the folder, the server; and with ``--deep`` every file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.cli.inspection import status_text
+from fluss_lab.errors import FlussError
+from fluss_lab.model.config import resolve, unknown_variables
+from fluss_lab.model.options import METRICS_PORT
+from fluss_lab.model.times import format_moment
+from fluss_lab.server import cluster
+from fluss_lab.server.discovery import DISCOVERY_FILE, TOKEN_FILE
+from fluss_lab.server.locks import LOCK_FILE
+from fluss_lab.server.process import LOG_FILE
+from fluss_lab.server.remote_folders import remote_root
+from fluss_lab.server.tablet.recovery import SUSPECT_FILE
+
+PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
+#: A segment of each of a few buckets, and a round's files.
+FREE_BYTES_MIN: Final = 1 << 30
+#: The log keeps 512 files open; sockets, SQLite and the JVM's pipes come on top.
+OPEN_FILES_MIN: Final = 1024
+#: A folder of files from the future was written by another clock than this one.
+CLOCK_AHEAD_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, and what was found."""
+
+    name: str
+    is_well: bool
+    found: str
+
+
+def checks(folder: Path) -> Iterator[Check]:
+    """Yield what this machine and a lab's folder need, as found."""
+    yield from _machine()
+    yield _asked("options", lambda: _options(folder))
+    if not folder.exists():
+        yield Check("folder", True, f"{folder} does not exist yet; it is made when a server starts")
+        return
+    yield _private(folder)
+    for name in (DISCOVERY_FILE, TOKEN_FILE):
+        if (folder / name).exists():
+            yield _private(folder / name)
+    yield from _disks(folder)
+    yield _clock(folder)
+    yield from _leftovers(folder)
+    yield from _server(folder)
+
+
+def _asked(name: str, ask: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, ask())
+    except (FlussError, OSError) as error:
+        return Check(name, False, str(error))
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------
+
+
+def _machine() -> Iterator[Check]:
+    yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
+    for package in PACKAGES:
+        yield _package(package)
+    yield _asked("java", _java)
+    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    enough = open_files in {resource.RLIM_INFINITY} or open_files >= OPEN_FILES_MIN
+    yield Check("open files", enough, f"at most {open_files}, expected at least {OPEN_FILES_MIN} (ulimit -n)")
+
+
+def _package(name: str) -> Check:
+    try:
+        return Check(name, True, version(name))
+    except PackageNotFoundError:
+        return Check(name, False, f"not installed; `pip install {name}`")
+
+
+def _java() -> str:
+    from fluss_lab.spark.java import find_java
+
+    found = find_java()
+    return f"{found.home} (version {found.version})"
+
+
+def _options(folder: Path) -> str:
+    """Return where options are set; a name that nobody knows is an error, or where it is a variable, told."""
+    found = resolve({}, os.environ, [Path.cwd(), folder]).values()
+    given = [f"{each.key} ({each.source})" for each in found if not each.is_default]
+    if unknown := unknown_variables(os.environ):
+        raise FlussError(
+            f"{', '.join(unknown)}: set in the environment, but no option is called so; see `fluss-lab config`"
+        )
+    return ", ".join(given) or "all are the defaults"
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+
+def _private(path: Path) -> Check:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    is_private = path.stat().st_uid == os.getuid() and not mode & 0o077
+    return Check(
+        path.name, is_private, f"{path} has mode {mode:o}" + ("" if is_private else ", expected none for others")
+    )
+
+
+def _disks(folder: Path) -> Iterator[Check]:
+    remote = _remote(folder)
+    for name, place in (("disk", folder), ("remote disk", remote)):
+        if place is None or not place.exists() or (name != "disk" and place.stat().st_dev == folder.stat().st_dev):
+            continue
+        free = shutil.disk_usage(place).free
+        found = f"{place}: {free / 2**30:.1f} GB free, expected at least {FREE_BYTES_MIN >> 30}"
+        yield Check(name, free >= FREE_BYTES_MIN and os.access(place, os.W_OK), found)
+
+
+def _remote(folder: Path) -> Path | None:
+    try:
+        return remote_root(cluster.read_options(folder), folder)
+    except FlussError:
+        return None  # told when the options are looked at
+
+
+def _clock(folder: Path) -> Check:
+    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
+    ahead_s = newest - time.time()
+    if ahead_s <= CLOCK_AHEAD_S:
+        return Check("clock", True, format_moment(int(time.time() * 1000)))
+    return Check(
+        "clock", False, f"the folder was written {ahead_s:.0f} s in the future: the clock was set back, or is wrong. "
+        "Records get the time of the last one until the clock has caught up",
+    )  # fmt: skip
+
+
+def _leftovers(folder: Path) -> Iterator[Check]:
+    for path in sorted(folder.glob(f"tablet*/data/**/{SUSPECT_FILE}")):
+        yield Check(
+            "disk fault", False, f"{path.parent}: fsync failed here; the next start writes the log's end again. Look after "
+            f"the disk, then see {folder / LOG_FILE}",
+        )  # fmt: skip
+    spilled = [path.name for path in folder.iterdir() if path.name.startswith(".") and path.is_file()]
+    if spilled:
+        yield Check(
+            "leftovers", True, f"half-written files of a killed server, which may be deleted: {', '.join(spilled)}"
+        )
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def _server(folder: Path) -> Iterator[Check]:
+    yield _asked("server", lambda: _answering(folder))
+    try:
+        found, running = cluster.read_discovery(folder), cluster.running_server(folder)
+    except FlussError:
+        return  # said above
+    holder = _holder(folder)
+    if running is None and holder is not None:
+        yield Check(
+            "lock", found is None, f"process {holder} holds the folder, and is starting or stopping; if it stays so for "
+            f"minutes, see {folder / LOG_FILE} and end it",
+        )  # fmt: skip
+    if running is not None:
+        return
+    if found is not None:
+        yield _port("port", found.servers[0].host, found.servers[0].port, "the next server takes another one")
+    metrics_port = METRICS_PORT.of(_options_of(folder))
+    if metrics_port > 0:
+        yield _port(
+            "metrics port", "127.0.0.1", metrics_port, f"no server can start; choose another {METRICS_PORT.key}"
+        )
+
+
+def _options_of(folder: Path) -> dict[str, str]:
+    try:
+        found = resolve({}, os.environ, [Path.cwd(), folder])
+        return {**{key: setting.value for key, setting in found.items()}, **cluster.read_options(folder)}
+    except FlussError:
+        return {}
+
+
+def _answering(folder: Path) -> str:
+    found = cluster.read_discovery(folder)
+    if found is None:
+        return "none runs"
+    if cluster.running_server(folder) is None:
+        return f"process {found.servers[0].pid} was killed; the next to open the lab starts it again, and it recovers"
+    status_text(folder, found)
+    return f"process {found.servers[0].pid} answers"
+
+
+def _holder(folder: Path) -> str | None:
+    """Return the process that holds the folder's lock; None when nobody does."""
+    try:
+        fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(fd)
+    return None
+
+
+def _port(name: str, host: str, port: int, otherwise: str) -> Check:
+    """Tell whether a port can be had."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        return Check(name, False, f"{host}:{port} cannot be had ({error.strerror or error}): {otherwise}")
+    return Check(name, True, f"{host}:{port} is free")
