@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants bench lab format lock proto clean distclean environment
+.PHONY: demo test check mutants campaign bench lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -27,6 +27,10 @@ check: environment
 # The tests of the tests: every safety check is taken out once, and a test must turn red. Takes ten minutes.
 mutants: environment
 	@$(RUN) -m pytest -m campaign $(PYTEST) tests/mutants
+
+# What takes minutes to hours: fuzzing, crash cycles, long random runs. The mutants have a target of their own.
+campaign: environment
+	@$(RUN) -m pytest -m campaign -s --ignore tests/mutants $(PYTEST) tests
 
 bench: environment
 	@$(RUN) -m benchmarks
@@ -63,4 +67,4 @@ environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | test | check | mutants | campaign | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

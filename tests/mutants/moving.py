@@ -352,14 +352,14 @@ READING = (
 DOORS = (
     Mutant(
         "token_not_checked", "P10", "fluss_lab/rpc/serving.py",
-        "if token.is_valid(given, self._secret):",
-        "if given or not given:",
+        "if not token.is_valid(given, self._secret):",
+        "if self._secret is None:",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
         "token_checked_only_when_there_is_one", "P10", "fluss_lab/rpc/serving.py",
-        "if token.is_valid(given, self._secret):",
-        "if given is None or token.is_valid(given, self._secret):",
+        "if not token.is_valid(given, self._secret):",
+        "if given is not None and not token.is_valid(given, self._secret):",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
@@ -382,18 +382,18 @@ DOORS = (
     ),
     Mutant(
         "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving.py",
-        'self._server.add_insecure_port(f"{host}:{port}")',
-        'self._server.add_insecure_port(f"0.0.0.0:{port}")',
+        "        place = target(host, port)",
+        '        place = target("0.0.0.0", port)',
         (f"{IN_NODE}::test_only_loopback_is_listened_on",),
     ),
     Mutant(
         "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving.py",
-        "if host not in LOOPBACK:",
+        "if identity is None and host not in LOOPBACK:",
         "if host is None:",
         ("tests/unit/rpc/test_serving.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
-        "server_lock_not_taken", "P1", "fluss_lab/server/node.py",
+        "server_lock_not_taken", "P1", "fluss_lab/server/locks.py",
         "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
         (f"{IN_NODE}::test_a_second_server_on_the_same_folder_is_refused_and_the_first_lives_on",),
@@ -417,7 +417,7 @@ DOORS = (
         (f"{IN_DESCRIPTOR}::test_partition_names_keep_values_apart",),
     ),
     Mutant(
-        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/lifecycle.py",
+        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/partitions.py",
         "return partition_name(tuple(values[column] for column in columns))",
         'return "$".join(values[column] for column in columns)',
         ("tests/unit/server/coordinator/test_ddl.py::test_partition_values_that_cannot_be",),
@@ -436,9 +436,9 @@ DOORS = (
     ),
     Mutant(
         "payload_of_another_schema_taken", "P8", CHECKS,
-        "if header.schema_id != current_schema_id or header.schema_id not in schemas:",
-        "if header.schema_id not in schemas:",
-        (f"{IN_SERVICE}::test_batches_of_an_older_schema_are_read_after_a_restart",),
+        "if header.schema_id > current_schema_id:",
+        "if header.schema_id > current_schema_id + 1:",
+        (f"{IN_SERVICE}::test_a_batch_of_a_schema_that_is_not_known_yet_is_sent_again",),
     ),
     Mutant(
         "rows_not_validated_before_the_log", "P8", CHECKS,

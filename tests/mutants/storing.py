@@ -34,7 +34,7 @@ BYTES = (
     ),
     Mutant(
         "nulls_not_checked", "P7", BATCH,
-        "if not field.nullable and rows.column(index).null_count:",
+        "if rows.column(index).null_count:",
         "if index < 0:",
         (f"{IN_RECORDS}::test_what_the_crc_cannot_see_is_still_checked",),
     ),
@@ -174,8 +174,8 @@ KEEPING = (
     ),
     Mutant(
         "recovered_records_not_made_durable", "P1", LOG,
-        "            if segment.synced_size < segment.size:\n",
-        "            if segment.size < 0:\n",
+        "                if segment.synced_size < segment.size:\n",
+        "                if segment.size < 0:\n",
         (f"{IN_RECOVERY}::test_what_recovery_found_is_durable_before_it_is_served",),
     ),
     Mutant(
@@ -233,7 +233,7 @@ KEEPING = (
         (f"{IN_WRITERS}::test_writers_are_remembered_across_restarts",),
     ),
     Mutant(
-        "resent_under_a_new_sequence", "P1", "fluss_lab/client/accumulator.py",
+        "resent_under_a_new_sequence", "P1", "fluss_lab/client/queues.py",
         "            batch = self.unacked[0]\n",
         "            batch = self.unacked[0]\n"
         "            self.writer_id = (self.writer_id or 0) + 1\n"
@@ -270,7 +270,7 @@ KEEPING = (
     Mutant(
         "writers_of_dropped_segments_forgotten", "P6", LOG,
         "                self.checkpoint(durable=True)\n",
-        "                self._doomed.copy()\n",
+        "                bool(self._doomed)\n",
         (f"{IN_RETENTION}::test_writers_are_known_though_the_segments_that_told_of_them_are_gone",),
     ),
     Mutant(
@@ -305,7 +305,7 @@ KEEPING = (
     ),
     Mutant(
         "retention_behind_a_hole_in_the_lake", "P2", BUCKET,
-        "if lake is None or lake.start > self.log.start:",
+        "if lake is None or lake.start > self.start:",
         "if lake is None:",
         (f"{IN_RETENTION}::test_a_lake_that_begins_behind_the_log_lets_nothing_go",),
     ),

@@ -103,7 +103,7 @@ def test_a_killed_server_comes_back_and_work_goes_on(tmp_path):
         ({"config": {"log.segment.size": "1mb"}}, errors.InvalidPropertyError, "log.segment"),
         ({"config": {"log.segment.file-size": "big"}}, errors.InvalidPropertyError, "64mb"),
         ({"durability": "maybe"}, errors.InvalidPropertyError, "ack, fsync"),
-        ({"tablet_servers": 2}, errors.UnsupportedError, "tablet_servers=2"),
+        ({"tablet_servers": 0}, errors.InvalidPropertyError, "server.tablet-servers"),
     ],
 )
 def test_bad_settings_start_nothing(tmp_path, arguments, error, says):
@@ -161,7 +161,7 @@ def test_databases_and_tables_come_and_go(lab):
         ("shop.x", {"buckets": 0}, errors.InvalidBucketsError),
         ("shop.x", {"buckets": 5000}, errors.InvalidBucketsError),
         ("shop.x", {"properties": {"table.nope": "1"}}, errors.InvalidPropertyError),
-        ("shop.x", {"primary_key": ["id"]}, errors.UnsupportedError),
+        ("shop.x", {"primary_key": ["id"], "properties": LAKE}, errors.UnsupportedError),
         ("shop.x", {"bucket_key": ["id", "price"], "properties": LAKE}, errors.UnsupportedError),
     ],
 )

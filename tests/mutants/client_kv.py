@@ -1,0 +1,131 @@
+"""Mutants of the client of primary-key tables: what is sent, what is taken for an answer, schemas by their ids."""
+
+from tests.mutants.mutant import Mutant
+
+WRITER = "fluss_lab/client/writer.py"
+KINDS = "fluss_lab/client/kinds.py"
+QUEUES = "fluss_lab/client/queues.py"
+UPSERT = "fluss_lab/client/upsert.py"
+LOOKUP = "fluss_lab/client/lookup.py"
+LOOKUP_WIRE = "fluss_lab/client/lookup_wire.py"
+KV_SCAN = "fluss_lab/client/kv_scan.py"
+FETCHING = "fluss_lab/client/fetching.py"
+EVOLVE = "fluss_lab/records/evolve.py"
+
+IN_UPSERT = "tests/unit/client/test_upsert.py"
+IN_WRITING = "tests/unit/client/test_writing.py"
+IN_LOOKUP = "tests/unit/client/test_lookup.py"
+IN_KV_SCAN = "tests/unit/client/test_kv_scan.py"
+IN_SCHEMAS = "tests/unit/client/test_schemas.py"
+IN_FETCHING = "tests/unit/client/test_fetching.py"
+
+#: P1: what was acknowledged is there, once, as it was sent. P4: what is read is what is there. P7: nothing corrupt is
+#: taken for an answer. P8: what is wrong is refused before it is sent.
+CLIENT_KV = (
+    Mutant(
+        "left_out_column_of_a_partial_update_erased", "P8", "fluss_lab/model/rows.py",
+        "        if self.complete and (missing := [name for name, _ in self.wanted if name not in taken]):",
+        "        if not taken and (missing := [name for name, _ in self.wanted if name not in taken]):",
+        (f"{IN_UPSERT}::test_a_partial_update_needs_every_column_it_names",),
+    ),
+    Mutant(
+        "partial_update_without_its_key", "P8", UPSERT,
+        "if absent := [name for name in schema.primary_key if name not in given]:",
+        "if absent := [name for name in schema.primary_key if not given]:",
+        (f"{IN_UPSERT}::test_partial_updates_that_cannot_be_are_refused",),
+    ),
+    Mutant(
+        "forbidden_delete_sent", "P8", UPSERT,
+        'if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "disable":',
+        'if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "":',
+        (f"{IN_UPSERT}::test_deletes_that_a_table_forbids_are_refused_and_its_other_rows_go_on",),
+    ),
+    Mutant(
+        "partition_made_for_a_delete", "P8", WRITER,
+        "create=change is not ChangeType.DELETE",
+        "create=change is not None",
+        (f"{IN_UPSERT}::test_partitions_are_made_for_upserts_and_not_for_deletes",),
+    ),
+    Mutant(
+        "delete_sent_as_upsert", "P1", KINDS,
+        "[piece.change] * piece.rows.num_rows",
+        "[batch.pieces[0].change] * piece.rows.num_rows",
+        (
+            f"{IN_WRITING}::test_the_order_and_change_of_every_row_survive_the_cuts",
+            f"{IN_UPSERT}::test_calls_keep_their_order_also_mixed_in_one_batch",
+        ),
+    ),
+    Mutant(
+        "any_changelog_taken_for_an_answer", "P1", KINDS,
+        "if not base <= end <= base + CHANGES_PER_ROW_MAX * batch.rows:",
+        "if base < 0:",
+        (f"{IN_WRITING}::test_a_changelog_that_cannot_be_is_not_taken_for_an_answer",),
+    ),
+    Mutant(
+        "doubtful_batch_cut", "P1", QUEUES,
+        "batch.rows <= rows_max or batch.doubtful:",
+        "batch.rows <= rows_max:",
+        (f"{IN_WRITING}::test_a_batch_that_may_be_in_the_log_is_not_cut",),
+    ),
+    Mutant(
+        "cut_batches_keep_their_numbers", "P1", QUEUES,
+        "        self._number(batch.sequence)\n",
+        "        self.unacked[0].sequence = batch.sequence\n",
+        (f"{IN_WRITING}::test_a_batch_found_too_large_is_cut_and_what_follows_numbered_anew",),
+    ),
+    Mutant(
+        "failed_upsert_of_a_dropped_partition_hidden", "P1", QUEUES,
+        "if not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError)):",
+        "if not isinstance(error, PartitionNotFoundError):",
+        (f"{IN_WRITING}::test_only_a_delete_is_done_when_its_partition_is_gone",),
+    ),
+    Mutant(
+        "prefix_silently_shortened", "P4", LOOKUP,
+        "names, others=False)",
+        "names, others=bool(names))",
+        (f"{IN_LOOKUP}::test_a_prefix_is_exactly_the_bucket_key",),
+    ),
+    Mutant(
+        "rows_and_marks_not_compared", "P7", LOOKUP_WIRE,
+        "if len(counts) != len(part.positions) or min(counts, default=0) < 0 or sum(counts) != rows.num_rows:",
+        "if min(counts, default=0) < 0:",
+        (f"{IN_LOOKUP}::test_an_answer_that_cannot_be_is_refused",),
+    ),
+    Mutant(
+        "stale_partition_looked_up", "P4", LOOKUP,
+        "                self._connection.forget_partitions(self._info)\n",
+        "                self._connection.forget_leaders()\n",
+        (f"{IN_LOOKUP}::test_keys_of_partitions_that_do_not_exist_are_absent",),
+    ),
+    Mutant(
+        "lost_scan_begun_again_in_the_middle", "P4", KV_SCAN,
+        "            except _ScanLostError as lost:\n                raise UnavailableError(",
+        "            except _ScanLostError as lost:\n                answer = self._begin()\n                continue\n"
+        "                raise UnavailableError(",
+        (f"{IN_KV_SCAN}::test_a_scan_begins_after_a_restart_and_one_that_began_before_it_fails",),
+    ),
+    Mutant(
+        "schema_of_another_table_taken", "P4", "fluss_lab/client/metadata.py",
+        "if (mine.name, mine.type) != (theirs.name, theirs.type):",
+        "if mine.name is theirs:",
+        (f"{IN_SCHEMAS}::test_the_schema_of_another_table_of_the_path_is_not_taken",),
+    ),
+    Mutant(
+        "old_batch_read_by_the_present_schema", "P4", FETCHING,
+        "            found = self._full[schema_id] = self._schema_of(schema_id).arrow()\n",
+        "            found = self._full[schema_id] = self._full[self._schema_id]\n",
+        (f"{IN_SCHEMAS}::test_every_batch_is_brought_to_the_readers_schema",),
+    ),
+    Mutant(
+        "previous_offsets_not_counted", "P7", FETCHING,
+        "        if len(taken) != count:\n",
+        "        if len(taken) > count:\n",
+        (f"{IN_FETCHING}::test_previous_offsets_are_as_many_as_records",),
+    ),
+    Mutant(
+        "padding_lets_nulls_in", "P8", EVOLVE,
+        "    if not field.nullable and column.null_count:\n",
+        "    if field is column:\n",
+        (f"{IN_SCHEMAS}::test_padding_refuses_what_would_change_or_lose_values",),
+    ),
+)  # fmt: skip

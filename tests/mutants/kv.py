@@ -1,0 +1,132 @@
+"""Mutants of the rows of primary-key tables: the store in memory."""
+
+from tests.mutants.mutant import Mutant
+
+CHANGE = "fluss_lab/server/kv/change.py"
+CHECKS = "fluss_lab/server/kv/checks.py"
+CHUNKS = "fluss_lab/server/kv/chunks.py"
+INDEX = "fluss_lab/server/kv/index.py"
+MERGE = "fluss_lab/server/kv/merge.py"
+STORE = "fluss_lab/server/kv/store.py"
+
+IN_MODEL = "tests/unit/server/kv/test_kv_model.py"
+IN_STORE = "tests/unit/server/kv/test_kv_store.py"
+IN_INDEX = "tests/unit/server/kv/test_kv_index.py"
+
+EVERY_KEY = f"{IN_MODEL}::test_every_key_type_does_as_a_dict_does"
+LONG_WORK = f"{IN_MODEL}::test_long_work_with_partial_updates_and_new_columns"
+
+#: P1 and P4: what was acknowledged is there, and what is read is what was written.
+KV = (
+    Mutant(
+        "kv_real_keys_not_compared", "P4", STORE,
+        "rest = rest[~self._are_keys(key, rest, offsets[rest])]",
+        "rest = rest[:0]",
+        (EVERY_KEY,),
+    ),
+    Mutant(
+        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/grouping.py",
+        "others = others[~equal_rows(columns, others, led)]",
+        "others = others[:0]",
+        (EVERY_KEY,),
+    ),
+    Mutant(
+        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/prefix.py",
+        "owner, rows = owner[same], rows[same]",
+        "assert same.size >= 0",
+        (EVERY_KEY,),
+    ),
+    Mutant(
+        "kv_offset_off_by_one", "P4", CHANGE,
+        "offsets = base_offset + self._record",
+        "offsets = base_offset + self._record + 1",
+        (f"{IN_STORE}::test_duplicates_in_a_batch_are_worked_off_in_order",),
+    ),
+    Mutant(
+        "kv_dead_rows_visible", "P4", "fluss_lab/server/kv/view.py",
+        "rows = live[start : start + rows_max].nonzero()[0] + start",
+        "rows = (live[start : start + rows_max] >= 0).nonzero()[0] + start",
+        (LONG_WORK,),
+    ),
+    Mutant(
+        "kv_identical_upsert_logged", "P4", CHANGE,
+        "works[candidates] = ~equal_rows(columns, operations.rows[candidates], met.rows[candidates])",
+        "works[candidates] = True",
+        (f"{IN_STORE}::test_what_changes_nothing_is_no_change",),
+    ),
+    Mutant(
+        "kv_views_share_what_changes", "P4", CHUNKS,
+        "self.live = self.live.copy()",
+        "self.live = self.live[:]",
+        (f"{IN_STORE}::test_a_view_stays_as_it_was", f"{IN_STORE}::test_an_image_never_changes_and_a_restored_store_goes_on"),
+    ),
+    Mutant(
+        "kv_stale_change_committed", "P1", STORE,
+        "if change.state != self._state:",
+        "if change.state < 0:",
+        (f"{IN_STORE}::test_a_change_fits_one_state_only",),
+    ),
+    Mutant(
+        "kv_not_null_not_checked", "P8", CHECKS,
+        "if (wrong := nulls & upserts).any():",
+        "if (wrong := nulls & False).any():",
+        (f"{IN_STORE}::test_batches_that_do_not_fit_are_refused_with_column_and_row",),
+    ),
+    Mutant(
+        "kv_partial_row_without_value", "P8", MERGE,
+        "            if wrong.any():",
+        "            if wrong.size < 0:",
+        (f"{IN_STORE}::test_partial_updates_never_leave_a_column_that_is_not_null_without_a_value",),
+    ),
+    Mutant(
+        "kv_wide_rows_gathered_however_often_they_are_named", "P8", CHUNKS,
+        "        check_gathered(found, bytes_max)\n",
+        "",
+        (
+            "tests/unit/server/tablet/test_kv_put.py::"
+            "test_wide_rows_that_a_small_batch_deletes_are_counted_before_they_are_gathered",
+        ),
+    ),
+    Mutant(
+        "kv_wide_rows_completed_however_often_they_are_named", "P8", STORE,
+        "            check_rows(partial.others(old), old_at[old_at >= 0], bytes_max)\n",
+        "",
+        ("tests/unit/server/tablet/test_kv_put.py::test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often",),
+    ),
+    Mutant(
+        "kv_one_key_not_found_while_a_table_is_left", "P4", INDEX,
+        "            entry = self._left.first(hash)\n",
+        "            entry = self._table.first(hash)\n",
+        (f"{IN_INDEX}::test_a_key_that_is_not_there_is_not_found_while_a_table_is_left",),
+    ),
+    Mutant(
+        "kv_rewriting_revives_the_dead", "P4", "fluss_lab/server/kv/rewriting.py",
+        "lives.append(source.live[rows])",
+        "lives.append(np.ones_like(source.live[rows]))",
+        (f"{IN_MODEL}::test_rows_that_die_while_they_are_rewritten_stay_dead",),
+    ),
+    Mutant(
+        "kv_moved_entries_stay", "P4", INDEX,
+        "part[part[:, _ENTRY] > 0, _ENTRY] = _GONE",
+        "assert part.size",
+        (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
+    ),
+    Mutant(
+        "kv_slot_fights_not_noticed", "P1", INDEX,
+        "lost = np.flatnonzero(self.entries(places) != entries)",
+        "lost = np.flatnonzero(self.entries(places) < _GONE)",
+        (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
+    ),
+    Mutant(
+        "kv_replay_of_anything", "P7", "fluss_lab/server/kv/replaying.py",
+        "if (wrong := expected != (ended >= 0)).any():",
+        "if (wrong := expected != expected).any():",
+        (f"{IN_STORE}::test_a_changelog_that_does_not_fit_is_refused_whole",),
+    ),
+    Mutant(
+        "kv_rows_lie_in_the_request", "P7", CHANGE,
+        "return pa.concat_batches([pa.RecordBatch.from_arrays(batch, schema=source.schema)])",
+        "return pa.RecordBatch.from_arrays(batch, schema=source.schema)",
+        (f"{IN_STORE}::test_rows_do_not_hold_on_to_the_request_that_brought_them",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""Mutants of key-value snapshots: written in order, checked when read, with one to fall back to."""
+
+from tests.mutants.mutant import Mutant
+
+SNAPSHOT = "fluss_lab/server/kv/snapshot.py"
+FOLDER = "fluss_lab/server/kv/snapshot_folder.py"
+KV_FILES = "fluss_lab/records/kv_files.py"
+MANIFEST = "fluss_lab/records/kv_manifest.py"
+SNAPSHOTS = "fluss_lab/server/tablet/snapshots.py"
+COORDINATOR = "fluss_lab/server/coordinator/kv_snapshots.py"
+
+IN_STORE = "tests/unit/server/kv/test_snapshot_store.py"
+IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"
+IN_CRASHES = "tests/unit/server/kv/test_snapshot_crashes.py"
+IN_TABLET = "tests/unit/server/tablet/test_kv_snapshotter.py"
+IN_COORDINATOR = "tests/unit/server/coordinator/test_kv_snapshots.py"
+
+#: P6: recovery finds a snapshot that is whole. P7: corrupt bytes are never served. P9: a full disk leaves what was.
+KV_SNAPSHOTS = (
+    Mutant(
+        "snapshot_manifest_before_its_files", "P6", SNAPSHOT,
+        '        failpoint("kv.snapshot.before_live")\n',
+        '        early = Manifest(self._bucket, snapshot_id, image.log_offset, 0, 0, 0, (), (), write_live('
+        'self.folder / f"{snapshot_id:010d}-9.live", []), None)\n'
+        "        files.write_atomic(self.folder / early.name, early.to_bytes())\n"
+        '        failpoint("kv.snapshot.before_live")\n',
+        (f"{IN_CRASHES}::test_what_was_complete_is_read[kv.snapshot.before_live]",),
+    ),
+    Mutant(
+        "snapshot_file_without_crc", "P7", KV_FILES,
+        "    if crc != mark.crc:\n",
+        "    if crc < 0:\n",
+        (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001-0.chunks]",),
+    ),
+    Mutant(
+        "snapshot_manifest_without_crc", "P7", MANIFEST,
+        "    if _sealed(body) != data:\n",
+        "    if not body:\n",
+        (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001.manifest]",),
+    ),
+    Mutant(
+        "snapshot_without_fall_back", "P6", SNAPSHOT,
+        "            for manifest in self._manifests:\n",
+        "            for manifest in self._manifests[:1]:\n",
+        (f"{IN_STORE}::test_a_broken_snapshot_is_set_aside_and_the_one_before_is_read",),
+    ),
+    Mutant(
+        "broken_snapshot_still_retained", "P6", SNAPSHOT,
+        "                    self._manifests = tuple(each for each in self._manifests if each is not manifest)\n",
+        "",
+        (f"{IN_STORE}::test_a_broken_snapshot_is_set_aside_and_the_one_before_is_read",),
+    ),
+    Mutant(
+        "snapshots_deleted_before_the_new_manifest", "P6", SNAPSHOT,
+        '        failpoint("kv.snapshot.before_manifest")\n',
+        "        self._folder.remove_manifests(())\n"
+        '        failpoint("kv.snapshot.before_manifest")\n',
+        (f"{IN_CRASHES}::test_what_was_complete_is_read[kv.snapshot.before_manifest]",),
+    ),
+    Mutant(
+        "shared_files_deleted", "P6", SNAPSHOT,
+        "{name for manifest in self._manifests for name in manifest.file_names}",
+        "self._manifests[0].file_names if self._manifests else set()",
+        (f"{IN_STORE}::test_the_retained_ones_stay_and_what_they_need",),
+    ),
+    Mutant(
+        "retained_floor_too_high", "P1", SNAPSHOT,
+        "        return min((manifest.log_offset for manifest in self._manifests[: self._retained]), default=None)\n",
+        "        return max((manifest.log_offset for manifest in self._manifests[: self._retained]), default=None)\n",
+        (f"{IN_STORE}::test_the_retained_ones_stay_and_what_they_need",),
+    ),
+    Mutant(
+        "chunks_shared_with_a_snapshot_not_loaded", "P7", SNAPSHOT,
+        "        self._base: Manifest | None = None\n",
+        "        self._base: Manifest | None = next(iter(SnapshotFolder(folder, bucket).manifests()), None)\n",
+        (
+            f"{IN_STORE}::test_a_state_that_was_not_loaded_shares_nothing",
+            f"{IN_STORE}::test_chunk_ids_used_again_after_a_fall_back_are_other_chunks",
+        ),
+    ),
+    Mutant(
+        "snapshot_id_used_again", "P6", SNAPSHOT,
+        "            snapshot_id = max(self._folder.id_max() + 1, self._id_min)\n",
+        "            snapshot_id = max((each.snapshot_id + 1 for each in self._manifests), default=0)\n",
+        (f"{IN_STORE}::test_a_broken_snapshot_is_set_aside_and_the_one_before_is_read",),
+    ),
+    Mutant(
+        "failed_snapshot_leaves_its_files", "P9", SNAPSHOT,
+        "                self._abandon(snapshot_id)\n",
+        "                log.debug('%d', snapshot_id)\n",
+        (f"{IN_STORE}::test_an_attempt_that_fails_leaves_nothing",),
+    ),
+    Mutant(
+        "live_rows_not_counted", "P7", KV_FILES,
+        "or rows_live != manifest.row_count:\n",
+        "or rows_live < 0:\n",
+        (f"{IN_DAMAGE}::test_what_the_sums_cannot_see_is_still_checked",),
+    ),
+    Mutant(
+        "snapshot_of_another_bucket_taken", "P7", FOLDER,
+        "        if manifest.bucket != self._bucket:\n",
+        "        if manifest.bucket is None:\n",
+        (f"{IN_STORE}::test_a_snapshot_of_another_bucket_is_refused",),
+    ),
+    Mutant(
+        "snapshot_ahead_of_the_durable_log", "P1", SNAPSHOTS,
+        "            bucket.log.sync()\n",
+        "",
+        (f"{IN_TABLET}::test_a_snapshot_never_knows_more_than_the_durable_log",),
+    ),
+    Mutant(
+        "snapshot_report_of_an_old_coordinator_taken", "P5", COORDINATOR,
+        "        if request.coordinator_epoch != self._coordinator_epoch:\n",
+        "        if request.coordinator_epoch < 0:\n",
+        (f"{IN_COORDINATOR}::test_a_report_for_another_coordinator_or_leader_is_refused",),
+    ),
+    Mutant(
+        "older_snapshot_takes_the_place_of_a_newer_one", "P6", COORDINATOR,
+        "        if completed.snapshot_id < newest and newest not in completed.broken:\n",
+        "        if completed.snapshot_id < 0:\n",
+        (f"{IN_COORDINATOR}::test_an_id_is_never_taken_for_another_snapshot",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""Mutants of the remote log: copying, forgetting, and reading what was copied."""
+
+from tests.mutants.mutant import BUCKET, Mutant
+
+BLOCKS = "fluss_lab/records/blocks.py"
+COPY = "fluss_lab/server/tablet/remote/copy.py"
+REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
+MANIFEST = "fluss_lab/server/tablet/remote/manifest.py"
+CLIENT = "fluss_lab/client/remote.py"
+
+IN_ANSWERS = "tests/unit/remote/test_remote_answers.py"
+IN_CHANGELOG = "tests/unit/remote/test_remote_changelog.py"
+IN_COPY = "tests/unit/remote/test_remote_copy.py"
+IN_DIR = "tests/unit/remote/test_remote_dir.py"
+IN_REMOTE_RETENTION = "tests/unit/remote/test_remote_retention.py"
+IN_TORN = "tests/unit/remote/test_remote_torn.py"
+
+REMOTE = (
+    Mutant(
+        "deleted_here_before_the_manifest_is_durable", "P1", REMOTE_LOG,
+        "        self._is_unsure = True\n        manifests.save(self.folder, after)\n",
+        "        self._is_unsure, self._manifest = True, after\n        manifests.save(self.folder, after)\n",
+        (f"{IN_REMOTE_RETENTION}::test_nothing_leaves_the_disk_before_the_manifest_that_names_it_is_durable",),
+    ),
+    Mutant(
+        "deleted_here_though_not_copied", "P1", BUCKET,
+        "return self.log.drop_copied(beyond[-1].end_offset, keep)",
+        "return self.log.drop_copied(self.log.end, keep)",
+        (f"{IN_CHANGELOG}::test_no_segment_leaves_the_disk_that_a_snapshot_needs",),
+    ),
+    Mutant(
+        "deleted_here_though_a_snapshot_needs_it", "P6", BUCKET,
+        "floor = self.kv.snapshots.retained_floor() or 0",
+        "floor = self.log.end",
+        (f"{IN_CHANGELOG}::test_no_segment_leaves_the_disk_that_a_snapshot_needs",),
+    ),
+    Mutant(
+        "missing_remote_log_unnoticed", "P1", BUCKET,
+        "        self.remote.note_dropped(beyond[-1].end_offset)\n",
+        "",
+        (f"{IN_COPY}::test_a_remote_log_that_is_missing_as_a_whole_is_noticed",),
+    ),
+    Mutant(
+        "older_server_folder_unnoticed", "P1", REMOTE_LOG,
+        "if manifest.copied_offset > self._log_end:",
+        "if manifest.copied_offset < 0:",
+        (f"{IN_COPY}::test_a_server_folder_older_than_its_remote_log_is_noticed",),
+    ),
+    Mutant(
+        "copied_before_it_is_durable", "P1", REMOTE_LOG,
+        "segment.end_offset > durable_offset:",
+        "segment.end_offset < 0:",
+        (f"{IN_COPY}::test_nothing_above_the_durable_offset_is_copied",),
+    ),
+    Mutant(
+        "manifest_before_its_files_are_durable", "P1", COPY,
+        "        files.fsync_folder(place)\n        files.fsync_folder(folder)\n",
+        "",
+        (f"{IN_COPY}::test_files_are_on_the_device_before_the_manifest_that_names_them",),
+    ),
+    Mutant(
+        "tidied_by_a_manifest_that_is_not_the_devices", "P6", REMOTE_LOG,
+        "self._is_tidy or self._is_unsure or self._closed.is_set()",
+        "self._is_tidy or self._closed.is_set()",
+        (f"{IN_COPY}::test_a_manifest_that_may_have_been_replaced_is_replaced_again_before_anything_is_removed",),
+    ),
+    Mutant(
+        "remote_ttl_ignores_the_lake", "P2", BUCKET,
+        "self.remote.expire(time_ms, offset_max)",
+        "self.remote.expire(time_ms, None)",
+        (f"{IN_REMOTE_RETENTION}::test_a_lake_enabled_table_loses_nothing_that_the_lake_does_not_hold",),
+    ),
+    Mutant(
+        "remote_retention_one_past_the_lake", "P2", REMOTE_LOG,
+        "segment.end_offset > offset_max",
+        "segment.end_offset > offset_max + 30",
+        (f"{IN_REMOTE_RETENTION}::test_a_lake_enabled_table_loses_nothing_that_the_lake_does_not_hold",),
+    ),
+    Mutant(
+        "off_by_one_between_disk_and_remote_storage", "P4", BUCKET,
+        "        if offset >= self.log.start:\n            return None\n",
+        "        if offset > self.log.start:\n            return None\n",
+        (f"{IN_ANSWERS}::test_at_the_boundary_the_disk_is_first",),
+    ),
+    Mutant(
+        "time_looked_for_on_the_disk_only", "P4", BUCKET,
+        "if self.remote is None or not 0 < local <= self.log.start:",
+        "if self.remote is None or not 0 < local < self.log.start:",
+        (f"{IN_ANSWERS}::test_every_time_gives_the_exact_first_offset_across_the_boundary",),
+    ),
+    Mutant(
+        "hole_taken_for_a_beginning", "P4", BUCKET,
+        "held.segments and held.start < start <= held.end else None",
+        "held.segments and held.start < start else None",
+        (f"{IN_REMOTE_RETENTION}::test_a_hole_between_remote_storage_and_the_log_is_no_beginning",),
+    ),
+    Mutant(
+        "remote_block_without_crc", "P7", BLOCKS,
+        "if len(data) != stop - start or google_crc32c.value(data) != crc:",
+        "if len(data) != stop - start:",
+        (f"{IN_TORN}::test_a_file_with_any_byte_flipped_gives_a_prefix[.log]",),
+    ),
+    Mutant(
+        "remote_index_without_crc", "P7", BLOCKS,
+        "if (found := google_crc32c.value(body)) != crc or len(body)",
+        "if (found := crc) != crc or len(body)",
+        (f"{IN_TORN}::test_a_file_with_any_byte_flipped_gives_a_prefix[.blocks]",),
+    ),
+    Mutant(
+        "index_of_another_segment_taken", "P7", BLOCKS,
+        "if self.index.key != key:",
+        "if self.index.key.base_offset < 0:",
+        (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
+    ),
+    Mutant(
+        "manifest_without_crc", "P7", MANIFEST,
+        "if _sealed(body) != data:",
+        "if not body:",
+        (f"{IN_COPY}::test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost[False]",),
+    ),
+    Mutant(
+        "manifest_with_a_hole_taken", "P7", MANIFEST,
+        "if before.end_offset != after.base_offset:",
+        "if before.end_offset > after.base_offset:",
+        (f"{IN_COPY}::test_a_manifest_with_a_hole_is_refused",),
+    ),
+    Mutant(
+        "damaged_segment_copied", "P7", COPY,
+        "if (found := checksum(whole[CRC_START:])) != header.crc:",
+        "if (found := header.crc) != header.crc:",
+        (f"{IN_COPY}::test_a_damaged_local_segment_is_not_copied",),
+    ),
+    Mutant(
+        "lost_segment_asked_for_again_and_again", "P8", CLIENT,
+        "if gone.segment_id != self._segment_id:",
+        "if gone.segment_id:",
+        (f"{IN_TORN}::test_a_segment_that_is_lost_is_told_by_name_at_the_second_try",),
+    ),
+    Mutant(
+        "segment_id_becomes_any_path", "P8", CLIENT,
+        "if not _SEGMENT_ID.fullmatch(each.remote_log_segment_id):",
+        "if not each.remote_log_segment_id:",
+        (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
+    ),
+    Mutant(
+        "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/remote_owner.py",
+        "if found is not None and found != known:",
+        "if found is not None and not found:",
+        (f"{IN_DIR}::test_two_labs_cannot_have_one",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""Thousands of random steps against the model; a failure prints the shortest program that shows it."""
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.stateful.machine import ClusterMachine
+
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def run(examples: int, steps: int) -> None:
+    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"FLUSS_LAB_SEED={seed}")
+    chosen = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=QUIET, database=None,
+        print_blob=True, phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
+    machine = type("SeededClusterMachine", (ClusterMachine,), {"_hypothesis_internal_use_seed": seed})
+    run_state_machine_as_test(machine, settings=chosen)
+
+
+@pytest.mark.slow
+def test_the_cluster_answers_as_the_model():
+    run(examples=30, steps=50)
+
+
+@pytest.mark.campaign
+def test_the_cluster_answers_as_the_model_for_long():
+    run(examples=2000, steps=120)

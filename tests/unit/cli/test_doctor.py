@@ -1,0 +1,142 @@
+"""The doctor: what is wrong with machine, folder, options and server; and with ``--deep`` with every file."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from fluss_lab.cli.doctor import checks
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.server import cluster
+from fluss_lab.testing import EmbeddedCluster, ServerProcess
+from tests.unit.cli.test_commands import run
+
+METRICS_KEY = "metrics.reporter.prometheus.port"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A lab with a log of one batch, stopped cleanly."""
+    folder = tmp_path / "lab"
+    with EmbeddedCluster(folder, lake=False) as running:
+        admin = running.connection.admin()
+        admin.create_database("db")
+        admin.create_table(TablePath("db", "t"), make_descriptor({"a": "bigint"}))
+        with running.connection.append_writer(TablePath("db", "t")) as writer:
+            writer.append([{"a": 1}])
+    return folder
+
+
+def found(folder):
+    return {check.name: check for check in checks(folder)}
+
+
+def test_a_lab_in_order_is_well(lab):
+    bad = [check for check in checks(lab) if not check.is_well]
+    assert bad == []
+    assert {"python", "pyarrow", "java", "open files", "options", "lab", "token", "disk", "clock", "server"} <= set(
+        found(lab)
+    )
+
+
+def test_a_folder_that_does_not_exist_is_well(tmp_path):
+    assert "made when a server starts" in found(tmp_path / "none")["folder"].found
+
+
+@pytest.mark.parametrize("name", ["lab", "token"])
+def test_what_others_may_read_is_told(lab, name):
+    path = lab if name == "lab" else lab / name
+    path.chmod(0o755)
+    check = found(lab)[name]
+    assert not check.is_well
+    assert "expected none for others" in check.found
+
+
+def test_options_that_do_not_exist_are_told(lab, monkeypatch):
+    monkeypatch.setenv("FLUSS_LAB_LOG_DURABILTY", "ack")
+    assert "FLUSS_LAB_LOG_DURABILTY" in found(lab)["options"].found
+    assert not found(lab)["options"].is_well
+    monkeypatch.delenv("FLUSS_LAB_LOG_DURABILTY")
+    (lab / "fluss-lab.toml").write_text('log.segment.fil-size = "1mb"\n')
+    check = found(lab)["options"]
+    assert not check.is_well
+    assert "did you mean 'log.segment.file-size'" in check.found
+
+
+def test_files_from_the_future_tell_of_the_clock(lab):
+    ahead = time.time() + 3_600
+    os.utime(lab / "metadata.db", (ahead, ahead))
+    check = found(lab)["clock"]
+    assert not check.is_well
+    assert "in the future" in check.found
+
+
+def test_a_disk_that_failed_is_told(lab):
+    (lab / "tablet" / "data" / "t1" / "b0" / "fsync-failed").write_text("EIO")
+    check = found(lab)["disk fault"]
+    assert not check.is_well
+    assert "t1/b0" in check.found
+
+
+def test_half_written_files_are_told_and_harmless(lab):
+    (lab / ".server.json.x").write_text("")
+    check = found(lab)["leftovers"]
+    assert check.is_well
+    assert ".server.json.x" in check.found
+
+
+def test_a_port_that_somebody_took_is_told(lab):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (lab / "fluss-lab.toml").write_text(f'{METRICS_KEY} = "{port}"\n')
+        check = found(lab)["metrics port"]
+        assert not check.is_well
+        assert f"127.0.0.1:{port} cannot be had" in check.found
+    assert found(lab)["metrics port"].is_well
+
+
+def test_a_server_that_runs_is_asked_and_one_that_was_killed_is_told(tmp_path):
+    with ServerProcess(tmp_path / "lab") as server:
+        assert found(server.folder)["server"].found == f"process {server.pid} answers"
+        os.kill(server.pid, signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGCONT)
+        deep = run("doctor", server.folder, "--deep")
+        assert deep.returncode == 1
+        assert "stop it with `fluss-lab down" in deep.stderr
+        server.kill()
+        check = found(server.folder)["server"]
+        assert check.is_well
+        assert "was killed; the next to open the lab starts it again" in check.found
+        assert found(server.folder)["port"].is_well
+
+
+def test_the_deep_look_reads_every_file_and_its_exit_code_tells(lab):
+    deep = run("doctor", lab, "--deep")
+    assert (deep.returncode, deep.stderr) == (0, "")
+    assert f"read {lab}/tablet/data/t1/b0: 0 findings" in deep.stdout
+    segment = next((lab / "tablet" / "data" / "t1" / "b0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    segment.write_bytes(bytes(data) + b"\0" * 9)
+    point = segment.parent / "recovery-point"
+    known = point.read_bytes()
+    point.unlink()
+    torn = run("doctor", lab, "--deep")
+    assert torn.returncode == 0, torn.stdout
+    assert f"note {segment} at byte {len(data)}: a torn tail" in torn.stdout
+    data[60] ^= 1
+    segment.write_bytes(bytes(data))
+    point.write_bytes(known)
+    bad = run("doctor", lab, "--deep")
+    assert bad.returncode == 1
+    assert f"BAD  {segment} at byte 0: " in bad.stdout
+    assert cluster.read_discovery(lab) is None
+
+
+def test_status_tells_where_the_metrics_are(tmp_path):
+    with EmbeddedCluster(tmp_path / "lab", lake=False):
+        status = run("status", tmp_path / "lab")
+        assert status.returncode == 0, status.stderr
+        assert "metrics, with the token in" in status.stdout
+        assert "http://127.0.0.1:" in status.stdout
