@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("importing", "streaming", "tiering", "reading")
+NAMES = ("importing", "streaming", "servers", "kv", "lookup", "durability", "recovery", "tiering", "reading", "remote")
 
 
 def main() -> int:

@@ -9,8 +9,10 @@ import itertools
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 from fluss_lab.rpc.memory import tune_allocator
 
@@ -18,6 +20,7 @@ PAYLOAD_BYTES = 4 << 20
 #: As much as the log that the benchmark fetches from: data that nobody has in a cache.
 DATA_BYTES = 256 << 20
 METHOD = "/peer.Peer/Fetch"
+EMPTY_METHOD = "/peer.Peer/Empty"
 
 
 def serve() -> None:
@@ -33,7 +36,10 @@ def serve() -> None:
         at = next(places)
         return b"".join((head, data[at : at + PAYLOAD_BYTES]))
 
-    handlers = {"Fetch": grpc.unary_unary_rpc_method_handler(fetch)}
+    handlers = {
+        "Fetch": grpc.unary_unary_rpc_method_handler(fetch),
+        "Empty": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b""),
+    }
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("peer.Peer", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -43,8 +49,9 @@ def serve() -> None:
     server.stop(0)
 
 
-def bytes_a_second(seconds: float = 2.0) -> float:
-    """Return what one client gets from such a server, one call after another."""
+@contextmanager
+def channel() -> Iterator[Any]:
+    """Give a channel to such a server."""
     import grpc
 
     process = subprocess.Popen([sys.executable, "-m", "benchmarks.peer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -52,14 +59,8 @@ def bytes_a_second(seconds: float = 2.0) -> float:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            call = channel.unary_unary(METHOD, response_deserializer=memoryview)
-            for _ in range(10):
-                call(b"x")
-            got, started = 0, time.perf_counter()
-            while time.perf_counter() - started < seconds:
-                got += len(call(b"x"))
-            return got / (time.perf_counter() - started)
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as made:
+            yield made
     finally:
         assert process.stdin is not None
         process.stdin.close()

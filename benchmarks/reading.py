@@ -62,7 +62,7 @@ _QUERIES: dict[str, Callable[[DataFrame], object]] = {"aggregate": _aggregate, "
 
 def _append(table: Table, count: int) -> None:
     data = rows(count)
-    with table.writer() as writer:
+    with table.lab.connection.append_writer(table.path) as writer:
         for start in range(0, count, BATCH_ROWS):
             writer.append(data.slice(start, BATCH_ROWS))
 

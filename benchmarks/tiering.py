@@ -69,7 +69,7 @@ def _round(lab: Lab, path: str, count: int) -> tuple[Table, TieringReport, float
 def _filled(lab: Lab, path: str, count: int) -> Table:
     table = lab.create_table(path, SCHEMA, buckets=BUCKETS, properties={"table.datalake.enabled": True})
     data = rows(count)
-    with table.writer() as writer:
+    with table.lab.connection.append_writer(table.path) as writer:
         for start in range(0, count, BATCH_ROWS):
             writer.append(data.slice(start, BATCH_ROWS))
     return table
