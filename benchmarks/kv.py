@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, millions
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.rpc.memory import tune_allocator
+from fluss_lab.rpc.memory import keep_arrow_memory
 from fluss_lab.server.kv.store import KvStore
 
 KEYS = 1_000_000
@@ -39,7 +39,7 @@ Keys = npt.NDArray[np.int64]
 
 def run() -> None:
     """Measure and print."""
-    tune_allocator()
+    keep_arrow_memory()  # as a server does
     np.ones(WARM_BYTES // 8)
     pool = rows(200_000)
     figures = Figures(f"primary-key rows in memory: 6 columns of some 65 bytes, {KEYS:,} keys, half of the rows update")

@@ -67,9 +67,9 @@ def server(
     folder: Path, ephemeral: bool, ready_fd: int | None, tablet_servers: int | None, pairs: tuple[str, ...]
 ) -> None:
     """Run a server on a folder, in the foreground."""
-    from fluss_lab.rpc.memory import tune_allocator
+    from fluss_lab.rpc.memory import keep_arrow_memory
 
-    tune_allocator()  # before gRPC is imported
+    keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.cli.lakes import load_lake
     from fluss_lab.server.hosting import run_server
 
@@ -84,9 +84,9 @@ def server(
 @click.option("--ready-fd", type=int, default=None)
 def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     """Run a tablet server of a coordinator, which says all else on standard input; folder and id are for `ps`."""
-    from fluss_lab.rpc.memory import tune_allocator
+    from fluss_lab.rpc.memory import keep_arrow_memory
 
-    tune_allocator()  # before gRPC is imported
+    keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.server.tablet_hosting import run_tablet_server
 
     sys.exit(run_tablet_server(ready_fd))
