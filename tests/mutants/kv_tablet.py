@@ -5,7 +5,7 @@ from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, Mutant
 KV_BUCKET = "fluss_lab/server/tablet/kv_bucket.py"
 PREVIOUS = "fluss_lab/server/tablet/previous.py"
 REPLAY = "fluss_lab/server/tablet/replay.py"
-PUT = "fluss_lab/server/tablet/put.py"
+PAYLOADS = "fluss_lab/server/tablet/payloads.py"
 LOOKUP = "fluss_lab/server/tablet/lookup.py"
 SCANS = "fluss_lab/server/tablet/scans.py"
 
@@ -30,7 +30,7 @@ KV_TABLET = (
         ),
     ),
     Mutant(
-        "put_acknowledged_before_it_is_durable", "P1", PUT,
+        "put_acknowledged_before_it_is_durable", "P1", PAYLOADS,
         "            bucket.log.acknowledge(appended)\n",
         "            bucket.log.reader.wake()\n",
         (f"{IN_RECOVERY}::test_with_fsync_a_put_is_acknowledged_when_it_is_durable",),

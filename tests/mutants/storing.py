@@ -119,7 +119,7 @@ KEEPING = (
         ("tests/unit/server/tablet/test_tablet_crashes.py::test_nothing_acknowledged_is_lost[tablet.append.after_write]",),
     ),
     Mutant(
-        "acknowledged_before_the_fsync", "P1", "fluss_lab/server/tablet/produce.py",
+        "acknowledged_before_the_fsync", "P1", "fluss_lab/server/tablet/payloads.py",
         "            bucket.log.acknowledge(appended)\n",
         "            bucket.log.high_watermark\n",
         (f"{IN_SERVICE}::test_with_fsync_what_is_acknowledged_is_durable",),
