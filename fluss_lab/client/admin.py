@@ -30,7 +30,6 @@ from fluss_lab.model import (
     LakeSnapshot,
     OffsetSpec,
     PartitionInfo,
-    TableBucket,
     TableDescriptor,
     TableInfo,
     TablePath,
@@ -40,6 +39,7 @@ from fluss_lab.model.options import check_properties
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
+from fluss_lab.rpc.places import bucket_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -299,11 +299,9 @@ class Admin:
         response = self._connection.coordinator().get_lake_snapshot(request)
         offsets = {}
         for entry in response.bucket_snapshots:
-            partition_id = entry.partition_id if entry.HasField("partition_id") else None
             name = entry.partition_name if entry.HasField("partition_name") else None
             timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
-            bucket = TableBucket(response.table_id, partition_id, entry.bucket_id)
-            offsets[bucket] = LakeOffset(entry.log_offset, timestamp_ms, name)
+            offsets[bucket_of(entry, response.table_id)] = LakeOffset(entry.log_offset, timestamp_ms, name)
         return LakeSnapshot(response.snapshotId, offsets)
 
     def latest_kv_snapshots(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fluss_lab.errors import FlussError, NotFoundError, NotLeaderError, UnavailableError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.places import bucket_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -88,7 +89,7 @@ def bucket_statuses(connection: Connection, info: TableInfo, *, patient: bool) -
                 failures |= dict.fromkeys(theirs, error)
                 continue
             for entry in response.buckets:
-                if (bucket := _bucket(entry)) in theirs:
+                if (bucket := bucket_of(entry.table_bucket)) in theirs:
                     found[bucket] = _status(entry, names, server)
         left = {
             bucket: failures.get(bucket) or NotLeaderError(f"bucket {bucket}: its server is away")
@@ -112,13 +113,8 @@ def _away(bucket: TableBucket, names: Mapping[int | None, str | None], error: Fl
     )  # fmt: skip
 
 
-def _bucket(entry: pb.PbBucketDescription) -> TableBucket:
-    found = entry.table_bucket
-    return TableBucket(found.table_id, found.partition_id if found.HasField("partition_id") else None, found.bucket_id)
-
-
 def _status(entry: pb.PbBucketDescription, names: Mapping[int | None, str | None], leader: int) -> BucketStatus:
-    bucket = _bucket(entry)
+    bucket = bucket_of(entry.table_bucket)
     local_start = entry.log_start_offset
     has_remote = entry.HasField("remote_log_start_offset")
     # What does not reach up to the log leaves a hole: it is no beginning of it.

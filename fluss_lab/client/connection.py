@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from fluss_lab.client.address import ServerAddress
-from fluss_lab.client.closing import Closing
 from fluss_lab.client.links import Link, RetryingCoordinator
 from fluss_lab.client.metadata import Metadata, load_schema
 from fluss_lab.client.retry import Attempts
+from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,

@@ -15,6 +15,7 @@ from fluss_lab.records import LogRecords, decode_all, padded, records_of
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.places import bucket_of
 
 #: Any record ends a long poll.
 _BYTES_MIN: Final = 1
@@ -133,9 +134,10 @@ def fetch_request(
     if limits.previous_offsets:
         table.previous_offsets = True
     for bucket, offset in positions:
-        entry = table.buckets_req.add(bucket_id=bucket.bucket, fetch_offset=offset, max_fetch_bytes=limits.max_bytes)
-        if bucket.partition_id is not None:
-            entry.partition_id = bucket.partition_id
+        table.buckets_req.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket, fetch_offset=offset,
+            max_fetch_bytes=limits.max_bytes,
+        )  # fmt: skip
     return request
 
 
@@ -171,9 +173,8 @@ def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBuc
             if entry.HasField("records"):
                 parts = next(payloads)
                 data = parts[0] if len(parts) == 1 else b"".join(parts)
-            partition_id = entry.partition_id if entry.HasField("partition_id") else None
             yield FetchedBucket(
-                TableBucket(table.table_id, partition_id, entry.bucket_id),
+                bucket_of(entry, table.table_id),
                 error_from_code(entry.error_code, entry.error_message) if entry.error_code else None,
                 entry.lake_log_fetch_info if entry.HasField("lake_log_fetch_info") else None,
                 entry.high_watermark if entry.HasField("high_watermark") else -1,

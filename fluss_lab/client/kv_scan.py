@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.closing import Closing
 from fluss_lab.client.fetching import Projection
 from fluss_lab.client.lookup_wire import rows_of
+from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     AuthenticationError,
     FlussError,
@@ -161,11 +161,10 @@ class KvScan(Closing):
     def _begin(self) -> Frame[pb.ScanKvResponse]:
         wanted = pb.PbScanReqForBucket(
             table_id=self._info.table_id,
+            partition_id=self._bucket.partition_id,
             bucket_id=self._bucket.bucket,
             projected_fields=self._projection.indices or (),
         )
-        if self._bucket.partition_id is not None:
-            wanted.partition_id = self._bucket.partition_id
         request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
         answer = self._connection.ask_leader(self._bucket, self._what, lambda gateway: _answered(gateway, request))
         self._scanner_id = answer.message.scanner_id

@@ -85,9 +85,9 @@ def kv_snapshot_metadata(
         expected = f"one by {', '.join(info.descriptor.partitioned_by)}" if partition is None else "none"
         raise InvalidPartitionError(f"{info.path}: expected {expected}, found partition {partition}")
     where = TableBucket(info.table_id, None if partition is None else partition.partition_id, bucket)
-    request = pb.GetKvSnapshotMetadataRequest(table_id=info.table_id, bucket_id=bucket, snapshot_id=snapshot_id)
-    if where.partition_id is not None:
-        request.partition_id = where.partition_id
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=info.table_id, partition_id=where.partition_id, bucket_id=bucket, snapshot_id=snapshot_id
+    )
     response = connection.coordinator().get_kv_snapshot_metadata(request)
     files = {each.local_file_name: each.remote_path for each in response.snapshot_files}
     return KvSnapshotMetadata(where, snapshot_id, response.log_offset, files)

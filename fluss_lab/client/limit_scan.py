@@ -94,9 +94,9 @@ class _LimitScan:
                 yield TableBucket(self._info.table_id, partition_id, bucket)
 
     def _ask(self, bucket: TableBucket, limit: int) -> Frame[pb.LimitScanResponse]:
-        request = pb.LimitScanRequest(table_id=bucket.table_id, bucket_id=bucket.bucket, limit=limit)
-        if bucket.partition_id is not None:
-            request.partition_id = bucket.partition_id
+        request = pb.LimitScanRequest(
+            table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket, limit=limit
+        )
 
         def call(gateway: TabletServerGateway) -> Frame[pb.LimitScanResponse]:
             answer = gateway.limit_scan(request)

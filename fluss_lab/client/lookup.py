@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.client.asking import Ask, ask_leaders
-from fluss_lab.client.closing import Closing
 from fluss_lab.client.fetching import Projection
 from fluss_lab.client.lookup_wire import LookupCall, Part, PrefixCall, RowsFound, nullable
 from fluss_lab.client.plain_key import PlainKeys
 from fluss_lab.client.routing import Router
+from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,

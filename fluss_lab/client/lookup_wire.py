@@ -17,6 +17,7 @@ from fluss_lab.records.batch import Buffer, decode_rows, not_null
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.places import partition_id_of
 
 #: How many rows each prefix has, on the wire.
 _COUNT: Final = np.dtype("<i4")
@@ -72,9 +73,9 @@ class LookupCall:
         """Ask a server for the keys of some buckets, each bucket once."""
         request = pb.LookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
         for part in parts:
-            entry = request.buckets_req.add(bucket_id=part.bucket.bucket, key_records=b"")
-            if part.bucket.partition_id is not None:
-                entry.partition_id = part.bucket.partition_id
+            request.buckets_req.add(
+                partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
+            )
         response = gateway.lookup(Frame(request, [[part.keys.serialize()] for part in parts]))
         return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
 
@@ -85,7 +86,7 @@ class LookupCall:
         wanted = {(part.bucket.partition_id, part.bucket.bucket): part for part in parts}
         for entry in entries:
             payload = next(payloads) if entry.HasField("records") else ()
-            key = (entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id)
+            key = partition_id_of(entry), entry.bucket_id
             if entry.error_code:
                 answers[key] = error_from_code(entry.error_code, entry.error_message)
             elif key in wanted:
@@ -135,9 +136,9 @@ class PrefixCall(LookupCall):
         """Ask a server for the prefixes of some buckets, each bucket once."""
         request = pb.PrefixLookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
         for part in parts:
-            entry = request.buckets_req.add(bucket_id=part.bucket.bucket, key_records=b"")
-            if part.bucket.partition_id is not None:
-                entry.partition_id = part.bucket.partition_id
+            request.buckets_req.add(
+                partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
+            )
         response = gateway.prefix_lookup(Frame(request, [[part.keys.serialize()] for part in parts]))
         return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
 

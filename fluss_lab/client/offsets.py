@@ -183,14 +183,13 @@ def _request(buckets: list[TableBucket], query: OffsetQuery, enable_lake: bool) 
         follower_server_id=CLIENT,
         offset_type=query.spec.kind,
         table_id=buckets[0].table_id,
+        partition_id=buckets[0].partition_id,
         bucket_id=[bucket.bucket for bucket in buckets],
         enable_lake=enable_lake,
         durable=query.durable,
         raise_clock=query.raise_clock,
         local_only=query.local_only,
     )
-    if buckets[0].partition_id is not None:
-        request.partition_id = buckets[0].partition_id
     if query.spec.kind == TIMESTAMP:
         request.startTimestamp = query.spec.timestamp_ms
     return request

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.client.closing import Closing
 from fluss_lab.client.fetcher import Fetcher
 from fluss_lab.client.fetching import Projection, decoded
 from fluss_lab.client.offsets import OffsetQuery, list_offsets
 from fluss_lab.client.positions import Fetched, Position, Positions
 from fluss_lab.client.scanned import ScanBatch, ScanRecords
+from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     BucketNotFoundError,
     FlussError,

@@ -29,6 +29,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableInfo
 from fluss_lab.records import encode
+from fluss_lab.rpc.places import partition_id_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -107,9 +108,7 @@ class Sender:
         request = self._kind.request(left_ms)
         for batch in batches:
             bucket = batch.queue.bucket
-            entry = request.buckets_req.add(bucket_id=bucket.bucket, records=b"")
-            if bucket.partition_id is not None:
-                entry.partition_id = bucket.partition_id
+            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=b"")
         leader = batches[0].queue.leader
         try:
             gateway = self._connection.gateway(leader if leader is not None else -1)
@@ -172,10 +171,7 @@ class Sender:
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
     def _heard(self, batches: list[Batch], answers: Answers) -> None:
-        by_bucket = {
-            (entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id): entry
-            for entry in answers
-        }
+        by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in answers}
         for batch in batches:
             bucket = batch.queue.bucket
             entry = by_bucket.get((bucket.partition_id, bucket.bucket))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_lab.closing import Closing
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.records import LogRecords
 
@@ -125,7 +125,7 @@ class LakeWriter(ABC, Generic[WriteResultT]):
         """Give up: remove what was written, as far as can be. Never raises."""
 
 
-class LakeCommitter(ABC, Generic[WriteResultT, CommittableT]):
+class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
     """Commits a round to the lake, or nothing of it. Used by one thread."""
 
     @abstractmethod
@@ -176,14 +176,6 @@ class LakeCommitter(ABC, Generic[WriteResultT, CommittableT]):
 
     def close(self) -> None:
         """Let go of whatever is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,6 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidFilterError
 
-#: Comparisons, as SQL writes them.
-OPERATORS: Final = ("=", "!=", "<", "<=", ">", ">=")
-
 #: Room for the digits of any DECIMAL(38, 38) twice over: nothing is rounded on the way.
 _EXACT: Final = Context(prec=200)
 _FLOAT_MAX: Final = float(np.finfo(np.float32).max)
@@ -38,7 +35,7 @@ class Fitted:
     """A comparison with a literal of the column's own type.
 
     Attributes:
-        operator: One of `OPERATORS`.
+        operator: A comparison as SQL writes it: = != < <= > >=.
         value: The literal; None when no literal is needed.
         always: Without a literal: what the comparison is for every value that is not null.
     """
@@ -52,7 +49,7 @@ def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
     """Return a comparison ``column operator value`` with the literal in the column's type.
 
     Args:
-        operator: One of `OPERATORS`.
+        operator: A comparison as SQL writes it: = != < <= > >=.
         value: What the filter says: a Python value, never None. Text stands for dates and times too.
         dtype: The column's Arrow type.
         column: Its name, for messages.

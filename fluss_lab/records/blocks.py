@@ -23,14 +23,14 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import UUID
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 
 LOG_SUFFIX: Final = ".log"
@@ -162,7 +162,7 @@ class BlockIndex:
         return max(0, int(np.searchsorted(self._entries["timestamp_ms"], timestamp_ms, side="left")) - 1)
 
 
-class SegmentFile:
+class SegmentFile(Closing):
     """A segment in remote storage, open for reading: it can be read to its end though it is deleted meanwhile.
 
     Use it as a context manager.
@@ -186,14 +186,6 @@ class SegmentFile:
             raise CorruptDataError(f"{path}: expected the index of {key}, found that of {self.index.key}")
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         self._previous_fd: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the files. Twice is fine."""

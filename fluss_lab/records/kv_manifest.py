@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import google_crc32c
-
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.names import TableBucket
+from fluss_lab.records.sealed import sealed, unsealed
 
 VERSION: Final = 1
 MANIFEST_SUFFIX: Final = ".manifest"
@@ -144,7 +143,7 @@ class Manifest:
             "live": _mark_json(self.live),
             "writers": self.writers,
         }
-        return _sealed(json.dumps(value, separators=(",", ":")).encode())
+        return sealed(json.dumps(value, separators=(",", ":")).encode())
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -160,8 +159,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
     """Return the manifest in the bytes of a file: see `read_manifest`."""
-    body = data.rpartition(b"\n")[0]
-    if _sealed(body) != data:
+    if (body := unsealed(data)) is None:
         raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")
     try:
         value = json.loads(body)
@@ -220,7 +218,3 @@ def _chunk_json(mark: ChunkMark) -> list[int]:
 
 def _mark_json(mark: FileMark) -> dict[str, object]:
     return {"name": mark.name, "size": mark.size_bytes, "crc": f"{mark.crc:08x}"}
-
-
-def _sealed(body: bytes) -> bytes:
-    return b"%s\n%08x" % (body, google_crc32c.value(body))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeAlias
 
-from fluss_lab.errors import FlussError, InternalError, ResourceExhaustedError, StorageError
+from fluss_lab.errors import FlussError, InternalError, ResourceExhaustedError, StorageError, error_code
 from fluss_lab.rpc import status, token
 from fluss_lab.rpc.calls import Calls
 from fluss_lab.rpc.grpc_module import grpc
@@ -267,6 +267,12 @@ def _abort(context: grpc.ServicerContext, method: Method, error: Exception) -> N
     known = as_fluss_error(error, method.name)
     context.set_trailing_metadata(status.trailers_of(known))
     context.abort(status.status_of(known), status.shortened(str(known)))
+
+
+def put_error(answer: Any, error: Exception, what: str) -> None:
+    """Put an error into the part of an answer that it concerns; the other parts stay as they are."""
+    known = as_fluss_error(error, what)
+    answer.error_code, answer.error_message = error_code(known), str(known)
 
 
 def as_fluss_error(error: Exception, what: str) -> FlussError:

@@ -11,9 +11,9 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from fluss_lab.closing import Closing
 from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
@@ -152,7 +152,7 @@ def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     return True
 
 
-class Attachment:
+class Attachment(Closing):
     """This process's attachment to a lab's server: an open stream, held in the background.
 
     When the stream breaks it is opened again. When the server was killed (its discovery file is still there) it is
@@ -221,14 +221,6 @@ class Attachment:
             self._stream_closed.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- in the background -------------------------------------------------------------------------------------------
 

@@ -81,9 +81,9 @@ class FlussTableLakeSnapshotCommitter:
             coordinator_epoch=self._assignment.coordinator_epoch,
         )
         for bucket in sorted(offsets, key=TableBucket.sort_key):
-            entry = info.buckets_req.add(bucket_id=bucket.bucket, log_end_offset=offsets[bucket].end)
-            if bucket.partition_id is not None:
-                entry.partition_id = bucket.partition_id
+            entry = info.buckets_req.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offsets[bucket].end
+            )
             if offsets[bucket].max_timestamp_ms >= 0:
                 entry.log_max_timestamp = offsets[bucket].max_timestamp_ms
             if starts and bucket in starts:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss_lab.cli.commands import server_command
 from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
     InvalidNameError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fluss_lab.lake.iceberg import IcebergLakeStorage
 
 
-class Lab:
+class Lab(Closing):
     """A lab: databases and tables in an embedded cluster, tiered into Iceberg.
 
     Make one with `Lab.open` or `Lab.connect`; use it as a context manager or `close` it. It may be used by several
@@ -134,14 +134,6 @@ class Lab:
         self.connection.close()
         if self._attachment is not None:
             self._attachment.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- databases and tables ------------------------------------------------------------------------------------------
 

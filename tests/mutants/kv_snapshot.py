@@ -33,9 +33,9 @@ KV_SNAPSHOTS = (
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001-0.chunks]",),
     ),
     Mutant(
-        "snapshot_manifest_without_crc", "P7", MANIFEST,
-        "    if _sealed(body) != data:\n",
-        "    if not body:\n",
+        "snapshot_manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
+        "return body if sealed(body) == data else None",
+        "return body",
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001.manifest]",),
     ),
     Mutant(

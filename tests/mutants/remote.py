@@ -113,9 +113,9 @@ REMOTE = (
         (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
     ),
     Mutant(
-        "manifest_without_crc", "P7", MANIFEST,
-        "if _sealed(body) != data:",
-        "if not body:",
+        "manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
+        "return body if sealed(body) == data else None",
+        "return body",
         (f"{IN_COPY}::test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost[False]",),
     ),
     Mutant(

@@ -63,9 +63,9 @@ BYTES = (
         (f"{IN_RECOVERY}::test_an_index_cut_or_flipped_anywhere_changes_no_answer",),
     ),
     Mutant(
-        "recovery_point_trusted", "P7", "fluss_lab/server/tablet/checkpoint.py",
-        "if _sealed(body) != data:",
-        "if not body:",
+        "recovery_point_trusted", "P7", "fluss_lab/records/sealed.py",
+        "return body if sealed(body) == data else None",
+        "return body",
         (f"{IN_RECOVERY}::test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing",),
     ),
     Mutant(

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.schema import Schema
 
+from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.layout import LakeLayout
 from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, ids_of
@@ -74,7 +74,7 @@ class RowGroup:
     max_timestamp_us: int
 
 
-class LakeFileReader:
+class LakeFileReader(Closing):
     """One open data file. Used by one thread; a context manager.
 
     Raises:
@@ -101,14 +101,6 @@ class LakeFileReader:
     def close(self) -> None:
         """Let go of the file."""
         self._stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def runs(self, groups: Sequence[RowGroup]) -> list[list[RowGroup]]:
         """Return row groups such that reading run after run gives ascending offsets.

@@ -24,8 +24,30 @@ _COUNTS: Final = frozenset({"column_sizes", "value_counts", "null_value_counts",
 _BOUNDS: Final = frozenset({"lower_bounds", "upper_bounds"})
 
 
+class _Counted:
+    """What can be counted of files."""
+
+    __slots__ = ()
+    files: tuple[DataFile, ...]
+
+    @property
+    def row_count(self) -> int:
+        """Return the rows in the files."""
+        return sum(file.record_count for file in self.files)
+
+    @property
+    def file_count(self) -> int:
+        """Return the number of files."""
+        return len(self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the files."""
+        return sum(file.file_size_in_bytes for file in self.files)
+
+
 @dataclass(frozen=True, slots=True)
-class IcebergWriteResult:
+class IcebergWriteResult(_Counted):
     """The files of one split.
 
     Attributes:
@@ -46,42 +68,12 @@ class IcebergWriteResult:
     max_timestamp_ms: int
     files: tuple[DataFile, ...] = ()
 
-    @property
-    def row_count(self) -> int:
-        """Return the rows written."""
-        return sum(file.record_count for file in self.files)
-
-    @property
-    def file_count(self) -> int:
-        """Return the files written."""
-        return len(self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of the files."""
-        return sum(file.file_size_in_bytes for file in self.files)
-
 
 @dataclass(frozen=True, slots=True)
-class IcebergCommittable:
+class IcebergCommittable(_Counted):
     """All files of a round; none for a commit that only moves offsets or fences."""
 
     files: tuple[DataFile, ...] = ()
-
-    @property
-    def row_count(self) -> int:
-        """Return the rows in the files."""
-        return sum(file.record_count for file in self.files)
-
-    @property
-    def file_count(self) -> int:
-        """Return the number of files."""
-        return len(self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of the files."""
-        return sum(file.file_size_in_bytes for file in self.files)
 
 
 ValueT = TypeVar("ValueT", IcebergWriteResult, IcebergCommittable)

@@ -109,7 +109,7 @@ class Sessions:
         self._watcher.start()
 
     def _wait_alone(self, first_ms: int, grace_ms: int) -> bool:
-        """Return True when nobody has been attached for long enough, False when the sessions were closed."""
+        """Return True, and take no more, when nobody has been attached for long enough; False when the sessions were closed."""
         with self._changed:
             began_ms = self._clock.monotonic_ms()
             while not self._closing:
@@ -120,6 +120,7 @@ class Sessions:
                 end_ms = began_ms + first_ms if self._left_ms is None else self._left_ms + grace_ms
                 rest_ms = end_ms - self._clock.monotonic_ms()
                 if rest_ms <= 0:
+                    self._closing = True  # who attached from now on would be told of a server that ends
                     return True
                 self._changed.wait(min(rest_ms / 1000, LOOK_INTERVAL_S))
             return False

@@ -34,7 +34,6 @@ READY: Final = 0.55
 READY_PACE: Final = 64
 #: 4 MB and less come quickly enough.
 READY_SLOTS_MIN: Final = 1 << 18
-ABSENT: Final = -1
 
 _HASH, _ENTRY = 0, 1
 #: Entries: 0 for a slot never used, -1 for one whose key was deleted, else the offset and one.

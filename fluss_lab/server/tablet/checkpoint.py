@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import google_crc32c
-
 from fluss_lab import files
 from fluss_lab.failpoints import failpoint
+from fluss_lab.records.sealed import sealed, unsealed
 from fluss_lab.server.tablet.index import IndexMark
 from fluss_lab.server.tablet.segment import SegmentMark
 from fluss_lab.server.tablet.writers import WriterStates
@@ -62,7 +61,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
         "writers": checkpoint.writers.to_json(),
     }
     body = json.dumps(value, separators=(",", ":")).encode()
-    files.write_atomic(folder / FILE_NAME, _sealed(body), durable=durable)
+    files.write_atomic(folder / FILE_NAME, sealed(body), durable=durable)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -72,8 +71,7 @@ def load(folder: Path) -> Checkpoint | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    body = data.rpartition(b"\n")[0]
-    if _sealed(body) != data:
+    if (body := unsealed(data)) is None:
         log.warning("%s: the checksum does not agree; the log is read from its start", path)
         return None
     try:
@@ -87,7 +85,3 @@ def load(folder: Path) -> Checkpoint | None:
     except (KeyError, TypeError, ValueError) as error:
         log.warning("%s: not a recovery point (%r); the log is read from its start", path, error)
         return None
-
-
-def _sealed(body: bytes) -> bytes:
-    return b"%s\n%08x" % (body, google_crc32c.value(body))

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError, error_code
+from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.rpc.places import bucket_of
+from fluss_lab.rpc.serving import put_error
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.previous import VALUE_BYTES
 from fluss_lab.server.tablet.projection import check_projection, project, whole_batches
@@ -60,8 +61,7 @@ class FetchLog:
         self._wants = [[self._want(table, each) for each in table.buckets_req] for table in request.tables_req]
 
     def _want(self, table: pb.PbFetchLogReqForTable, request: pb.PbFetchLogReqForBucket) -> _Want:
-        partition_id = request.partition_id if request.HasField("partition_id") else None
-        want = _Want(request, TableBucket(table.table_id, partition_id, request.bucket_id), None, None)
+        want = _Want(request, bucket_of(request, table.table_id), None, None)
         if table.projection_pushdown_enabled:
             try:
                 found = self._store.table(table.table_id)
@@ -80,13 +80,11 @@ class FetchLog:
         for table, wants in zip(self._request.tables_req, self._wants, strict=True):
             answers = response.tables_resp.add(table_id=table.table_id)
             for want in wants:
-                answer = answers.buckets_resp.add(bucket_id=want.bucket.bucket)
-                if want.bucket.partition_id is not None:
-                    answer.partition_id = want.bucket.partition_id
+                answer = answers.buckets_resp.add(bucket_id=want.bucket.bucket, partition_id=want.bucket.partition_id)
                 try:
                     payload, size = self._answer(want, answer, left, at_least_one=left == self._size_max)
                 except Exception as error:
-                    _put_error(answer, error, want.bucket)
+                    put_error(answer, error, f"fetch from {want.bucket}")
                     continue
                 if payload:
                     answer.records = b""
@@ -234,8 +232,3 @@ def _remote_info(found: RemoteFetch, partition: str | None) -> pb.PbRemoteLogFet
             max_timestamp=each.max_timestamp_ms,
         )
     return info
-
-
-def _put_error(answer: pb.PbFetchLogRespForBucket, error: Exception, bucket: TableBucket) -> None:
-    known = as_fluss_error(error, f"fetch from {bucket}")
-    answer.error_code, answer.error_message = error_code(known), str(known)

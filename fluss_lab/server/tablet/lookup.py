@@ -15,14 +15,13 @@ from fluss_lab.errors import (
     InvalidRequestError,
     RecordTooLargeError,
     UnsupportedError,
-    error_code,
 )
 from fluss_lab.model.descriptor import TableDescriptor
-from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer, decode_rows
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.rpc.places import bucket_of, partition_id_of
+from fluss_lab.rpc.serving import put_error
 from fluss_lab.server.tablet.bodies import check_body
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.kv_bucket import KvBucket, key_schema
@@ -57,17 +56,15 @@ def lookup(store: BucketStore, request: Frame[pb.LookupRequest], limits: LookupL
     response: Frame[pb.LookupResponse] = Frame(pb.LookupResponse())
     call = _Call(store, request.message, limits)
     for each, payload in call.asked(request.payloads):
-        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id)
+        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id, partition_id=partition_id_of(each))
         try:
             kv, keys, columns = call.take(each, payload, lambda kv: kv.key_schema)
             found, rows = call.rows(kv.lookup, keys, columns, call.first_step(kv, keys))
             _settle(kv)
             answer.found = np.asarray(found, dtype=np.uint8).tobytes()
         except Exception as error:
-            _put_error(answer, error)
+            put_error(answer, error, f"look up in bucket {answer.bucket_id}")
             continue
-        finally:
-            _put_partition(answer, each)
         answer.schema_id, answer.records = call.schema_id, b""
         response.payloads.append([rows])
     return response
@@ -84,17 +81,15 @@ def prefix_lookup(
     response: Frame[pb.PrefixLookupResponse] = Frame(pb.PrefixLookupResponse())
     call = _Call(store, request.message, limits)
     for each, payload in call.asked(request.payloads):
-        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id)
+        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id, partition_id=partition_id_of(each))
         try:
             kv, prefixes, columns = call.take(each, payload, lambda kv: prefix_schema(kv.table.descriptor))
             counts, rows = call.rows(kv.prefix_lookup, prefixes, columns, _FIRST_PREFIXES)
             _settle(kv)
             answer.counts = np.asarray(counts, dtype="<i4").tobytes()
         except Exception as error:
-            _put_error(answer, error)
+            put_error(answer, error, f"look up in bucket {answer.bucket_id}")
             continue
-        finally:
-            _put_partition(answer, each)
         answer.schema_id, answer.records = call.schema_id, b""
         response.payloads.append([rows])
     return response
@@ -137,8 +132,7 @@ class _Call:
         self, request: Any, payload: Sequence[Buffer], schema_of: Callable[[KvBucket], pa.Schema]
     ) -> tuple[KvBucket, pa.RecordBatch, tuple[int, ...]]:
         """Return the rows' bucket, the keys, and the indexes of the columns wanted; all checked."""
-        partition_id = request.partition_id if request.HasField("partition_id") else None
-        bucket = self._store.get(TableBucket(self._message.table_id, partition_id, request.bucket_id))
+        bucket = self._store.get(bucket_of(request, self._message.table_id))
         kv = rows_of(bucket)
         self.schema_id = kv.schema_id
         columns = check_columns(self._message.projected_fields, bucket, self.schema_id)
@@ -229,13 +223,3 @@ def _decode(payload: Sequence[Buffer], schema: pa.Schema) -> pa.RecordBatch:
 def _settle(kv: KvBucket) -> None:
     """Wait until what was looked up is durable, if the log promises that: a row that was seen must stay."""
     kv.log.settle()
-
-
-def _put_partition(answer: Any, request: Any) -> None:
-    if request.HasField("partition_id"):
-        answer.partition_id = request.partition_id
-
-
-def _put_error(answer: Any, error: Exception) -> None:
-    known = as_fluss_error(error, f"look up in bucket {answer.bucket_id}")
-    answer.error_code, answer.error_message = error_code(known), str(known)

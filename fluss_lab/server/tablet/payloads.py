@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from fluss_lab.errors import InvalidRequestError, error_code
-from fluss_lab.model.names import TableBucket
+from fluss_lab.errors import InvalidRequestError
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.rpc.places import bucket_of
+from fluss_lab.rpc.serving import put_error
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.entries import Appended
 from fluss_lab.server.tablet.store import BucketStore
@@ -44,22 +44,22 @@ def write_payloads(
     wait_ms = min(GAP_WAIT_MS, message.timeout_ms)
     written: list[tuple[Answer, Bucket, Appended]] = []
     for each, answer, payload in zip(message.buckets_req, answers, request.payloads, strict=True):
-        partition_id = each.partition_id if each.HasField("partition_id") else None
-        answer.bucket_id = each.bucket_id
-        if partition_id is not None:
-            answer.partition_id = partition_id
+        place = bucket_of(each, message.table_id)
+        answer.bucket_id = place.bucket
+        if place.partition_id is not None:
+            answer.partition_id = place.partition_id
         try:
-            bucket = store.get(TableBucket(message.table_id, partition_id, each.bucket_id))
+            bucket = store.get(place)
             written.append((answer, bucket, write(bucket, payload, wait_ms)))
         except Exception as error:
-            _put_error(answer, error, what)
+            put_error(answer, error, f"{what} bucket {answer.bucket_id}")
     done: list[tuple[Answer, Bucket]] = []
     # Acknowledged after all are written: where that waits for the device, it waits once for what came together.
     for answer, bucket, appended in written:
         try:
             bucket.log.acknowledge(appended)
         except Exception as error:
-            _put_error(answer, error, what)
+            put_error(answer, error, f"{what} bucket {answer.bucket_id}")
             continue
         answer.base_offset, answer.end_offset = appended.base_offset, appended.end_offset
         done.append((answer, bucket))
@@ -72,8 +72,3 @@ def check_payloads(request: Frame[Request]) -> None:
         raise InvalidRequestError(
             f"expected {len(request.message.buckets_req)} payloads, found {len(request.payloads)}"
         )
-
-
-def _put_error(answer: Answer, error: Exception, what: str) -> None:
-    known = as_fluss_error(error, f"{what} bucket {answer.bucket_id}")
-    answer.error_code, answer.error_message = error_code(known), str(known)

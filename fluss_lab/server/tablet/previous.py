@@ -32,8 +32,6 @@ from fluss_lab.server.tablet.handles import HandlePool
 
 VALUES_SUFFIX: Final = ".prev"
 MARKS_SUFFIX: Final = ".prevcrc"
-#: Offset of the row before an insert.
-NO_ROW: Final = -1
 VALUE_BYTES: Final = 8
 _MARK: Final = Struct("<iiI")
 _SPAN: Final = Struct("<ii")

@@ -18,6 +18,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.places import bucket_of
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.lookup import check_columns, rows_of
 from fluss_lab.server.tablet.store import BucketStore
@@ -49,8 +50,7 @@ def limit_scan(store: BucketStore, request: pb.LimitScanRequest, bytes_max: int)
     """
     if request.limit <= 0:
         raise InvalidRequestError(f"limit: expected at least 1, found {request.limit}")
-    partition_id = request.partition_id if request.HasField("partition_id") else None
-    bucket = store.get(TableBucket(request.table_id, partition_id, request.bucket_id))
+    bucket = store.get(bucket_of(request))
     response = pb.LimitScanResponse(is_log_table=bucket.kv is None, records=b"")
     if bucket.kv is None:
         response.schema_id = bucket.table.schema_id
@@ -152,8 +152,7 @@ class Scanners:
         if request.call_seq_id:
             raise InvalidRequestError(f"call_seq_id: expected 0 to begin a scan, found {request.call_seq_id}")
         asked = request.bucket_scan_req
-        partition_id = asked.partition_id if asked.HasField("partition_id") else None
-        bucket = self._store.get(TableBucket(asked.table_id, partition_id, asked.bucket_id))
+        bucket = self._store.get(bucket_of(asked))
         kv = rows_of(bucket)
         schema_id = kv.schema_id
         columns = check_columns(asked.projected_fields, bucket, schema_id)

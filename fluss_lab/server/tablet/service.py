@@ -18,7 +18,8 @@ from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.rpc.places import bucket_of, partition_id_of
+from fluss_lab.rpc.serving import as_fluss_error, put_error
 from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.metrics import Family
 from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
@@ -37,7 +38,7 @@ from fluss_lab.server.tablet.remote.task import RemoteLogTask
 from fluss_lab.server.tablet.scans import Scanners, limit_scan
 from fluss_lab.server.tablet.snapshot_reports import Reporter
 from fluss_lab.server.tablet.snapshots import KvSnapshotter
-from fluss_lab.server.tablet.store import BucketStore, bucket_id
+from fluss_lab.server.tablet.store import BucketStore
 from fluss_lab.server.tablet.ticker import Ticker
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class TabletService:
             raise InvalidRequestError(f"offset_type: expected 0, 1 or 2, found {request.offset_type}")
         if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
             raise InvalidRequestError("startTimestamp: expected a time with offset_type 2, found none")
-        partition_id = request.partition_id if request.HasField("partition_id") else None
+        partition_id = partition_id_of(request)
         response = pb.ListOffsetsResponse()
         for number in request.bucket_id:
             answer = response.buckets_resp.add(bucket_id=number)
@@ -244,8 +245,7 @@ class TabletService:
             try:
                 found = _offset(self._store.get(bucket), request)
             except Exception as error:
-                known = as_fluss_error(error, f"list offsets of {bucket}")
-                answer.error_code, answer.error_message = error_code(known), str(known)
+                put_error(answer, error, f"list offsets of {bucket}")
                 continue
             answer.offset = found.offset
             if found.timestamp_ms is not None:
@@ -291,10 +291,10 @@ class TabletService:
         try:
             self._store.open(request)
         except Exception as error:
-            known = as_fluss_error(error, f"open bucket {bucket_id(request.table_bucket)}")
+            known = as_fluss_error(error, f"open bucket {bucket_of(request.table_bucket)}")
             path = request.physical_table_path
             fields = bucket_fields(
-                f"{path.database_name}.{path.table_name}", path.partition_name or None, bucket_id(request.table_bucket)
+                f"{path.database_name}.{path.table_name}", path.partition_name or None, bucket_of(request.table_bucket)
             )
             log.error("the bucket could not be opened: %s", known, extra=fields)
             answer.error_code, answer.error_message = error_code(known), str(known)
@@ -307,14 +307,13 @@ class TabletService:
         for each in request.stop_replicas_req:
             answer = response.stop_replicas_resp.add(table_bucket=each.table_bucket)
             try:
-                self._store.release(bucket_id(each.table_bucket), delete=each.delete)
-                self._scanners.close_bucket(bucket_id(each.table_bucket))
+                self._store.release(bucket_of(each.table_bucket), delete=each.delete)
+                self._scanners.close_bucket(bucket_of(each.table_bucket))
                 if each.delete:
                     for kind in (KV, LOG):
-                        remove_bucket_folders(self._remote, kind, bucket_id(each.table_bucket))
+                        remove_bucket_folders(self._remote, kind, bucket_of(each.table_bucket))
             except Exception as error:
-                known = as_fluss_error(error, f"stop bucket {bucket_id(each.table_bucket)}")
-                answer.error_code, answer.error_message = error_code(known), str(known)
+                put_error(answer, error, f"stop bucket {bucket_of(each.table_bucket)}")
         return response
 
     def notify_lake_table_offset(self, request: pb.NotifyLakeTableOffsetRequest, /) -> pb.NotifyLakeTableOffsetResponse:
@@ -330,10 +329,9 @@ class TabletService:
         """
         for each in buckets:
             if each.HasField("log_end_offset"):
-                partition_id = each.partition_id if each.HasField("partition_id") else None
                 max_timestamp_ms = each.log_max_timestamp if each.HasField("log_max_timestamp") else -1
                 lake = LakeState(each.snapshot_id, each.log_start_offset, each.log_end_offset, max_timestamp_ms)
-                self._store.set_lake(TableBucket(each.table_id, partition_id, each.bucket_id), lake)
+                self._store.set_lake(bucket_of(each), lake)
 
     def _check_epoch(self, epoch: int) -> None:
         with self._epoch_lock:

@@ -23,6 +23,7 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import FlussError, NotLeaderError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.places import bucket_of
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.remote_folders import LOG, bucket_folder
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
@@ -37,13 +38,6 @@ from fluss_lab.server.tablet.tables import Table
 log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
-
-
-def bucket_id(message: pb.PbTableBucket) -> TableBucket:
-    """Return the bucket that a message names."""
-    return TableBucket(
-        message.table_id, message.partition_id if message.HasField("partition_id") else None, message.bucket_id
-    )
 
 
 class BucketStore:
@@ -133,7 +127,7 @@ class BucketStore:
         for request in requests:
             if request.table_json:
                 with self._lock, suppress(Exception):
-                    self._define(bucket_id(request.table_bucket), request)
+                    self._define(bucket_of(request.table_bucket), request)
 
     def open(self, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Bucket:
         """Open a bucket, making it if there is none, and take over its table's definition.
@@ -141,7 +135,7 @@ class BucketStore:
         Raises:
             FlussError: Why it cannot be opened. It stays unusable until it is opened again.
         """
-        bucket = bucket_id(request.table_bucket)
+        bucket = bucket_of(request.table_bucket)
         with self._lock:
             self._lock.wait_for(lambda: bucket not in self._opening)
             try:

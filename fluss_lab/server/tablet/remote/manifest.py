@@ -14,12 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import google_crc32c
-
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
+from fluss_lab.records.sealed import sealed, unsealed
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1
@@ -117,7 +116,7 @@ def save(folder: Path, manifest: RemoteManifest) -> None:
         "copied_offset": manifest.copied_offset,
         "segments": [asdict(each) for each in manifest.segments],
     }
-    files.write_atomic(folder / FILE_NAME, _sealed(json.dumps(value, indent=1).encode()))
+    files.write_atomic(folder / FILE_NAME, sealed(json.dumps(value, indent=1).encode()))
 
 
 def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
@@ -133,8 +132,7 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    body = data.rpartition(b"\n")[0]
-    if _sealed(body) != data:
+    if (body := unsealed(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
     value = json.loads(body)
     if value.get("version") != VERSION:
@@ -162,7 +160,3 @@ def _from_json(value: dict[str, Any]) -> RemoteManifest:
         raise ValueError("a segment without records")
     bucket = TableBucket(value["table_id"], value["partition_id"], value["bucket"])
     return RemoteManifest(bucket, value["copied_offset"], segments)
-
-
-def _sealed(body: bytes) -> bytes:
-    return b"%s\n%08x" % (body, google_crc32c.value(body))

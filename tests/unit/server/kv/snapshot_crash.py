@@ -1,18 +1,16 @@
 """A process that takes snapshots until a failpoint kills it, again and again in forks: see test_snapshot_crashes.
 
-Run as ``python -m tests.unit.server.kv.snapshot_crash FOLDER POINT SEED LIVES``. Each life goes on from the snapshot
-that it finds, which must have the right rows, and notes the log offset of every snapshot that it was told complete. The
-last line says how many lives were ended by the failpoint.
+Run as ``python -m tests.unit.server.kv.snapshot_crash FOLDER POINT SEED KILLS``. Each life goes on from the snapshot
+that it finds, which must have the right rows, and notes the log offset of every snapshot that it was told complete.
 """
 
 import os
 import random
-import signal
 import sys
 from pathlib import Path
 
-from fluss_lab import failpoints
 from tests.unit.server.kv.snapshot_kit import SCHEMAS, Puts, restored, rows_of, store, write
+from tests.unit.server.lives import run_lives
 
 STEPS = 12
 
@@ -68,21 +66,10 @@ def live(folder: Path, seed: int, chance: random.Random) -> None:
         os.write(told, b"%d\n" % done.log_offset)
 
 
-def main(folder: Path, point: str, seed: int, lives: int) -> None:
-    """Run the lives, each in a fork."""
-    killed = 0
-    for turn in range(lives):
-        chance = random.Random(seed * 1000 + turn)
-        child = os.fork()
-        if child == 0:
-            failpoints.arm(point, f"kill@{chance.randrange(1, 2 + STEPS // 2)}")
-            live(folder, seed, chance)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status in {0, signal.SIGKILL}, status
-        killed += status == signal.SIGKILL
+def main(folder: Path, point: str, seed: int, kills: int) -> None:
+    """Run lives until the failpoint has ended so many."""
+    run_lives(point, 1 + STEPS // 2, seed, kills, lambda chance, _: live(folder, seed, chance))
     check(folder, seed)
-    print(killed)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """A process that upserts until a failpoint kills it, again and again in forks: see test_kv_recovery.
 
-Run as ``python -m tests.unit.server.tablet.kv_crash FOLDER POINT SEED LIVES``. Each life opens the server, goes on
+Run as ``python -m tests.unit.server.tablet.kv_crash FOLDER POINT SEED KILLS``. Each life opens the server, goes on
 where the last one ended, and writes the sequence of each batch that was acknowledged to ``acked`` in the folder. Batch n
-is made of n alone. The last line says how many lives were ended by the failpoint.
+is made of n alone.
 """
 
 import os
 import random
-import signal
 import sys
 from pathlib import Path
 
-from fluss_lab import failpoints
+from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.kv_kit import AFTER, DELETE, KvTablet, Row
 
 WRITER_ID = 3
@@ -48,20 +47,9 @@ def live(folder: Path, chance: random.Random) -> None:
     tablet.service.close()
 
 
-def main(folder: Path, point: str, seed: int, lives: int) -> None:
-    """Run the lives, each in a fork."""
-    killed = 0
-    for turn in range(lives):
-        chance = random.Random(seed * 1000 + turn)
-        child = os.fork()
-        if child == 0:
-            failpoints.arm(point, f"kill@{chance.randrange(1, 1 + PASSES.get(point, 20))}")
-            live(folder, chance)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status in {0, signal.SIGKILL}, status
-        killed += status == signal.SIGKILL
-    print(killed)
+def main(folder: Path, point: str, seed: int, kills: int) -> None:
+    """Run lives until the failpoint has ended so many."""
+    run_lives(point, PASSES.get(point, 20), seed, kills, lambda chance, _: live(folder, chance))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """A tablet server that puts, snapshots and drops log until a failpoint kills it: see test_kv_snapshot_crashes.
 
-Run as ``python -m tests.unit.server.tablet.kv_snapshot_crash FOLDER POINT SEED LIVES``. Batch n of the one writer follows
-from n, so the rows follow from how many batches there are. The last line says how many lives the failpoint ended.
+Run as ``python -m tests.unit.server.tablet.kv_snapshot_crash FOLDER POINT SEED KILLS``. Batch n of the one writer follows
+from n, so the rows follow from how many batches there are.
 """
 
 import os
 import random
-import signal
 import sys
 from pathlib import Path
 
-from fluss_lab import failpoints
 from fluss_lab.model.names import TableBucket
 from fluss_lab.testing.clock import START_MS, MockClock
+from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.kv_kit import AFTER, DELETE, TABLE_ID, KvTablet, Model
 
 WRITER_ID = 3
@@ -82,20 +81,9 @@ def live(folder: Path, seed: int, chance: random.Random, turn: int) -> None:
     tablet.service.close()
 
 
-def main(folder: Path, point: str, seed: int, lives: int) -> None:
-    """Run the lives, each in a fork."""
-    killed = 0
-    for turn in range(lives):
-        chance = random.Random(seed * 1000 + turn)
-        child = os.fork()
-        if child == 0:
-            failpoints.arm(point, f"kill@{chance.randrange(1, 1 + PASSES.get(point, 6))}")
-            live(folder, seed, chance, turn)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status in {0, signal.SIGKILL}, status
-        killed += status == signal.SIGKILL
-    print(killed)
+def main(folder: Path, point: str, seed: int, kills: int) -> None:
+    """Run lives until the failpoint has ended so many."""
+    run_lives(point, PASSES.get(point, 6), seed, kills, lambda chance, turn: live(folder, seed, chance, turn))
 
 
 if __name__ == "__main__":

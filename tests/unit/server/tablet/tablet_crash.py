@@ -1,19 +1,17 @@
 """A process that appends to a log until a failpoint kills it, again and again in forks: see test_tablet_crashes.
 
-Run as ``python -m tests.unit.server.tablet.tablet_crash FOLDER POINT SEED LIVES``. Each life opens the log, goes on
-where it ends, and writes what it was acknowledged to ``acked`` in the folder. The last line says how many lives were
-ended by the failpoint.
+Run as ``python -m tests.unit.server.tablet.tablet_crash FOLDER POINT SEED KILLS``. Each life opens the log, goes on
+where it ends, and writes what it was acknowledged to ``acked`` in the folder.
 """
 
 import os
 import random
-import signal
 import sys
 from pathlib import Path
 
-from fluss_lab import failpoints
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.testing.clock import START_MS, MockClock
+from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.tablet_kit import append, open_log
 
 OPTIONS = LogOptions(segment_bytes=1500, index_interval_bytes=128, fsync=False, writer_expiration_ms=10**12)
@@ -47,20 +45,9 @@ def live(folder: Path, chance: random.Random, turn: int) -> None:
     log.close()
 
 
-def main(folder: Path, point: str, seed: int, lives: int) -> None:
-    """Run the lives, each in a fork."""
-    killed = 0
-    for turn in range(lives):
-        chance = random.Random(seed * 1000 + turn)
-        child = os.fork()
-        if child == 0:
-            failpoints.arm(point, f"kill@{chance.randrange(1, 1 + PASSES.get(point, 10))}")
-            live(folder, chance, turn)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status in {0, signal.SIGKILL}, status
-        killed += status == signal.SIGKILL
-    print(killed)
+def main(folder: Path, point: str, seed: int, kills: int) -> None:
+    """Run lives until the failpoint has ended so many."""
+    run_lives(point, PASSES.get(point, 10), seed, kills, lambda chance, turn: live(folder, chance, turn))
 
 
 if __name__ == "__main__":
