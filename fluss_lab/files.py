@@ -62,13 +62,38 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
         fsync_folder(path.parent)
 
 
+def create_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Make a file that does not exist, whole and durable at once: of several that try, in any process, one succeeds.
+
+    Args:
+        path: The file; its folder must exist, on a file system with hard links.
+        data: Its content.
+        mode: Its permissions.
+
+    Raises:
+        FileExistsError: There is one; it is left as it is.
+    """
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # Unlike a rename, a link never replaces what is there.
+        os.link(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    fsync_folder(path.parent)
+
+
 def write_json_atomic(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:
     """`write_atomic` of a value as indented JSON."""
     write_atomic(path, (json.dumps(value, indent=1) + "\n").encode(), mode=mode, durable=durable)
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file over another in the same folder, durably."""
+    """Rename a file over another in the same folder, or a folder to a name that is free there, durably."""
     os.replace(source, target)
     fsync_folder(target.parent)
 

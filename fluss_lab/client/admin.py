@@ -23,6 +23,7 @@ from fluss_lab.errors import (
     NotFoundError,
     TableNotFoundError,
 )
+from fluss_lab.lake.plugin import check_format
 from fluss_lab.model import (
     Column,
     DataType,
@@ -35,7 +36,7 @@ from fluss_lab.model import (
     TablePath,
 )
 from fluss_lab.model.names import check_name, partition_name
-from fluss_lab.model.options import check_properties
+from fluss_lab.model.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -102,7 +103,10 @@ class Admin:
             TableExistsError: There is a table of that path.
             LakeTableExistsError: The lake holds another table of that name.
             InvalidError: The definition cannot be.
+            UnsupportedError: Its ``table.datalake.format`` is not installed here; the text lists what is.
         """
+        if lake_format := DATALAKE_FORMAT.of(descriptor.properties):
+            check_format(lake_format)
         definition = json.dumps(descriptor.to_json()).encode()
         request = pb.CreateTableRequest(table_path=_path(path), table_json=definition, ignore_if_exists=if_not_exists)
         self._create("create_table", lambda gateway: gateway.create_table(request))
@@ -178,7 +182,7 @@ class Admin:
         """
         changes = [
             pb.PbAlterConfig(config_key=key, config_value=value, op_type=_SET)
-            for key, value in check_properties(set or {}).items()
+            for key, value in self._checked(path, set or {}).items()
         ]
         changes += [pb.PbAlterConfig(config_key=key, op_type=_DELETE) for key in reset or ()]
         added = make_schema(add_columns).columns if add_columns else ()
@@ -199,6 +203,14 @@ class Admin:
             if not attempts.failures or [(c.name, c.type) for c in present] != [(c.name, c.type) for c in added]:
                 raise
         return self.table_info(path)
+
+    def _checked(self, path: TablePath, given: Mapping[str, object]) -> dict[str, str]:
+        """Return properties for an existing table as text: under its own lake format's name any key is free."""
+        if all(key in TABLE_OPTIONS or str(key).startswith(FREE_PREFIXES) for key in given):
+            return check_properties(given)
+        lake_format = DATALAKE_FORMAT.of(self.table_info(path).descriptor.properties)
+        checked = check_properties({DATALAKE_FORMAT.key: lake_format, **given})
+        return {key: text for key, text in checked.items() if key in given}
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -297,12 +309,15 @@ class Admin:
         if snapshot_id is not None:
             request.snapshot_id = snapshot_id
         response = self._connection.coordinator().get_lake_snapshot(request)
-        offsets = {}
+        offsets, starts = {}, {}
         for entry in response.bucket_snapshots:
             name = entry.partition_name if entry.HasField("partition_name") else None
             timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
-            offsets[bucket_of(entry, response.table_id)] = LakeOffset(entry.log_offset, timestamp_ms, name)
-        return LakeSnapshot(response.snapshotId, offsets)
+            bucket = bucket_of(entry, response.table_id)
+            offsets[bucket] = LakeOffset(entry.log_offset, timestamp_ms, name)
+            if entry.HasField("log_start_offset"):
+                starts[bucket] = entry.log_start_offset
+        return LakeSnapshot(response.snapshotId, offsets, starts)
 
     def latest_kv_snapshots(
         self, path: TablePath, partition: PartitionInfo | str | None = None

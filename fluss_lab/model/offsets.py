@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_lab.model.names import TableBucket
@@ -54,7 +54,14 @@ class LakeOffset:
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
-    """A lake snapshot as Fluss knows it: its id and how far each bucket is tiered in it."""
+    """A lake snapshot as Fluss knows it: its id and how far each bucket is tiered in it.
+
+    Attributes:
+        snapshot_id: Its id.
+        offsets: How far each bucket is tiered.
+        starts: First offset that the lake can replay, of each bucket where somebody said so; of others, 0.
+    """
 
     snapshot_id: int
     offsets: Mapping[TableBucket, LakeOffset]
+    starts: Mapping[TableBucket, int] = field(default_factory=dict)

@@ -121,12 +121,31 @@ def choice(key: str, default: str, choices: tuple[str, ...], meaning: str) -> Op
 # -- table options ---------------------------------------------------------------------------------------------------
 
 DATALAKE_ENABLED: Final = boolean("table.datalake.enabled", False, "tier the table into the lake", alterable=True)
-DATALAKE_FORMAT: Final = choice("table.datalake.format", "iceberg", ("iceberg",), "the lake's table format")
+#: Unset: the format of the cluster's lake (``datalake.format``); another one is refused when the lake table is made.
+DATALAKE_FORMAT: Final = text("table.datalake.format", "", "the lake's table format; empty: that of the cluster's lake")
 DATALAKE_FRESHNESS: Final = duration(
     "table.datalake.freshness", "3min", "how far the lake may lag behind", alterable=True, minimum=1
 )
 DATALAKE_AUTO_MAINTENANCE: Final = boolean(
     "table.datalake.auto-maintenance", True, "compact files and expire snapshots while tiering", alterable=True
+)
+DATALAKE_DELETE_MODE: Final = choice(
+    "table.datalake.delete-mode", "position", ("position", "equality"),
+    "how rows of a primary-key table are deleted in the lake: by position deletes that carry their row, or by equality",
+)  # fmt: skip
+DATALAKE_CHANGELOG_RETENTION: Final = duration(
+    "table.datalake.changelog-retention", "7d",
+    "how long replay reaches back behind a compaction of a primary-key table", alterable=True, minimum=1,
+)  # fmt: skip
+DATALAKE_SNAPSHOT_RETENTION: Final = duration(
+    "table.datalake.snapshot-retention",
+    "1d",
+    "age after which lake snapshots may be expired",
+    alterable=True,
+    minimum=1,
+)
+DATALAKE_SNAPSHOTS_MIN: Final = integer(
+    "table.datalake.snapshots-min", 20, "lake snapshots that stay, however old", alterable=True, minimum=1
 )
 LOG_TTL: Final = duration(
     "table.log.ttl",
@@ -170,13 +189,14 @@ AUTO_PARTITION_RETENTION: Final = integer(
 TABLE_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
-        DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_FRESHNESS, DATALAKE_AUTO_MAINTENANCE, LOG_TTL, LOG_LOCAL_SEGMENTS,
+        DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_FRESHNESS, DATALAKE_AUTO_MAINTENANCE, DATALAKE_DELETE_MODE,
+        DATALAKE_CHANGELOG_RETENTION, DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN, LOG_TTL, LOG_LOCAL_SEGMENTS,
         MERGE_ENGINE, VERSION_COLUMN, DELETE_BEHAVIOR, AUTO_PARTITION_ENABLED, AUTO_PARTITION_KEY,
         AUTO_PARTITION_TIME_UNIT, AUTO_PARTITION_TIME_ZONE, AUTO_PARTITION_PRECREATE, AUTO_PARTITION_RETENTION,
     )
 }  # fmt: skip
 
-#: Prefixes under which any key is a property: the lake format's own, and a person's own notes.
+#: Prefixes under which any key is a property: the lake format's own, and a person's own notes. See `free_prefixes`.
 FREE_PREFIXES: Final = ("iceberg.", "custom.")
 PROPERTY_BYTES_MAX: Final = 4096
 
@@ -261,11 +281,12 @@ FETCH_WAIT_MAX: Final = duration(
 CLIENT_TLS_CA: Final = text(
     "client.tls.ca", "", "PEM file with the certificates to trust, of a cluster with TLS; empty: the system's"
 )
+SPARK_MASTER: Final = text("client.spark.master", "", "Spark's master for the lab; empty: all cores of this machine")
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
-        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA,
+        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
     )
 }  # fmt: skip
 
@@ -284,24 +305,34 @@ def _unknown(key: str, known: Mapping[str, Option[Any]], kind: str) -> str:
     return f"unknown {kind} {key!r}{hint}"
 
 
+def free_prefixes(values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the prefixes under which a table with these properties may have any key: `FREE_PREFIXES`, its format's own."""
+    chosen = values.get(DATALAKE_FORMAT.key)
+    own = f"{chosen}." if isinstance(chosen, str) and chosen else FREE_PREFIXES[0]
+    # Never "table.": what is unknown there is a slip.
+    return FREE_PREFIXES if own in FREE_PREFIXES or own == "table." else (*FREE_PREFIXES, own)
+
+
 def check_properties(values: Mapping[str, object]) -> dict[str, str]:
     """Return a table's properties as strings.
 
     Args:
-        values: Known table options, and anything under the free prefixes ``iceberg.`` and ``custom.``.
+        values: Known table options, and anything under ``iceberg.``, ``custom.`` and, where ``table.datalake.format``
+            names another format, under that format's name and a dot.
             Booleans and numbers are written as Iceberg and Fluss write them (``true``, ``5``).
 
     Raises:
         InvalidPropertyError: An unknown key, an ill-typed value, or one too long.
     """
     checked: dict[str, str] = {}
+    free = free_prefixes(values)
     for key, value in values.items():
         if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
             raise InvalidPropertyError(f"property {key!r}: expected a string, number or boolean, found {value!r}")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if len(key) + len(text.encode()) > PROPERTY_BYTES_MAX:
             raise InvalidPropertyError(f"property {key[:80]!r}: expected at most {PROPERTY_BYTES_MAX} bytes")
-        if not (key.startswith(FREE_PREFIXES) and key not in FREE_PREFIXES):
+        if not (key.startswith(free) and key not in free):
             if (option := TABLE_OPTIONS.get(key)) is None:
                 hint = "; your own notes go under 'custom.', the lake format's properties under 'iceberg.'"
                 raise InvalidPropertyError(_unknown(key, TABLE_OPTIONS, "property") + hint)

@@ -2,6 +2,6 @@
 
 from fluss_lab.records.batch import BatchHeader, LogBatch, decode, decode_all, encode
 from fluss_lab.records.evolve import padded
-from fluss_lab.records.run import LogRecords, records_of
+from fluss_lab.records.run import LogRecords, joined, records_of
 
-__all__ = ["BatchHeader", "LogBatch", "LogRecords", "decode", "decode_all", "encode", "padded", "records_of"]
+__all__ = ["BatchHeader", "LogBatch", "LogRecords", "decode", "decode_all", "encode", "joined", "padded", "records_of"]

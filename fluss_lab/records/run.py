@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,19 @@ class LogRecords:
             changes,
             previous,
         )
+
+
+def joined(runs: Sequence[LogRecords]) -> LogRecords:
+    """Return runs of records of one bucket and of the same columns, at least one, in order, as one; they are copied."""
+    changes = [each.change_types for each in runs if each.change_types is not None]
+    previous = [each.previous_offsets for each in runs if each.previous_offsets is not None]
+    return LogRecords(
+        pa.concat_batches([each.rows for each in runs]),
+        pa.concat_arrays([each.offsets for each in runs]),
+        pa.concat_arrays([each.timestamps_ms for each in runs]),
+        pa.concat_arrays(changes) if changes else None,
+        pa.concat_arrays(previous) if previous else None,
+    )
 
 
 def records_of(batch: LogBatch) -> LogRecords | None:

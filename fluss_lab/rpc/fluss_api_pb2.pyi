@@ -1061,18 +1061,20 @@ class GetLakeSnapshotResponse(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., snapshotId: _Optional[int] = ..., bucket_snapshots: _Optional[_Iterable[_Union[PbLakeSnapshotForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbLakeSnapshotForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "log_offset", "partition_name", "log_max_timestamp")
+    __slots__ = ("partition_id", "bucket_id", "log_offset", "partition_name", "log_max_timestamp", "log_start_offset")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     log_offset: int
     partition_name: str
     log_max_timestamp: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., partition_name: _Optional[str] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
+    log_start_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., partition_name: _Optional[str] = ..., log_max_timestamp: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
 
 class CommitLakeTableSnapshotRequest(_message.Message):
     __slots__ = ("tables_req",)
@@ -1081,18 +1083,20 @@ class CommitLakeTableSnapshotRequest(_message.Message):
     def __init__(self, tables_req: _Optional[_Iterable[_Union[PbLakeTableSnapshotInfo, _Mapping]]] = ...) -> None: ...
 
 class PbLakeTableSnapshotInfo(_message.Message):
-    __slots__ = ("table_id", "snapshot_id", "buckets_req", "tiering_epoch", "coordinator_epoch")
+    __slots__ = ("table_id", "snapshot_id", "buckets_req", "tiering_epoch", "coordinator_epoch", "repair")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     snapshot_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableOffsetForBucket]
     tiering_epoch: int
     coordinator_epoch: int
-    def __init__(self, table_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLakeTableOffsetForBucket, _Mapping]]] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
+    repair: bool
+    def __init__(self, table_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLakeTableOffsetForBucket, _Mapping]]] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., repair: _Optional[bool] = ...) -> None: ...
 
 class PbLakeTableOffsetForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "log_start_offset", "log_end_offset", "log_max_timestamp")
@@ -1171,18 +1175,20 @@ class PbLakeTieringTableInfo(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., tiering_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message")
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAKE_TIERING_STATS_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
     lake_tiering_stats: PbLakeTieringStats
     error_message: str
-    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ...) -> None: ...
+    error_code: int
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ...) -> None: ...
 
 class PbLakeTieringStats(_message.Message):
     __slots__ = ("file_size", "record_count")
@@ -1267,7 +1273,7 @@ class PbTabletServerStatus(_message.Message):
     def __init__(self, server_id: _Optional[int] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 
 class PbTieringState(_message.Message):
-    __slots__ = ("table_id", "table_path", "state", "tiering_epoch", "last_tiered_time", "last_error", "failures")
+    __slots__ = ("table_id", "table_path", "state", "tiering_epoch", "last_tiered_time", "last_error", "failures", "due_time")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -1275,6 +1281,7 @@ class PbTieringState(_message.Message):
     LAST_TIERED_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIME_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     table_path: PbTablePath
     state: str
@@ -1282,7 +1289,8 @@ class PbTieringState(_message.Message):
     last_tiered_time: int
     last_error: str
     failures: int
-    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., state: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., failures: _Optional[int] = ...) -> None: ...
+    due_time: int
+    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., state: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., failures: _Optional[int] = ..., due_time: _Optional[int] = ...) -> None: ...
 
 class StopClusterRequest(_message.Message):
     __slots__ = ()

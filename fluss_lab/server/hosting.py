@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from fluss_lab.clock import Clock
+from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.config import LAKE_PREFIX
+from fluss_lab.model.options import DATALAKE_FORMAT
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server import process
 from fluss_lab.server.coordinator.lake_side import LakeTables
@@ -37,10 +39,12 @@ class LazyLakeTables:
     Args:
         load: Makes the catalog.
         folder: Made before that; None where the lake lies elsewhere.
+        format_name: The format of this lake: tables of another one are refused.
     """
 
-    def __init__(self, load: Callable[[], LakeTables], folder: Path | None) -> None:
+    def __init__(self, load: Callable[[], LakeTables], folder: Path | None, format_name: str) -> None:
         self._load = load
+        self._format_name = format_name
         self._folder = folder
         self._tables: LakeTables | None = None
         self._lock = threading.Lock()
@@ -54,7 +58,17 @@ class LazyLakeTables:
             return self._tables
 
     def create_table(self, table: TableInfo) -> None:
-        """Create the lake table: see `LakeCatalog`."""
+        """Create the lake table: see `LakeCatalog`.
+
+        Raises:
+            InvalidPropertyError: The table is to be of another format than the cluster's lake.
+        """
+        asked = DATALAKE_FORMAT.of(table.descriptor.properties)
+        if asked not in {"", self._format_name}:
+            raise InvalidPropertyError(
+                f"property {DATALAKE_FORMAT.key!r}: expected {self._format_name!r}, the format of the cluster's lake "
+                f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
+            )
         self._loaded().create_table(table)
 
     def alter_table(self, table: TableInfo) -> None:
@@ -78,7 +92,7 @@ def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake
     properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
     lake = folder.absolute() / "lake"
     is_own = any(str(lake) in value for value in properties.values())
-    return LazyLakeTables(lambda: load_lake(format_name, properties), lake if is_own else None)
+    return LazyLakeTables(lambda: load_lake(format_name, properties), lake if is_own else None, format_name)
 
 
 def make_node(

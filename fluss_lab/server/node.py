@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import LabMovedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.options import REMOTE_DATA_DIR, SERVER_ATTACHED_MAX
 from fluss_lab.rpc import token as tokens
@@ -28,6 +27,7 @@ from fluss_lab.server.locks import FolderLock
 from fluss_lab.server.metrics import Collector, request_families
 from fluss_lab.server.metrics_page import MetricsPage, open_page
 from fluss_lab.server.options import check_server_options, with_remote_dir
+from fluss_lab.server.relocation import check_place
 from fluss_lab.server.remote_owner import META_KEY, claim_remote
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ STOP_GRACE_S: Final = 5.0
 REFUSING_THREADS: Final = 4
 #: A server that is stopping lets go of the folder after its grace and a last flush.
 LOCK_WAIT_S: Final = 20.0
-_FOLDER_KEY: Final = "folder"
 
 
 class Node:
@@ -143,7 +142,7 @@ class Node:
             ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
             trust=self.trust,
         )  # fmt: skip
-        _check_place(coordinator, self.folder)
+        check_place(coordinator.store, self.folder)
         store = coordinator.store
         remote = Path(self.options[REMOTE_DATA_DIR.key])
         claim_remote(remote, store.meta(META_KEY), lambda lab: store.set_meta(META_KEY, lab))
@@ -264,16 +263,3 @@ def _token_of(folder: Path) -> str:
     if not path.exists():
         tokens.write_token(path, tokens.make_token())
     return tokens.read_token(path)
-
-
-def _check_place(coordinator: CoordinatorService, folder: Path) -> None:
-    """Refuse a folder that was moved after its lake was written: the lake's files name each other by absolute paths."""
-    known = coordinator.store.meta(_FOLDER_KEY)
-    if known is not None and Path(known).exists() and folder.samefile(known):
-        return  # perhaps by another name: the paths in the lake still lead there
-    if known is not None and coordinator.ledger.tables():
-        raise LabMovedError(
-            f"the lab was moved from {known} to {folder}, and its lake tables name their files by the old place: move it "
-            "back, or link the old place to the new one and open it there"
-        )
-    coordinator.store.set_meta(_FOLDER_KEY, str(folder))

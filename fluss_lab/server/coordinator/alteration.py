@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from fluss_lab.errors import InvalidSchemaError, UnsupportedError
-from fluss_lab.model import TableDescriptor, TableInfo
+from fluss_lab.model import TableInfo
 from fluss_lab.model.descriptor import check_descriptor
-from fluss_lab.model.options import DATALAKE_ENABLED, FREE_PREFIXES, TABLE_OPTIONS, check_properties
+from fluss_lab.model.options import DATALAKE_FORMAT, TABLE_OPTIONS, check_properties, free_prefixes
 from fluss_lab.model.schema import with_columns
 from fluss_lab.model.types import DataType
 
@@ -34,25 +34,25 @@ class Alteration:
     reset: Sequence[str] = ()
     columns: Sequence[NewColumn] = ()
 
-    def check(self) -> None:
-        """Check what can be checked without the table.
-
-        Raises:
-            InvalidPropertyError: An unknown property, or a value that cannot be.
-            UnsupportedError: A property that a live table may not change.
-        """
-        check_properties(self.set)
+    def _check(self, known: Mapping[str, str]) -> None:
+        """Check each property by itself; which prefixes are free depends on those that the table has."""
+        lake = {key: value for key, value in known.items() if key == DATALAKE_FORMAT.key}
+        check_properties({**lake, **self.set})
+        free = free_prefixes(lake)
         for key in (*self.set, *self.reset):
-            _check_alterable(key)
+            if not key.startswith(free):
+                _check_alterable(key, free)
 
     def applied(self, old: TableInfo, now_ms: int) -> TableInfo | None:
         """Return the table as it will be; None when nothing changes.
 
         Raises:
             InvalidSchemaError, InvalidNameError: A column that cannot be added, or a definition that becomes too large.
-            InvalidPropertyError: Properties that do not fit each other or the table.
-            UnsupportedError: A table that the lake cannot hold.
+            InvalidPropertyError: An unknown property, a value that cannot be, or properties that do not fit each other or
+                the table.
+            UnsupportedError: A property that a live table may not change, or a table that the lake cannot hold.
         """
+        self._check(old.descriptor.properties)
         kept = {key: value for key, value in old.descriptor.properties.items() if key not in self.reset}
         schema = with_columns(old.schema, self.columns)
         properties = check_properties({**kept, **self.set})
@@ -60,7 +60,6 @@ class Alteration:
         if descriptor == old.descriptor:
             return None
         check_descriptor(descriptor)
-        check_served(descriptor)
         schema_id = old.schema_id + bool(self.columns)
         if schema_id > SCHEMA_ID_MAX:
             raise InvalidSchemaError(
@@ -69,25 +68,14 @@ class Alteration:
         return replace(old, schema_id=schema_id, descriptor=descriptor, modified_ms=now_ms)
 
 
-def check_served(descriptor: TableDescriptor) -> None:
-    """Raise `UnsupportedError` for what can be defined, but is not done by this version."""
-    if descriptor.lake_enabled and descriptor.schema.primary_key:
-        raise UnsupportedError(
-            f"primary key {list(descriptor.schema.primary_key)}: tiering of primary-key tables is not served by this "
-            f"version; leave {DATALAKE_ENABLED.key} off, or leave the primary key out for a log table"
-        )
-
-
-def _check_alterable(key: str) -> None:
-    if key.startswith(FREE_PREFIXES):
-        return
+def _check_alterable(key: str, free: Sequence[str]) -> None:
     option = TABLE_OPTIONS.get(key)
     if option is None:
         check_properties({key: ""})  # says what is known
     elif not option.alterable:
         raise UnsupportedError(
             f"property {key!r}: a live table may not change it; those that may change are {', '.join(_alterable())} and "
-            f"anything under {' and '.join(repr(prefix) for prefix in FREE_PREFIXES)}"
+            f"anything under {' and '.join(repr(prefix) for prefix in free)}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
 from fluss_lab.server.coordinator.tiering import State, TableTiering
+from fluss_lab.server.coordinator.tiering_stats import TieringStats
 from fluss_lab.server.metrics import Family, single
 
 
@@ -34,8 +35,12 @@ def cluster_families(catalog: Catalog, servers: Sequence[pb.PbServerNode], *, at
     yield single("coordinator_attachedCount", "gauge", "Attached processes.", attached)
 
 
-def tiering_families(states: list[TableTiering], now_ms: int) -> Iterator[Family]:
-    """Yield how the tiering of each table stands."""
+def tiering_families(states: list[TableTiering], stats: TieringStats, now_ms: int) -> Iterator[Family]:
+    """Yield how the tiering of each table stands.
+
+    What `stats` tells is of this start of the coordinator; until then a metric has no value. Apache Fluss's ``fileSize``
+    and ``recordCount`` are of the whole lake table; a round here tells of what it wrote, and so do they.
+    """
     pending = sum(1 for table in states if table.state is State.PENDING)
     running = sum(1 for table in states if table.state is State.TIERING)
     yield single("coordinator_lakeTiering_pendingTablesCount", "gauge", "Tables that wait for a tierer.", pending)
@@ -44,6 +49,13 @@ def tiering_families(states: list[TableTiering], now_ms: int) -> Iterator[Family
     lag = Family(f"{scope}_tierLag", "gauge", "Milliseconds since the last round ended; before the first, since then.")
     tiered = Family(f"{scope}_tieredTimestamp", "gauge", "When the last round ended, epoch milliseconds.")
     failures = Family(f"{scope}_failures", "gauge", "Rounds that failed since the last that did not.")
+    duration = Family(f"{scope}_tierDuration", "gauge", "Milliseconds that the last round took.")
+    waiting = Family(
+        f"{scope}_pendingTime", "gauge", "Milliseconds that the table has waited for a tierer; 0: it does not."
+    )
+    failed = Family(f"{scope}_failuresTotal", "counter", "Rounds that failed.")
+    size = Family(f"{scope}_fileSize", "gauge", "Bytes of the files that the last round wrote.")
+    records = Family(f"{scope}_recordCount", "gauge", "Rows that the last round wrote.")
     freshness = Family(f"{scope}_freshness", "gauge", "How far the lake may lag, milliseconds.")
     state = Family(f"{scope}_state", "gauge", "1 for the state that the table is in.")
     for table in states:
@@ -51,6 +63,12 @@ def tiering_families(states: list[TableTiering], now_ms: int) -> Iterator[Family
         lag.add(max(0, now_ms - (table.last_tiered_ms or table.since_ms)), labels)
         tiered.add(table.last_tiered_ms, labels)
         failures.add(table.failures, labels)
+        seen = stats.of(table.table_id)
+        duration.add(seen.duration_ms, labels)
+        waiting.add(stats.pending_time_ms(table.table_id), labels)
+        failed.add(seen.failures, labels)
+        size.add(seen.size_bytes, labels)
+        records.add(seen.records, labels)
         freshness.add(table.freshness_ms, labels)
         state.add(1, {**labels, "state": table.state.value})
-    yield from (lag, tiered, failures, freshness, state)
+    yield from (lag, tiered, duration, waiting, failures, failed, size, records, freshness, state)

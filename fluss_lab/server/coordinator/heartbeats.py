@@ -29,14 +29,23 @@ def answer_heartbeat(
     forced = frozenset(request.force_finished_tables)
 
     def fail(table: pb.PbHeartbeatReqForTable) -> None:
-        tiering.fail(table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message)
+        code = table.error_code if table.HasField("error_code") else None
+        tiering.fail(table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message, code)
 
     def renew(table: pb.PbHeartbeatReqForTable) -> None:
         tiering.renew(table.table_id, table.coordinator_epoch, table.tiering_epoch, session_id)
 
     def finish(table: pb.PbHeartbeatReqForTable) -> None:
         again = table.table_id in forced
-        tiering.finish(table.table_id, table.coordinator_epoch, table.tiering_epoch, again=again)
+        told = table.HasField("lake_tiering_stats")
+        tiering.finish(
+            table.table_id,
+            table.coordinator_epoch,
+            table.tiering_epoch,
+            again=again,
+            size_bytes=table.lake_tiering_stats.file_size if told else None,
+            records=table.lake_tiering_stats.record_count if told else None,
+        )
 
     response.failed_table_resp.extend(_each(request.failed_tables, fail))
     response.tiering_table_resp.extend(_each(request.tiering_tables, renew))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
@@ -29,7 +29,7 @@ KEPT: Final = "kept"
 
 @dataclass(frozen=True, slots=True)
 class TieredOffset:
-    """How far one bucket is tiered: ``[start, end)``. `start` is None where nobody said."""
+    """How far one bucket is tiered: ``[start, end)``. `start`, the first offset that can be replayed, is None where nobody said."""
 
     start: int | None
     end: int
@@ -38,6 +38,9 @@ class TieredOffset:
 
 #: Partition id (or `catalog.NO_PARTITION`) and bucket.
 BucketKey = tuple[int, int]
+#: How a row says that the lake holds nothing of a bucket any more.
+_NOTHING: Final = TieredOffset(None, -1)
+_NO_STARTS: Final[Mapping[BucketKey, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,44 +146,109 @@ class LakeLedger:
             f"table {path} has no lake snapshot {snapshot_id} (the last {SNAPSHOTS_KEPT} are remembered)"
         )
 
-    def commit(self, table_id: int, snapshot_id: int, offsets: Mapping[BucketKey, TieredOffset], now_ms: int) -> bool:
-        """Add a lake snapshot: the previous offsets, overlaid by those given.
+    def commit(
+        self,
+        table_id: int,
+        snapshot_id: int,
+        offsets: Mapping[BucketKey, TieredOffset],
+        now_ms: int,
+        *,
+        starts: Mapping[BucketKey, int] = _NO_STARTS,
+    ) -> bool:
+        """Add a lake snapshot: the previous offsets, overlaid by those given. Neither start nor end of a bucket goes back.
 
         Args:
             table_id: The table.
             snapshot_id: The snapshot in the lake.
             offsets: The buckets that the snapshot speaks of; others stay as they were.
             now_ms: The time.
+            starts: First offset that can still be replayed, of buckets whose end stays as it was; of the latest snapshot
+                it may be said again and again.
 
         Returns:
             False when the snapshot is the latest one already, with the same offsets: nothing was changed.
 
         Raises:
             ConflictError: A bucket would go back, or the snapshot was committed before with other offsets.
+            InvalidRequestError: A start after its end, or of a bucket that was never tiered.
         """
         with self._store.write() as db:
-            latest = _version(db, table_id, None)
-            version = 0 if latest is None else latest[0]
-            current = _offsets(db, table_id, version)
-            merged = {key: _merged(current.get(key), offset) for key, offset in offsets.items()}
-            changed = {key: offset for key, offset in merged.items() if current.get(key) != offset}
-            if _version(db, table_id, snapshot_id) is not None:
-                if latest is not None and latest[1] == snapshot_id and not changed:
-                    return False
-                raise ConflictError(
-                    f"lake snapshot {snapshot_id} of table {table_id} was committed before, with other offsets or followed "
-                    "by others: look up the latest one and plan from it"
-                )
-            _check_ascending(table_id, current, merged)
-            _write(db, table_id, version + 1, snapshot_id, changed, now_ms)
-            _prune(db, table_id, version + 1 - SNAPSHOTS_KEPT)
-            return True
+            current = _current(db, table_id)
+            said = {**_moved_starts(table_id, current, starts), **offsets}
+            merged = {key: _merged(current.get(key), offset) for key, offset in said.items()}
+            return _add(db, table_id, snapshot_id, {**current, **merged}, now_ms, floor=current)
+
+    def repair(self, table_id: int, snapshot_id: int, offsets: Mapping[BucketKey, TieredOffset], now_ms: int) -> bool:
+        """Add a lake snapshot that holds just what is given: buckets may go back, those left out hold nothing.
+
+        Returns:
+            As `commit`.
+
+        Raises:
+            ConflictError: The snapshot was committed before with other offsets.
+            InvalidRequestError: A start after its end.
+        """
+        with self._store.write() as db:
+            return _add(db, table_id, snapshot_id, offsets, now_ms, floor={})
+
+
+def _current(db: sqlite3.Connection, table_id: int) -> dict[BucketKey, TieredOffset]:
+    latest = _version(db, table_id, None)
+    return {} if latest is None else _offsets(db, table_id, latest[0])
+
+
+def _moved_starts(
+    table_id: int, current: Mapping[BucketKey, TieredOffset], starts: Mapping[BucketKey, int]
+) -> dict[BucketKey, TieredOffset]:
+    if strange := sorted(set(starts) - set(current)):
+        raise InvalidRequestError(
+            f"table {table_id}, partition {strange[0][0]}, bucket {strange[0][1]}: a start without an end, and the bucket was "
+            "never tiered"
+        )
+    return {key: TieredOffset(start, current[key].end) for key, start in starts.items()}
+
+
+def _add(
+    db: sqlite3.Connection,
+    table_id: int,
+    snapshot_id: int,
+    wanted: Mapping[BucketKey, TieredOffset],
+    now_ms: int,
+    *,
+    floor: Mapping[BucketKey, TieredOffset],
+) -> bool:
+    """Add a version that has these offsets and no others, none before those of the floor; see `LakeLedger.commit`."""
+    latest = _version(db, table_id, None)
+    version = 0 if latest is None else latest[0]
+    current = _offsets(db, table_id, version)
+    changed = {key: offset for key, offset in wanted.items() if current.get(key) != offset}
+    changed |= dict.fromkeys(set(current) - set(wanted), _NOTHING)
+    if _version(db, table_id, snapshot_id) is not None:
+        is_latest = latest is not None and latest[1] == snapshot_id
+        if is_latest and not changed:
+            return False
+        # Of the latest one replay may come to start later: an expiry takes away what came before, and makes no snapshot.
+        same_ends = all(replace(offset, start=None) == _end(current, key) for key, offset in changed.items())
+        if not is_latest or not same_ends:
+            raise ConflictError(
+                f"lake snapshot {snapshot_id} of table {table_id} was committed before, with other offsets or followed by "
+                "others: look up the latest one and plan from it"
+            )
+    _check_ascending(table_id, floor, wanted)
+    _write(db, table_id, version + 1, snapshot_id, changed, now_ms)
+    _prune(db, table_id, version + 1 - SNAPSHOTS_KEPT)
+    return True
+
+
+def _end(offsets: Mapping[BucketKey, TieredOffset], key: BucketKey) -> TieredOffset | None:
+    return replace(offsets[key], start=None) if key in offsets else None
 
 
 def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
     if old is None:
         return new
-    start = old.start if new.start is None else new.start
+    # What cannot be replayed any more does not come back, whoever says so late.
+    start = max(old.start or 0, new.start) if new.start is not None else old.start
     return TieredOffset(start, new.end, max(old.max_timestamp_ms, new.max_timestamp_ms))
 
 
@@ -218,7 +286,7 @@ def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[Bucket
         "WHERE table_id = ? AND version <= ? GROUP BY partition_id, bucket"
     )
     rows = db.execute(query, (table_id, version))
-    return {(row[0], row[1]): TieredOffset(row[2], row[3], row[4]) for row in rows}
+    return {(row[0], row[1]): TieredOffset(row[2], row[3], row[4]) for row in rows if row[3] >= 0}
 
 
 def _write(

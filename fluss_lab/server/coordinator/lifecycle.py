@@ -19,7 +19,7 @@ from fluss_lab.model import TableDescriptor, TableInfo, TablePath, make_descript
 from fluss_lab.model.descriptor import check_lake
 from fluss_lab.model.names import check_name
 from fluss_lab.model.options import BUCKETS_MAX
-from fluss_lab.server.coordinator.alteration import Alteration, check_served
+from fluss_lab.server.coordinator.alteration import Alteration
 from fluss_lab.server.coordinator.catalog import Catalog
 from fluss_lab.server.coordinator.lake_side import LakeSide
 from fluss_lab.server.coordinator.partitions import FIRST_ID
@@ -140,7 +140,7 @@ class Lifecycle:
 
     def _checked(self, wanted: TableDescriptor) -> TableDescriptor:
         """Return a definition that came over the wire, checked like one that a person writes."""
-        checked = make_descriptor(
+        return make_descriptor(
             wanted.schema,
             primary_key=wanted.schema.primary_key,
             partitioned_by=wanted.partitioned_by,
@@ -150,8 +150,6 @@ class Lifecycle:
             comment=wanted.comment,
             buckets_max=self._buckets_max,
         )
-        check_served(checked)
-        return checked
 
     def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool, keep_lake: bool) -> None:
         """Drop a table and its lake table; with `keep_lake` that stays, renamed by its table id.
@@ -169,11 +167,12 @@ class Lifecycle:
             self._drop_table(found, keep_lake=keep_lake)
 
     def _drop_table(self, info: TableInfo, *, keep_lake: bool) -> None:
-        with self._store.write():
-            self._lake.note_drop(info, keep=keep_lake)
-            self._catalog.remove_table(info.table_id)
+        with self._store.read():  # nobody sees a table that is gone, and is tiered still
+            with self._store.write():
+                self._lake.note_drop(info, keep=keep_lake)
+                self._catalog.remove_table(info.table_id)
+            self._tiering.remove(info.table_id)
         self._tablets.note_drop()
-        self._tiering.remove(info.table_id)
         failpoint("coordinator.ddl.after_commit")
         self._tablets.settle()
         log.info("event=table_dropped table=%s id=%d", info.path, info.table_id)
@@ -188,7 +187,6 @@ class Lifecycle:
             InvalidSchemaError, InvalidNameError: A column that cannot be added.
             UnsupportedError: A property that a live table may not change, or a table that the lake cannot hold.
         """
-        change.check()
         with self._changing:
             old = self._catalog.find_table(path)
             if old is None and ignore_if_not_exists:

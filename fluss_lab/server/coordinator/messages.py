@@ -172,13 +172,15 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
         if partition_id != NO_PARTITION:
             entry.partition_id = partition_id
             entry.partition_name = names[partition_id]
+        if offset.start is not None:
+            entry.log_start_offset = offset.start
     return response
 
 
 def offsets_of(
     table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str], gone: Container[int] = ()
-) -> dict[BucketKey, TieredOffset]:
-    """Return the offsets that a commit brings.
+) -> tuple[dict[BucketKey, TieredOffset], dict[BucketKey, int]]:
+    """Return the offsets that a commit brings, and the starts of buckets of which it says nothing else.
 
     Args:
         table: The table.
@@ -190,6 +192,7 @@ def offsets_of(
         InvalidRequestError: A bucket that the table does not have, one that appears twice, or an offset that cannot be.
     """
     offsets: dict[BucketKey, TieredOffset] = {}
+    starts: dict[BucketKey, int] = {}
     for entry in message.buckets_req:
         if entry.HasField("partition_id") and entry.partition_id in gone:
             continue
@@ -200,17 +203,20 @@ def offsets_of(
             raise InvalidRequestError(f"{where}: the table has no such partition")
         if not 0 <= entry.bucket_id < table.descriptor.buckets:
             raise InvalidRequestError(f"{where}: expected a bucket in [0, {table.descriptor.buckets})")
-        if not entry.HasField("log_end_offset") or entry.log_end_offset < 0:
-            raise InvalidRequestError(f"{where}: expected a log end offset of at least 0")
         key = (entry.partition_id if entry.HasField("partition_id") else NO_PARTITION, entry.bucket_id)
-        if key in offsets:
+        if key in offsets or key in starts:
             raise InvalidRequestError(f"{where}: the bucket appears twice")
         start = entry.log_start_offset if entry.HasField("log_start_offset") else None
+        if start is not None and start >= 0 and not entry.HasField("log_end_offset") and not message.repair:
+            starts[key] = start
+            continue
+        if not entry.HasField("log_end_offset") or entry.log_end_offset < 0:
+            raise InvalidRequestError(f"{where}: expected a log end offset of at least 0")
         if start is not None and not 0 <= start <= entry.log_end_offset:
             raise InvalidRequestError(f"{where}: expected 0 <= start <= end, found [{start}, {entry.log_end_offset})")
         timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
         offsets[key] = TieredOffset(start, entry.log_end_offset, timestamp_ms)
-    return offsets
+    return offsets, starts
 
 
 def error_message(error: FlussError) -> pb.ErrorResponse:

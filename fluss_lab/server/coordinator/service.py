@@ -397,9 +397,14 @@ class CoordinatorService:
         with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):
             info = self._catalog.table_by_id(message.table_id)
             gone = self.ledger.partitions_gone(info.table_id)
-            offsets = messages.offsets_of(info, message, self._partition_names(info), gone)
-            self.ledger.commit(info.table_id, message.snapshot_id, offsets, self._clock.now_ms())
-        log.info("event=lake_committed table=%s snapshot=%d", info.path, message.snapshot_id)
+            offsets, starts = messages.offsets_of(info, message, self._partition_names(info), gone)
+            now_ms = self._clock.now_ms()
+            if message.repair:
+                self.ledger.repair(info.table_id, message.snapshot_id, offsets, now_ms)
+            else:
+                self.ledger.commit(info.table_id, message.snapshot_id, offsets, now_ms, starts=starts)
+        event = "lake_repaired" if message.repair else "lake_committed"
+        log.info("event=%s table=%s snapshot=%d", event, info.path, message.snapshot_id)
         self._tablets.note_offsets(info.table_id)
         failpoint("coordinator.lake_commit.after")
         self._tablets.settle()
@@ -442,7 +447,7 @@ class CoordinatorService:
             options=[pb.PbKeyValue(key=key, value=value) for key, value in sorted(self._options.items())],
             tablet_server_status=self._tablet_status(),
         )
-        for table in self._tiering.states():
+        for table, due_ms in self._tiering.schedule():
             entry = response.tiering_states.add(
                 table_id=table.table_id,
                 table_path=messages.path_message(table.path),
@@ -454,6 +459,8 @@ class CoordinatorService:
                 entry.last_tiered_time = table.last_tiered_ms
             if table.last_error is not None:
                 entry.last_error = table.last_error
+            if due_ms is not None:
+                entry.due_time = due_ms
         for server_id, port in sorted(self.metrics_ports.items()):
             response.metrics_pages.add(server_id=server_id if server_id >= 0 else None, port=port)
         return response
@@ -461,7 +468,7 @@ class CoordinatorService:
     def metrics(self) -> Iterator[Family]:
         """Yield what there is to measure of the cluster and of tiering."""
         yield from gauges.cluster_families(self._catalog, self._tablets.nodes(), attached=len(self._sessions))
-        yield from gauges.tiering_families(self._tiering.states(), self._clock.now_ms())
+        yield from gauges.tiering_families(self._tiering.states(), self._tiering.stats, self._clock.now_ms())
 
     def _tablet_status(self) -> Iterable[pb.PbTabletServerStatus]:
         if self.members is not None:

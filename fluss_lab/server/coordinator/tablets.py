@@ -318,8 +318,9 @@ class TabletServers:
         found = []
         for group in self._catalog.bucket_groups(table_id):
             for bucket, leader in enumerate(group.leaders):
-                offset = snapshot.offsets.get((group.partition_id, bucket))
-                if leader == server_id and offset is not None:
+                if leader == server_id:
+                    # Without an offset too: after a repair the lake may hold nothing of a bucket any more.
+                    offset = snapshot.offsets.get((group.partition_id, bucket))
                     found.append(_lake_offset(group, bucket, snapshot.snapshot_id, offset))
         return found
 
@@ -332,17 +333,14 @@ def _bucket(group: BucketGroup, bucket: int) -> pb.PbTableBucket:
 
 
 def _lake_offset(
-    group: BucketGroup, bucket: int, snapshot_id: int, offset: TieredOffset
+    group: BucketGroup, bucket: int, snapshot_id: int, offset: TieredOffset | None
 ) -> pb.PbNotifyLakeTableOffsetReqForBucket:
-    found = pb.PbNotifyLakeTableOffsetReqForBucket(
-        table_id=group.table_id,
-        bucket_id=bucket,
-        snapshot_id=snapshot_id,
-        log_end_offset=offset.end,
-        log_max_timestamp=offset.max_timestamp_ms,
-    )
+    found = pb.PbNotifyLakeTableOffsetReqForBucket(table_id=group.table_id, bucket_id=bucket, snapshot_id=snapshot_id)
     if group.partition_id != NO_PARTITION:
         found.partition_id = group.partition_id
+    if offset is None:
+        return found
+    found.log_end_offset, found.log_max_timestamp = offset.end, offset.max_timestamp_ms
     if offset.start is not None:
         found.log_start_offset = offset.start
     return found

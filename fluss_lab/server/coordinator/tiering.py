@@ -7,7 +7,8 @@
                                         └─ Failed ◄┘
 
 A table is *New* when it is made (or its lake switched on) and *Initialized* when a coordinator finds it at its start.
-Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. State and epoch are
+A round that failed is offered again after a while that grows; at once when the table was altered, which may have mended
+it, and as seldom as any when only a person can mend it. A round asked by hand never waits. Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. State and epoch are
 durable before anybody hears of them; who holds a table, and since when nothing was heard of it, is not: after a restart
 of the coordinator nobody holds anything, because its own epoch is another.
 
@@ -27,21 +28,33 @@ from typing import Final
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import (
+    ERROR_CODES,
     ConflictError,
+    CorruptDataError,
     FencedTieringEpochError,
+    ForeignCommitError,
     InternalError,
     LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
     TableNotFoundError,
     TieringInProgressError,
+    UnsupportedError,
 )
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
 from fluss_lab.server.coordinator.store import MetadataStore
+from fluss_lab.server.coordinator.tiering_stats import TieringStats
 
 #: A table that fails is offered again after 2, 4, 8, ... s, at most 5 min: a broken catalog is asked a dozen times an
 #: hour, one that hiccups is tried again within the freshness of most tables. A round asked by hand never waits.
 BACKOFF_FIRST_MS: Final = 2_000
 BACKOFF_MAX_MS: Final = 300_000
+#: Failures that the next round meets again until somebody looks: `fluss-lab repair`, or a change in the lake.
+FOR_A_PERSON: Final = (
+    ForeignCommitError, LakeSnapshotNotFoundError, TableNotFoundError, OffsetOutOfRangeError, CorruptDataError,
+    UnsupportedError,
+)  # fmt: skip
 #: What of an error's text is kept; it is shown in tables.
 ERROR_LENGTH_MAX: Final = 2_000
 
@@ -146,8 +159,11 @@ class TieringManager:
         self._takeover_ms = takeover_ms
         self._tables: dict[int, TableTiering] = {}
         self._held: dict[int, _Hold] = {}
+        self.stats = TieringStats(clock)
         # Pending tables in order of arrival -> monotonic time before which nobody gets them unasked.
         self._queue: OrderedDict[int, int] = OrderedDict()
+        # Coordinator and tiering epoch of the last round that finished: its word may come twice.
+        self._finished: dict[int, tuple[int, int]] = {}
 
     # -- tables come, change and go ----------------------------------------------------------------------------------
 
@@ -162,6 +178,8 @@ class TieringManager:
         with self._store.read():
             if (known := self._tables.get(info.table_id)) is not None:
                 self._tables[info.table_id] = replace(known, freshness_ms=freshness_ms)
+                if info.table_id in self._queue:
+                    self._queue[info.table_id] = self._clock.monotonic_ms()
                 return
             first = State.NEW if new else State.INITIALIZED
             fresh = TableTiering(info.table_id, info.path, freshness_ms, first, self._clock.now_ms())
@@ -169,7 +187,7 @@ class TieringManager:
             if stored is not None:
                 fresh = replace(stored, path=info.path, freshness_ms=freshness_ms, state=first)
                 if new:
-                    fresh = replace(fresh, since_ms=self._clock.now_ms())
+                    fresh = replace(fresh, since_ms=self._clock.now_ms(), failures=0, last_error=None)
             self._move(fresh, State.SCHEDULED)
 
     def remove(self, table_id: int) -> None:
@@ -178,17 +196,35 @@ class TieringManager:
             self._tables.pop(table_id, None)
             self._held.pop(table_id, None)
             self._queue.pop(table_id, None)
+            self._finished.pop(table_id, None)
+            self.stats.forget(table_id)
 
     def states(self) -> list[TableTiering]:
         """Return every table's tiering as it is now, by table id."""
+        return [table for table, _ in self.schedule()]
+
+    def schedule(self) -> list[tuple[TableTiering, int | None]]:
+        """Return every table's tiering as it is now, by table id, and when its next round is due (epoch milliseconds).
+
+        None: a round is under way.
+        """
         with self._store.read():
             self._tick()
-            return [self._tables[table_id] for table_id in sorted(self._tables)]
+            return [(self._tables[table_id], self._due_ms(table_id)) for table_id in sorted(self._tables)]
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    def fail(self, table_id: int, coordinator_epoch: int, epoch: int, message: str) -> None:
+    def fail(
+        self, table_id: int, coordinator_epoch: int, epoch: int, message: str, error_code: int | None = None
+    ) -> None:
         """A holder's round failed: the table is free again, after a while.
+
+        Args:
+            table_id: The table.
+            coordinator_epoch: As given with the table.
+            epoch: As given with the table.
+            message: Why, for people.
+            error_code: Why, by its wire code; after one of `FOR_A_PERSON` the while is as long as any.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
@@ -196,7 +232,8 @@ class TieringManager:
         with self._store.read():
             held = self._holder(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
-            self._fail(table_id, message, unfinished=held.takeover)
+            for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
+            self._fail(table_id, message, unfinished=held.takeover, for_a_person=for_a_person)
 
     def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
         """A holder's round goes on.
@@ -210,7 +247,16 @@ class TieringManager:
             if session_id is not None:
                 held.session_id = session_id
 
-    def finish(self, table_id: int, coordinator_epoch: int, epoch: int, *, again: bool = False) -> None:
+    def finish(
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        epoch: int,
+        *,
+        again: bool = False,
+        size_bytes: int | None = None,
+        records: int | None = None,
+    ) -> None:
         """A holder's round is done; said twice is fine.
 
         Args:
@@ -218,20 +264,23 @@ class TieringManager:
             coordinator_epoch: As given with the table.
             epoch: As given with the table.
             again: The round ended early: the table is due at once.
+            size_bytes: Of the files that the round wrote, for metrics.
+            records: Rows that it wrote, for metrics.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
         """
         with self._store.read():
-            known = self._tables.get(table_id)
-            if known is not None and (known.state, known.epoch, known.unfinished) == (State.SCHEDULED, epoch, False):
+            if self._finished.get(table_id) == (coordinator_epoch, epoch):
                 return
             self._holder(table_id, coordinator_epoch, epoch)
             done = replace(
                 self._tables[table_id],
                 last_tiered_ms=self._clock.now_ms(), unfinished=False, failures=0, last_error=None,
             )  # fmt: skip
+            self.stats.finished(table_id, size_bytes=size_bytes, records=records)
             self._move(done, State.TIERED, State.PENDING if again else State.SCHEDULED)
+            self._finished[table_id] = (coordinator_epoch, epoch)
 
     def request_due(self, session_id: int | None) -> Grant | None:
         """Give out the table that has been due for longest; None when none is."""
@@ -336,12 +385,21 @@ class TieringManager:
         for table_id in silent:
             self._fail(table_id, f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms", unfinished=True)
 
-    def _fail(self, table_id: int, message: str, *, unfinished: bool) -> None:
+    def _due_ms(self, table_id: int) -> int | None:
+        table = self._tables[table_id]
+        if table.state is State.TIERING:
+            return None
+        if (not_before_ms := self._queue.get(table_id)) is None:
+            return table.due_ms
+        return self._clock.now_ms() + max(0, not_before_ms - self._clock.monotonic_ms())
+
+    def _fail(self, table_id: int, message: str, *, unfinished: bool, for_a_person: bool = False) -> None:
         table = self._tables[table_id]
         failures = table.failures + 1
         failed = replace(table, failures=failures, last_error=message[:ERROR_LENGTH_MAX], unfinished=unfinished)
+        self.stats.failed(table_id)
         self._move(failed, State.FAILED, State.PENDING)
-        delay_ms = min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
+        delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
         self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
 
     def _grant(self, table_id: int, session_id: int | None) -> Grant:
@@ -363,7 +421,10 @@ class TieringManager:
         self._queue.pop(table_id, None)
         if table.state is State.PENDING:
             self._queue[table_id] = self._clock.monotonic_ms()
-        if table.state is not State.TIERING:
+            self.stats.pending(table_id)
+        if table.state is State.TIERING:
+            self.stats.granted(table_id)
+        else:
             self._held.pop(table_id, None)
 
     def _write(self, table: TableTiering) -> None:

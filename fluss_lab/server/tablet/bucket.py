@@ -218,7 +218,8 @@ class Bucket:
         """Drop segments past the table's ttl, here and in remote storage; return how many here.
 
         Of a lake-enabled table only what the lake holds is dropped; of a primary-key table's log here, only what no
-        retained snapshot needs.
+        retained snapshot needs. What a primary-key table has before the first offset that the lake can replay is in the
+        lake as rows, and will not come to it as events: it goes like the rest.
 
         Raises:
             StorageError: The disk or remote storage refused.
@@ -227,7 +228,7 @@ class Bucket:
         if self.table.lake_enabled:
             lake = self.lake
             # What left the log must be found in the lake without a hole in front of it.
-            if lake is None or lake.start > self.start:
+            if lake is None or (self.kv is None and lake.start > self.start):
                 return 0
             offset_max = lake.end
         time_ms = now_ms - self.table.log_ttl_ms

@@ -325,13 +325,14 @@ class TabletService:
     def set_lake_offsets(self, buckets: Iterable[pb.PbNotifyLakeTableOffsetReqForBucket]) -> None:
         """Take note of what the lake holds of buckets, open or not; what is said last is true.
 
-        A message without end offset is about a bucket of which the lake holds nothing, and changes nothing.
+        A message without end offset is about a bucket of which the lake holds nothing, perhaps nothing any more.
         """
         for each in buckets:
+            lake = None
             if each.HasField("log_end_offset"):
                 max_timestamp_ms = each.log_max_timestamp if each.HasField("log_max_timestamp") else -1
                 lake = LakeState(each.snapshot_id, each.log_start_offset, each.log_end_offset, max_timestamp_ms)
-                self._store.set_lake(bucket_of(each), lake)
+            self._store.set_lake(bucket_of(each), lake)
 
     def _check_epoch(self, epoch: int) -> None:
         with self._epoch_lock:

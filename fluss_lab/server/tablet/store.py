@@ -194,10 +194,13 @@ class BucketStore:
             remote = RemoteLog(away, place, bucket, opened.end, logger)
         return Bucket(bucket, table, partition, opened, kv=kv, remote=remote)
 
-    def set_lake(self, bucket: TableBucket, lake: LakeState) -> None:
-        """Take note of what the lake holds of a bucket; it may be opened later."""
+    def set_lake(self, bucket: TableBucket, lake: LakeState | None) -> None:
+        """Take note of what the lake holds of a bucket, None for nothing; it may be opened later."""
         with self._lock:
-            self._lakes[bucket] = lake
+            if lake is None:
+                self._lakes.pop(bucket, None)
+            else:
+                self._lakes[bucket] = lake
             if (found := self._buckets.get(bucket)) is not None:
                 found.lake = lake
 
