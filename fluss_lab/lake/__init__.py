@@ -1,38 +1,49 @@
-"""The seam to the lake: interfaces that a lake format implements, and how it is found."""
+"""The seam to the lake: interfaces that a lake format implements, and how it is found. `interfaces` tells how to write one."""
 
 from fluss_lab.lake.interfaces import (
     SYSTEM_COLUMNS,
     SYSTEM_FIELDS,
     CommittedLakeSnapshot,
     CommitterInitContext,
-    FetchContext,
-    FileColumn,
-    FlussLogSource,
     LakeCatalog,
     LakeCommitter,
-    LakeSource,
-    LakeSplit,
     LakeStorage,
     LakeTieringFactory,
     LakeWriter,
-    LookupContext,
     SimpleVersionedSerializer,
     SupportsCreateFlussLogSource,
+    SupportsEmptyBuckets,
     WriterInitContext,
     Written,
 )
+from fluss_lab.lake.maintenance import (
+    CompactedFiles,
+    CompactionPlan,
+    ExpiredSnapshots,
+    LakeFileInfo,
+    LakeMaintenance,
+    LakeSnapshotInfo,
+    SupportsMaintenance,
+)
 from fluss_lab.lake.plugin import lake_storage
+from fluss_lab.lake.readers import FetchContext, FileColumn, FlussLogSource, LakeSource, LakeSplit, LookupContext
 
 __all__ = [
     "SYSTEM_COLUMNS",
     "SYSTEM_FIELDS",
     "CommittedLakeSnapshot",
     "CommitterInitContext",
+    "CompactedFiles",
+    "CompactionPlan",
+    "ExpiredSnapshots",
     "FetchContext",
     "FileColumn",
     "FlussLogSource",
     "LakeCatalog",
     "LakeCommitter",
+    "LakeFileInfo",
+    "LakeMaintenance",
+    "LakeSnapshotInfo",
     "LakeSource",
     "LakeSplit",
     "LakeStorage",
@@ -41,6 +52,8 @@ __all__ = [
     "LookupContext",
     "SimpleVersionedSerializer",
     "SupportsCreateFlussLogSource",
+    "SupportsEmptyBuckets",
+    "SupportsMaintenance",
     "WriterInitContext",
     "Written",
     "lake_storage",

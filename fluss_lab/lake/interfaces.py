@@ -1,21 +1,44 @@
 """The plug-in interfaces of a lake format, in the words of the source documents.
 
-A format is a `LakeStorage`, found by entry point (group ``fluss_lab.lake``) under the name of ``table.datalake.format``.
-Everything above speaks to it through these classes only. Where the documents work record by record, these work by
-Arrow batches. Objects that cross processes (write results, committables) are bytes made by a versioned serializer.
+Everything above speaks to a format through these classes only. Where the documents work record by record, these work by
+Arrow batches.
+
+How to write a format
+    1.  A `LakeStorage`: made from plain strings (the cluster options ``datalake.<name>.*``, without that prefix), found by
+        entry point: group ``fluss_lab.lake``, the format's name, the class (or anything that takes the mapping and returns
+        the storage). It is made anew in the coordinator, on the driver and in every task, so it holds nothing that these
+        would have to share, and connects to nothing before it must.
+    2.  A lake table has the table's columns in order, then `SYSTEM_COLUMNS`. Tables are recognised by their table id, never
+        by their name alone: a name may come to mean another table.
+    3.  A `LakeWriter` writes the records of one split into files of its own, which nobody sees before a commit, and gives a
+        write result that names them. Tasks are repeated and die: every attempt has files of its own.
+    4.  A `LakeCommitter` makes the files of all results visible at once, in one new *snapshot*, on condition that the newest
+        snapshot is still the one that the round was planned from. That condition is what keeps results exactly once; the
+        catalog or file system must check it atomically. A snapshot has an id (a positive number of at most 63 bits that
+        the table never uses again) and keeps the properties it was committed with.
+    5.  A `LakeCatalog` makes, alters, drops and renames; every call may be repeated after a crash and must then finish.
+    6.  A `LakeSource` reads the rows of a log table's snapshots, a `FlussLogSource` reads them as the log they were
+        (both in `readers`). Maintenance is optional, and so is whatever else is called ``Supports...``.
+    7.  Whatever is reported as done is durable. A failure removes what it made where that is certain to be unused;
+        what a dead process leaves behind is garbage, never part of the table.
+    8.  Errors are those of `fluss_lab.errors`, as each method tells: callers act by class.
+
+`fluss_lab.testing.parquet_lake` is a small whole format to begin from, `fluss_lab.testing.conformance` the tests that
+every format passes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss_lab.closing import Closing
+from fluss_lab.lake.readers import FlussLogSource, LakeSource
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.records import LogRecords
 
@@ -35,19 +58,33 @@ SYSTEM_FIELDS: Final = (
     pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC"), nullable=False),
 )
 
-#: Who commits, in the lake snapshot's summary.
+#: Properties of the snapshots that tiering commits. The format keeps them as they are, beside its own; `BUCKET_OFFSET_KEY`
+#: is the only one that it reads, for `CommittedLakeSnapshot`. Who commits:
 COMMIT_USER_KEY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"
+#: How far each bucket is tiered: a JSON array of objects ``{"partition_id", "partition_name", "bucket", "offset",
+#: "max_timestamp"}``, the first two absent without partitions. Of a table with many buckets only those that moved are
+#: named, so what is known of the others comes from older snapshots.
 BUCKET_OFFSET_KEY = "fluss-bucket-offset"
+#: Unique to a commit: by it a commit is recognised that happened although it was reported as failed.
 COMMIT_ID_KEY = "fluss-commit-id"
 TIERING_EPOCH_KEY = "fluss-tiering-epoch"
 TABLE_ID_KEY = "fluss-table-id"
+#: First offset from which the lake can replay each bucket: JSON like `BUCKET_OFFSET_KEY`'s; buckets not named: 0.
+REPLAY_START_KEY = "fluss-replay-start"
+#: Of the snapshot by which a repair accepts the lake as it is: why. It names all buckets, and what was said before of them
+#: counts no more; until the cluster was told of it, nobody tiers.
+ADOPTED_KEY = "fluss-adopted"
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):
-    """Turns objects into bytes and back, across processes and versions."""
+    """Turns objects into bytes and back, across processes and versions.
 
-    #: Written beside the bytes by whoever keeps them.
+    Never by pickle or anything else that runs what it reads: the bytes come from other machines. A change of the layout
+    raises `version`; older ones that may still be under way are read for as long as releases that wrote them are in use.
+    """
+
+    #: Of what `serialize` writes: 1 or more. Written beside the bytes by whoever keeps them.
     version: int
 
     @abstractmethod
@@ -59,7 +96,8 @@ class SimpleVersionedSerializer(ABC, Generic[T]):
         """Return the value.
 
         Raises:
-            CorruptDataError: The bytes are none of that version, or the version is newer than known.
+            CorruptDataError: The bytes are none of that version, or the version is newer than known: another release
+                wrote them. Nothing is guessed.
         """
 
 
@@ -74,7 +112,12 @@ class WriterInitContext:
         lake_table: What `LakeTieringFactory.describe_table` gave at planning time: JSON; nothing else of the
             lake is looked up by the task.
         round_id: Unique to the round; part of every file's name, so that files of dead rounds can be told.
-        split_index: Position of the split among the round's.
+        split_index: Position of the split among the round's. Two attempts at a split have the same one, so file names
+            need something unique beside it.
+        lake_bucket: What `LakeTieringFactory.describe_buckets` gave for the bucket; empty for a bucket without rows in
+            the lake.
+        alone: Whether no other split of the round is of this bucket. Of one that is not alone, changes of rows that
+            another split writes can be placed by the committer only.
     """
 
     table: TableInfo
@@ -83,6 +126,8 @@ class WriterInitContext:
     lake_table: Mapping[str, Any]
     round_id: str
     split_index: int
+    lake_bucket: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +155,33 @@ class Written(Protocol):
 
 
 class LakeWriter(ABC, Generic[WriteResultT]):
-    """Writes the records of one split. Used by one thread; either `complete` or `abort` ends it."""
+    """Writes the records of one split. Used by one thread; either `complete` or `abort` ends it.
+
+    Records have the columns of ``context.table.schema`` in its order and types. Offsets may have gaps (a split of a
+    key-value snapshot). Memory is bounded, whatever the split's size.
+
+    Records of a primary-key table have their change types and previous offsets: ``+I`` and ``+U`` add rows, ``-U`` and
+    ``-D`` are events that end the row at their previous offset. Every event is kept, with its own offset and timestamp.
+    A ``+U`` too names the row it replaces, which the ``-U`` just before it has ended; the two always come in one split. The
+    row that an event ends may lie in the lake already, in this split, or in an earlier split of the same round.
+    """
 
     @abstractmethod
     def write(self, records: LogRecords) -> None:
-        """Take records, in ascending order of offset across calls."""
+        """Take records, in ascending order of offset across calls.
+
+        Raises:
+            UnsupportedError: A value that the format cannot hold; the text names column, bucket and offsets.
+            StorageError: A file cannot be written.
+        """
 
     @abstractmethod
     def complete(self) -> WriteResultT:
-        """Finish all files and return what was written (possibly nothing)."""
+        """Finish all files and return what was written (possibly nothing).
+
+        Raises:
+            StorageError: A file cannot be written or made durable.
+        """
 
     @abstractmethod
     def abort(self) -> None:
@@ -130,7 +193,11 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
 
     @abstractmethod
     def to_committable(self, results: Sequence[WriteResultT]) -> CommittableT:
-        """Return what all the write results of a round come to."""
+        """Return what all the write results of a round come to, in whatever order they are given.
+
+        Raises:
+            InternalError: Two results hold the same offset of a bucket, or one is of another table.
+        """
 
     @abstractmethod
     def commit(self, committable: CommittableT, planned_snapshot_id: int | None, properties: Mapping[str, str]) -> int:
@@ -139,29 +206,45 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
         Args:
             committable: From `to_committable`; one without files makes an empty snapshot, which moves offsets
                 forward or fences a predecessor.
-            planned_snapshot_id: The newest snapshot when the round was planned; None for a table without any.
-            properties: For the snapshot's summary; `COMMIT_ID_KEY` makes the commit recognisable.
+            planned_snapshot_id: The newest snapshot when the round was planned; None for a table without any. What others
+                changed beside rows meanwhile (properties, columns) does not matter.
+            properties: Kept with the snapshot; `COMMIT_ID_KEY` makes the commit recognisable.
 
         Returns:
-            The new snapshot's id. Data, metadata and their folders are durable by then.
+            The new snapshot's id. Data, metadata and their folders are durable by then. When the table has, since the
+            planned snapshot, one of the same commit id already, nothing is done and that one's id is returned.
 
         Raises:
             CommitConflictError: The table moved on; nothing was committed. Plan again.
-            ForeignCommitError: It moved on by somebody else's change of rows.
+            ForeignCommitError: It moved on by somebody else's change of rows; nothing was committed.
             CommitOutcomeUnknownError: Neither success nor failure can be told; look for the commit id.
+            StorageError: It cannot be written; nothing was committed.
+            TableNotFoundError: The lake table is gone.
         """
 
     @abstractmethod
     def abort(self, results: Sequence[WriteResultT]) -> None:
-        """Remove the files of write results that will not be committed. Never one a snapshot refers to. Never raises."""
+        """Remove the files of write results that will not be committed. Never one a snapshot refers to. Never raises.
+
+        When it cannot be told whether a file is in use, it stays.
+        """
 
     @abstractmethod
     def current_snapshot_id(self) -> int | None:
-        """Return the id of the table's newest snapshot on its main line."""
+        """Return the id of the table's newest snapshot, whoever committed it; None for a table without any.
+
+        Snapshots form a line; of a format with branches it is the main one. A commit of another process that has
+        returned is seen at once.
+
+        Raises:
+            TableNotFoundError: The lake table is gone.
+        """
 
     @abstractmethod
     def missing_lake_snapshot(self, known_snapshot_id: int | None) -> CommittedLakeSnapshot | None:
-        """Return the newest snapshot of ours that the cluster does not know yet.
+        """Return the newest snapshot of ours (by `COMMIT_USER_KEY`) that the cluster does not know yet.
+
+        Its offsets are those of all snapshots of ours since the known one, newer over older.
 
         Args:
             known_snapshot_id: The newest that the cluster knows; None when it knows none.
@@ -171,7 +254,16 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
 
         Raises:
             LakeSnapshotNotFoundError: The known snapshot is not in the lake's history any more.
-            ForeignCommitError: Somebody else changed the table's rows since the known snapshot.
+            ForeignCommitError: Somebody else changed the table's rows since the known snapshot; or a repair
+                (`ADOPTED_KEY`) was cut off before the cluster heard of it.
+        """
+
+    @abstractmethod
+    def newest_lake_snapshot(self) -> CommittedLakeSnapshot | None:
+        """Return the newest snapshot of ours in the table's history, whatever others did since; None without.
+
+        Its offsets are those of all snapshots of ours, back to the newest repair. For repair only: rounds go by `missing_lake_snapshot`, which
+        refuses what others changed.
         """
 
     def close(self) -> None:
@@ -185,7 +277,7 @@ class CommittedLakeSnapshot:
     Attributes:
         snapshot_id: Its id.
         offsets: By (partition name or None, bucket): how far the lake holds each bucket.
-        properties: The rest of the summary.
+        properties: All that it was committed with.
         partition_ids: The id of each partition that `offsets` speaks of: one of the same name made later has another.
     """
 
@@ -195,17 +287,66 @@ class CommittedLakeSnapshot:
     partition_ids: Mapping[str, int] = field(default_factory=dict)
 
 
+class SupportsEmptyBuckets(ABC):
+    """A `LakeStorage` that can take all rows of single buckets out of a table."""
+
+    @abstractmethod
+    def empty_buckets(
+        self,
+        table: TableInfo,
+        buckets: Sequence[tuple[str | None, int]],
+        planned_snapshot_id: int | None,
+        properties: Mapping[str, str],
+    ) -> int:
+        """Commit a snapshot without any row of some buckets, conditional and told apart as `LakeCommitter.commit`.
+
+        Args:
+            table: The table.
+            buckets: Partition name and number of each.
+            planned_snapshot_id: The newest snapshot when that was decided.
+            properties: For the snapshot, with `COMMIT_ID_KEY`.
+
+        Returns:
+            The snapshot's id.
+
+        Raises:
+            CommitConflictError: The lake moved on; nothing was committed.
+            CommitOutcomeUnknownError: Neither success nor failure can be told.
+        """
+
+
 class LakeTieringFactory(ABC, Generic[WriteResultT, CommittableT]):
-    """Makes writers and committers, and the serializers of what passes between them."""
+    """Makes writers and committers, and the serializers of what passes between them.
+
+    Write results and committables have what `Written` tells; no method asks more of them.
+    """
 
     @abstractmethod
     def describe_table(self, table: TableInfo) -> dict[str, Any]:
         """Return, as JSON, all that writers of the table need: a round asks once, on the driver.
 
+        It travels to the tasks, so it may hold what opens files there (credentials), and no path that only the driver has.
+
         Raises:
             TableNotFoundError: The lake table is gone.
-            UnsupportedError: It is not as fluss_lab made it (schema, partition spec, format version).
+            UnsupportedError: It is not as the format made it, or lacks columns of `table`.
         """
+
+    def describe_buckets(
+        self, table: TableInfo, buckets: Sequence[tuple[str | None, int]], snapshot_id: int | None
+    ) -> dict[tuple[str | None, int], dict[str, Any]]:
+        """Return, as JSON, what writers of single buckets of a primary-key table need: a round asks once, on the driver.
+
+        Args:
+            table: The table.
+            buckets: Partition name and number of each.
+            snapshot_id: The snapshot that the round is planned from; None for a table without any.
+
+        Returns:
+            Nothing for a bucket whose writer needs nothing.
+        """
+        del table, buckets, snapshot_id
+        return {}
 
     @abstractmethod
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[WriteResultT]:
@@ -229,9 +370,10 @@ class LakeCatalog(ABC):
 
     @abstractmethod
     def create_table(self, table: TableInfo) -> None:
-        """Create the lake table of a Fluss table.
+        """Create the lake table of a Fluss table, of its database too where the format has such a thing.
 
-        A lake table of the same layout that has no snapshot yet is taken over (an earlier creation that was cut off).
+        One of the same table id is left as it is. One of another id that has the same layout and no snapshot yet is taken
+        over, with the new id (an earlier creation that was cut off).
 
         Raises:
             LakeTableExistsError: There is another one of that name.
@@ -242,175 +384,58 @@ class LakeCatalog(ABC):
     def alter_table(self, table: TableInfo) -> None:
         """Bring the lake table's columns and properties to those of the (already altered) Fluss table, at once.
 
-        New columns come after the user's others. Columns that the Fluss table does not have and that an earlier call
-        brought go again: that alteration was cut off or taken back, and nobody wrote them.
+        New columns come after the user's others; in rows written before they are null. Columns that the Fluss table does
+        not have and that an earlier call brought go again: that alteration was cut off or taken back, and nobody wrote
+        them. Doing it again is fine.
 
         Raises:
+            TableNotFoundError: There is no lake table, or it is another table's.
             UnsupportedError: The format cannot hold the table as it is now.
         """
 
     @abstractmethod
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
-        """Drop the lake table with its files, or with `keep` rename it by its table id. Absent is fine."""
+        """Drop the lake table with its files, or with `keep` rename it ``<name>__<table id>``.
+
+        Absent is fine, and so is one of another table id: it is left alone. A kept table's files stay readable.
+
+        Raises:
+            LakeTableExistsError: With `keep`: the new name is taken.
+        """
 
     @abstractmethod
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition that the cluster has dropped, in one commit of ours; doing it again is fine.
 
-        No commit that was planned before may succeed after it. An absent lake table is fine.
+        Also when it holds no row: no commit that was planned before may succeed after it. It says nothing of offsets. A
+        partition of the same name made later has another id, and another call deletes its rows. An absent lake table is
+        fine.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class LakeSplit:
-    """A piece of a lake snapshot that one reader reads: one data file.
-
-    Attributes:
-        path: URI of the file.
-        partition: Partition name, or None.
-        bucket: Bucket that all its rows are of.
-        min_offset: No row has a smaller offset (inclusive).
-        max_offset: No row has a larger offset (inclusive).
-        rows: Rows in the file.
-        size_bytes: Bytes of the file.
-    """
-
-    path: str
-    partition: str | None
-    bucket: int
-    min_offset: int
-    max_offset: int
-    rows: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileColumn:
-    """How a top-level column is found in a lake's files, for readers of others than this package's.
-
-    Attributes:
-        field_id: The id under which every file has it.
-        named: Whether every file that has it calls it by its own name, and calls no other column so: only then may a
-            reader that asks statistics by name be given a filter on it.
-    """
-
-    field_id: int
-    named: bool
-
-
-class LakeSource(ABC):
-    """Reads the rows of a table's lake snapshots."""
-
-    @abstractmethod
-    def plan(
-        self,
-        snapshot_id: int,
-        *,
-        stops: Mapping[tuple[str | None, int], int] | None = None,
-        where: Any = None,
-    ) -> list[LakeSplit]:
-        """Return the files that can hold rows asked for, ordered by partition, bucket, offset.
-
-        Args:
-            snapshot_id: Which snapshot.
-            stops: By (partition, bucket): only rows with smaller offsets are asked for; a bucket without an
-                entry is left out. None: all.
-            where: A pyiceberg expression over the user's columns, for pruning by statistics; None: no pruning.
-
-        Raises:
-            LakeSnapshotNotFoundError: No such snapshot.
-        """
-
-    def file_columns(self) -> Mapping[str, FileColumn]:
-        """Return how each user's and system column is found in the files; empty when they are known by name alone."""
-        return {}
-
-    @abstractmethod
-    def read(
-        self,
-        splits: Sequence[LakeSplit],
-        columns: Sequence[str],
-        *,
-        where: pc.Expression | None = None,
-        stops: Mapping[tuple[str | None, int], int] | None = None,
-    ) -> Iterator[tuple[LakeSplit, pa.RecordBatch]]:
-        """Yield rows of files in order, in the table's own Arrow types (system columns in those of `SYSTEM_FIELDS`).
-
-        Rows of a file ascend by offset. Files are read one after another; memory is bounded by a row group.
-
-        Args:
-            splits: From `plan`.
-            columns: User's and system columns, in the order wanted.
-            where: Rows for which it is not true are left out; its columns, user's or system, need not be among
-                `columns`.
-            stops: As for `plan`: only rows with smaller offsets are yielded. None: all.
-
-        Raises:
-            CorruptDataError: A file is missing, or is not what the lake's metadata says.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class LookupContext:
-    """What a time is looked up for (source: FIP "fetch log from lake")."""
-
-    partition: str | None
-    bucket: int
-    timestamp_ms: int
-    lake_snapshot_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class FetchContext:
-    """Which records are fetched from the lake (source: FIP "fetch log from lake").
-
-    Attributes:
-        fetch_start_offset: First offset wanted.
-        log_end_offset: Offsets at or beyond are not wanted; at most the snapshot's log end offset of the bucket.
-        projection: User columns wanted, in order; None: all.
-    """
-
-    fetch_start_offset: int
-    log_end_offset: int
-    partition: str | None
-    bucket: int
-    lake_snapshot_id: int
-    projection: tuple[str, ...] | None = None
-
-
-class FlussLogSource(ABC):
-    """The log of a table as the lake holds it."""
-
-    @abstractmethod
-    def lookup_log_offset_by_timestamp(self, context: LookupContext) -> tuple[int, int]:
-        """Return the first offset whose timestamp is at or after a time, and that record's timestamp.
-
-        Raises:
-            InvalidTimestampError: The time is after every record of the bucket in the snapshot.
-            LakeSnapshotNotFoundError: No such snapshot.
-        """
-
-    @abstractmethod
-    def fetch_log_records(self, context: FetchContext) -> Iterator[LogRecords]:
-        """Yield the records in order of offset; exactly those that the bucket's log had.
-
-        Raises:
-            LakeSnapshotNotFoundError: No such snapshot.
-            CorruptDataError: The lake's files do not hold every offset asked for.
-        """
-
-    @abstractmethod
-    def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
-        """Return the first offset of the bucket that the lake holds; None when it holds no record of it."""
 
 
 class LakeStorage(ABC):
-    """A lake format with its configuration: where everything else comes from."""
+    """A lake format with its configuration: where everything else comes from.
+
+    Threads may share it; what it makes is for one thread each, the catalog excepted. Making one is cheap.
+    """
+
+    @property
+    @abstractmethod
+    def format_name(self) -> str:
+        """Return the name under which the format is installed: by it, tasks find it again."""
 
     @property
     @abstractmethod
     def properties(self) -> Mapping[str, str]:
         """Return the configuration that it was made with; tasks make their own storage of it (see `lake_storage`)."""
+
+    @property
+    def local_folder(self) -> Path | None:
+        """Return the folder that holds the tables' files, where they lie in a file system.
+
+        Tasks on other machines need it under the same path. None: the files are in a store that has an address.
+        """
+        return None
 
     @abstractmethod
     def create_lake_tiering_factory(self) -> LakeTieringFactory[Any, Any]:

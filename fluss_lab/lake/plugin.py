@@ -13,6 +13,27 @@ from fluss_lab.lake.interfaces import LakeStorage
 GROUP: Final = "fluss_lab.lake"
 
 
+def installed_formats() -> list[str]:
+    """Return the names of the lake formats that installed packages offer, sorted."""
+    return sorted(_offered())
+
+
+def check_format(format_name: str) -> None:
+    """Check that a lake format is installed here.
+
+    Raises:
+        UnsupportedError: It is not; the text lists those that are.
+    """
+    if format_name not in _offered():
+        # Installed since?
+        _offered.cache_clear()
+        if format_name not in _offered():
+            raise UnsupportedError(
+                f"lake format {format_name!r}: not installed; installed are {', '.join(installed_formats())}. Install the "
+                f"package that offers it (entry point group {GROUP!r}), or choose one of these"
+            )
+
+
 def lake_storage(format_name: str, properties: Mapping[str, str]) -> LakeStorage:
     """Return the storage of a lake format.
 
@@ -24,11 +45,7 @@ def lake_storage(format_name: str, properties: Mapping[str, str]) -> LakeStorage
     Raises:
         UnsupportedError: No installed package offers the format; the text lists those that are.
     """
-    if format_name not in _offered():
-        # Installed since?
-        _offered.cache_clear()
-        if format_name not in _offered():
-            raise UnsupportedError(f"lake format {format_name!r}: not installed; installed are {sorted(_offered())}")
+    check_format(format_name)
     factory = _offered()[format_name].load()
     return cast(LakeStorage, factory(dict(properties)))
 

@@ -146,12 +146,18 @@ def identifier(path: TablePath) -> tuple[str, str]:
 
 def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from fluss_lab.lake.iceberg.sql_catalog import CachingSqlCatalog
 
     settings = {IO_PROPERTY: DURABLE_IO, **properties}
     database = _sqlite_file(settings.get("uri", ""))
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
     catalog = load_catalog(name, **settings)
+    if type(catalog) is SqlCatalog:
+        plain, catalog = catalog, CachingSqlCatalog(name, **catalog.properties)
+        plain.close()
     if database is not None:
         _make_durable(catalog)
     return catalog

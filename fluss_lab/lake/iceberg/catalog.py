@@ -18,6 +18,7 @@ from fluss_lab.lake.iceberg.layout import (
     check_spec,
     checked_layout,
     new_layout,
+    same_schema,
 )
 from fluss_lab.lake.iceberg.manifests import EntryCache
 from fluss_lab.lake.iceberg.partition_drop import drop_partition
@@ -39,7 +40,8 @@ class IcebergLakeCatalog(LakeCatalog):
 
     Columns: the user's, then ``__bucket int``, ``__offset bigint``, ``__timestamp timestamptz``, required. Partitions:
     identity of the partition columns, then ``bucket[N](key)`` for one bucket key, else identity of ``__bucket``. Sorted
-    ascending by ``__offset``. Format version 2. Comments of columns become their docs.
+    ascending by ``__offset``. Format version 2. Comments of columns become their docs. The columns of a primary key are
+    the identifier fields, and such a table is merge-on-read, whoever writes it.
 
     Properties: ``iceberg.x`` becomes ``x``, every other one ``fluss.`` and its name. Beside these the table gets
     ``fluss.table-id``, ``fluss.field-ids``, ``fluss.forwarded`` and the defaults of `properties.DEFAULTS` (compression,
@@ -61,16 +63,12 @@ class IcebergLakeCatalog(LakeCatalog):
 
         Raises:
             LakeTableExistsError: The lake has another table of that name.
-            UnsupportedError: A primary key, or a type, key or property that the lake cannot hold.
+            UnsupportedError: A type, key or property that the lake cannot hold.
             InvalidPropertyError: A property under ``iceberg.`` with a value that cannot be.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        if not table.is_log_table:
-            raise UnsupportedError(
-                f"table {table.path}: tables with a primary key cannot be lake-enabled in this version"
-            )
         check_lake(table.descriptor)
         layout = new_layout(table)
         properties = lake_properties(table, layout)
@@ -197,7 +195,7 @@ class IcebergLakeCatalog(LakeCatalog):
 
 def _check_ids(table: TableInfo, layout: LakeLayout, made: Table) -> None:
     """Check what every catalog is expected to do: number the fields as Iceberg's own code numbers them."""
-    if made.schema().as_struct() != layout.schema.as_struct():
+    if not same_schema(made.schema(), layout.schema):
         raise UnsupportedError(
             f"lake table {table.path}: the catalog changed the schema on the way: expected {layout.schema}, found "
             f"{made.schema()}; drop the table there and use another catalog"
@@ -218,7 +216,7 @@ def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
     differences = []
     if lake.metadata.snapshots:
         differences.append(f"it has {len(lake.metadata.snapshots)} snapshot(s)")
-    if lake.schema().as_struct() != layout.schema.as_struct():
+    if not same_schema(lake.schema(), layout.schema):
         differences.append(f"its schema is {lake.schema()}")
     try:
         check_spec("", layout.spec, lake.spec())

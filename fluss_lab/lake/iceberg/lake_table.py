@@ -11,7 +11,7 @@ from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY, known_layout
 from fluss_lab.lake.iceberg.manifests import BucketKey, EntryCache, LakeFile, live_files, snapshot_of
 from fluss_lab.lake.iceberg.reading import LakeColumns, LakeFileReader
-from fluss_lab.lake.interfaces import FileColumn
+from fluss_lab.lake.readers import FileColumn
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ class LakeLayout:
 
     Attributes:
         schema: The user's columns in order, under their Fluss names, then the system columns; with the field ids of
-            the lake. It is what reads and writes go by; the lake's own schema may call columns otherwise.
+            the lake. It is what reads and writes go by; the lake's own schema may call columns otherwise. The columns
+            of the primary key are its identifier fields; a log table has none.
         spec: Partition columns by identity, then the bucket.
         sort_order: Ascending by offset.
     """
@@ -67,7 +68,7 @@ def new_layout(table: TableInfo) -> LakeLayout:
     numbers = count(1)
     fields = [lake_field(column.name, column.type, numbers, column.comment) for column in table.schema.columns]
     provisional = Schema(*fields, *(system_field(name, next(numbers)) for name in SYSTEM_COLUMNS))
-    return _laid_out(table, assign_fresh_schema_ids(provisional))
+    return _laid_out(table, assign_fresh_schema_ids(_identified(table, provisional)))
 
 
 def system_field(name: str, field_id: int) -> NestedField:
@@ -112,7 +113,7 @@ def layout_by(table: TableInfo, lake: Table, kept: Mapping[str, Sequence[int]]) 
         system = [system_field(name, kept[name][0]) for name in SYSTEM_COLUMNS]
     except (KeyError, StopIteration, IndexError) as error:
         raise _unknown_fields(table, lake) from error
-    return _laid_out(table, Schema(*fields, *system))
+    return _laid_out(table, _identified(table, Schema(*fields, *system)))
 
 
 def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
@@ -120,6 +121,12 @@ def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
         f"lake table {table.path}: property {FIELD_IDS_PROPERTY!r} does not tell the field ids of the table's columns (found "
         f"{lake.properties.get(FIELD_IDS_PROPERTY)!r}): the table was not made by fluss_lab, or somebody changed the property"
     )
+
+
+def _identified(table: TableInfo, schema: Schema) -> Schema:
+    """Return a schema with the columns of the primary key as its identifier fields, in the key's order."""
+    ids = [schema.find_field(name).field_id for name in table.schema.primary_key]
+    return Schema(*schema.fields, identifier_field_ids=ids)
 
 
 def _laid_out(table: TableInfo, schema: Schema) -> LakeLayout:
@@ -153,7 +160,8 @@ def _spec(table: TableInfo, schema: Schema) -> PartitionSpec:
 def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
     """Return the layout of a table that exists and can still be written and read as it was made.
 
-    What somebody else may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns.
+    What somebody else may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns,
+    give a log table identifier fields.
 
     Raises:
         UnsupportedError: Anything else was changed; the text names it.
@@ -176,6 +184,7 @@ def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
     for field in current.fields:
         if field.required and field.field_id not in known:
             raise UnsupportedError(f"{what}: somebody added the required column {field.name!r}; make it optional")
+    check_identifiers(what, layout.schema, current)
     check_spec(what, layout.spec, lake.spec())
     return layout
 
@@ -200,6 +209,22 @@ def _check_type(what: str, field: NestedField, found: NestedField) -> None:
         )
     for inner, inner_found in zip(expected, current, strict=True):
         _check_type(what, inner, inner_found)
+
+
+def same_schema(one: Schema, other: Schema) -> bool:
+    """Tell whether two schemas have the same fields and the same identifier fields; catalogs order the latter freely."""
+    same_fields = one.as_struct() == other.as_struct()
+    return same_fields and set(one.identifier_field_ids) == set(other.identifier_field_ids)
+
+
+def check_identifiers(what: str, expected: Schema, found: Schema) -> None:
+    """Raise `UnsupportedError` unless the identifier fields are those of the primary key; without one, any will do."""
+    wanted, present = set(expected.identifier_field_ids), set(found.identifier_field_ids)
+    if wanted and wanted != present:
+        raise UnsupportedError(
+            f"{what}: expected the identifier fields {sorted(expected.identifier_field_names())}, those of the primary key, "
+            f"found {sorted(found.identifier_field_names())}; {_MEND}"
+        )
 
 
 def check_spec(what: str, expected: PartitionSpec, found: PartitionSpec) -> None:

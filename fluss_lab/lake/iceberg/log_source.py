@@ -6,10 +6,7 @@ may overlap, and are merged.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +16,13 @@ from fluss_lab.errors import CorruptDataError, InvalidTimestampError
 from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.iceberg.lake_table import LakeTable
 from fluss_lab.lake.iceberg.manifests import EntryCache, LakeFile
-from fluss_lab.lake.iceberg.reading import LakeFileReader, RowGroup, clipped, user_names
-from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN, FetchContext, FlussLogSource, LookupContext
+from fluss_lab.lake.iceberg.pieces import Pieces, merged
+from fluss_lab.lake.iceberg.reading import user_names
+from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.readers import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.records import LogRecords
-
-_END: Final = 2**63 - 1
 
 
 class IcebergFlussLogSource(FlussLogSource):
@@ -115,21 +112,12 @@ class IcebergFlussLogSource(FlussLogSource):
     def _merged(self, context: FetchContext, columns: list[str]) -> Iterator[pa.Table]:
         """Yield the rows of the range in ascending order of offset, from files that may overlap."""
         start, stop = context.fetch_start_offset, context.log_end_offset
-        files = [
-            file
-            for file in self._files(context.partition, context.bucket, context.lake_snapshot_id)
-            if file.max_offset >= start and file.min_offset < stop
-        ]
-        with _Pieces(self._table, context.lake_snapshot_id, files, start, stop) as pieces:
-            held: pa.Table | None = None
-            for reader, group, ahead in pieces:
-                rows = reader.read([group], columns)
-                rows = clipped(rows, rows.column(OFFSET_COLUMN), start, stop)
-                held = rows if held is None else pa.concat_tables([held, rows]).sort_by(OFFSET_COLUMN)
-                ready = clipped(held, held.column(OFFSET_COLUMN), None, ahead)
-                held = held.slice(len(ready)) if len(ready) < len(held) else None
-                if len(ready):
-                    yield ready
+        files = self._files(context.partition, context.bucket, context.lake_snapshot_id)
+        span = (start, stop)
+        with Pieces(
+            lambda file: self._table.open(file.file.file_path, context.lake_snapshot_id), files, span
+        ) as pieces:
+            yield from merged(pieces, columns, span, lambda piece, names: piece.reader.read([piece.group], names))
 
     def _check_contiguous(self, context: FetchContext, rows: pa.Table, expected: int) -> None:
         offsets = rows.column(OFFSET_COLUMN).to_numpy()
@@ -152,67 +140,6 @@ class IcebergFlussLogSource(FlussLogSource):
             f"table {self._table.info.path}, partition {context.partition}, bucket {context.bucket}, lake snapshot "
             f"{context.lake_snapshot_id}"
         )
-
-
-@dataclass(order=True, slots=True)
-class _Piece:
-    """A row group that is to be read; ordered by its first offset."""
-
-    min_offset: int
-    sequence: int
-    group: RowGroup = field(compare=False)
-    reader: LakeFileReader = field(compare=False)
-
-
-class _Pieces:
-    """Row groups of files by first offset, files opened when they are reached and closed when they are done.
-
-    Iterating gives the reader, the row group, and *ahead*: no row still to come has a smaller offset.
-    """
-
-    def __init__(self, table: LakeTable, snapshot_id: int, files: Sequence[LakeFile], start: int, stop: int) -> None:
-        self._table = table
-        self._snapshot_id = snapshot_id
-        self._files = list(files)
-        self._range = (start, stop)
-        self._heap: list[_Piece] = []
-        self._open: list[LakeFileReader] = []
-        self._count = 0
-
-    def __enter__(self) -> _Pieces:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for reader in self._open:
-            reader.close()
-        self._open.clear()
-
-    def __iter__(self) -> Iterator[tuple[LakeFileReader, RowGroup, int]]:
-        while True:
-            self._open_reached()
-            if not self._heap:
-                return
-            piece = heapq.heappop(self._heap)
-            yield piece.reader, piece.group, self._ahead()
-            if not any(other.reader is piece.reader for other in self._heap):
-                piece.reader.close()
-                self._open.remove(piece.reader)
-
-    def _ahead(self) -> int:
-        next_group = self._heap[0].min_offset if self._heap else _END
-        next_file = self._files[0].min_offset if self._files else _END
-        return min(next_group, next_file)
-
-    def _open_reached(self) -> None:
-        """Open the files that begin no later than the next row group, so that none is passed over."""
-        while self._files and (not self._heap or self._files[0].min_offset <= self._heap[0].min_offset):
-            reader = self._table.open(self._files.pop(0).file.file_path, self._snapshot_id)
-            self._open.append(reader)
-            start, stop = self._range
-            for group in reader.groups:
-                if group.max_offset >= start and group.min_offset < stop:
-                    self._count += 1
-                    heapq.heappush(self._heap, _Piece(group.min_offset, self._count, group, reader))
 
 
 def _records(rows: pa.Table, names: list[str]) -> LogRecords:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,9 +17,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
+from fluss_lab.lake.iceberg.parquet_output import FinishedParquet
+
 #: Types whose statistics Python shows as `datetime` objects, which end at the year 9999; Iceberg's do not.
 _DATED: Final = (DateType, TimestampType, TimestamptzType)
 _COUNTS: Final = MetricsMode(MetricModeTypes.COUNTS)
+_NONE: Final = MetricsMode(MetricModeTypes.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,14 @@ class StatisticsPlan:
                 columns[field_id] = replace(collector, mode=_COUNTS)
         return columns
 
+    def only(self, field_ids: Collection[int]) -> StatisticsPlan:
+        """Return the plan with no metrics but those of some fields."""
+        columns = {
+            field_id: collector if field_id in field_ids else replace(collector, mode=_NONE)
+            for field_id, collector in self.columns.items()
+        }
+        return StatisticsPlan(columns, self.ids)
+
 
 def _has_datetimes(metadata: Any, position: int) -> bool:
     for group in range(metadata.num_row_groups):
@@ -53,37 +64,36 @@ def _has_datetimes(metadata: Any, position: int) -> bool:
 
 
 def data_file(
-    location: str,
-    size_bytes: int,
-    metadata: Any,
+    finished: FinishedParquet,
     plan: StatisticsPlan,
     *,
     partition: Record,
     spec_id: int,
     sort_order_id: int | None,
+    equality_ids: Sequence[int] | None = None,
 ) -> DataFile:
-    """Return the data file of a finished Parquet file.
+    """Return the data file, or equality-delete file, of a finished Parquet file.
 
     Args:
-        location: Where it is.
-        size_bytes: Its length.
-        metadata: Its footer, as pyarrow gives it.
+        finished: The file.
         plan: Which metrics are wanted.
         partition: Its partition values.
         spec_id: Of the partition spec these values are of.
         sort_order_id: Of the order its rows are in; None for no declared order.
+        equality_ids: Of an equality-delete file the fields that it deletes by; None for a data file.
 
     Cost: 2 to 11 ms.
     """
+    metadata = finished.metadata
     statistics = data_file_statistics_from_parquet_metadata(metadata, plan.for_file(metadata), dict(plan.ids))
     file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=location,
+        content=DataFileContent.DATA if equality_ids is None else DataFileContent.EQUALITY_DELETES,
+        file_path=finished.location,
         file_format=FileFormat.PARQUET,
         partition=partition,
-        file_size_in_bytes=size_bytes,
+        file_size_in_bytes=finished.size_bytes,
         sort_order_id=sort_order_id,
-        equality_ids=None,
+        equality_ids=None if equality_ids is None else list(equality_ids),
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import TableProperties
@@ -30,6 +31,10 @@ DISTINCT_SHARE_MAX: Final = 0.25
 CODECS: Final[Mapping[str, str]] = {
     "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "brotli": "brotli", "lz4": "lz4", "uncompressed": "none",
 }  # fmt: skip
+#: Iceberg's default of ``write.delete.target-file-size-bytes``.
+DELETE_FILE_BYTES: Final = 64 * 1024 * 1024
+_WRITE: Final = "write."
+_WRITE_DELETE: Final = "write.delete."
 _LEVELS: Final[Mapping[str, range]] = {"zstd": range(-7, 23), "gzip": range(1, 10), "brotli": range(12)}
 
 
@@ -82,6 +87,25 @@ class ParquetSettings:
             _number(properties, names.PARQUET_DICT_SIZE_BYTES, names.PARQUET_DICT_SIZE_BYTES_DEFAULT),
             file_bytes,
         )
+
+    @staticmethod
+    def of_deletes(properties: Mapping[str, str]) -> ParquetSettings:
+        """Return the settings of delete files: those of ``write.delete.``, else the data files'; 64 MB a file.
+
+        Raises:
+            InvalidPropertyError: A value that cannot be.
+        """
+        names = TableProperties
+        own = {
+            _WRITE + key.removeprefix(_WRITE_DELETE): value
+            for key, value in properties.items()
+            if key.startswith(_WRITE_DELETE)
+        }
+        merged = {**properties, names.WRITE_TARGET_FILE_SIZE_BYTES: str(DELETE_FILE_BYTES), **own}
+        if names.PARQUET_COMPRESSION in own and names.PARQUET_COMPRESSION_LEVEL not in own:
+            # A level is one of its codec.
+            merged.pop(names.PARQUET_COMPRESSION_LEVEL, None)
+        return ParquetSettings.of(merged)
 
     def writer_arguments(self, encodings: Encodings) -> dict[str, Any]:
         """Return the arguments of `pyarrow.parquet.ParquetWriter` beside file and schema."""
@@ -144,14 +168,29 @@ def choose_encodings(sample: pa.Table, ascending: Sequence[str]) -> Encodings:
     for field, column in zip(head.schema, head.columns, strict=True):
         if field.name in ascending or pa.types.is_boolean(field.type):
             continue
-        if pa.types.is_nested(field.type):
+        if pa.types.is_nested(field.type) or pa.types.is_dictionary(field.type):
             # pyarrow gives up a dictionary by itself when it grows too large.
             dictionary += leaf_paths(field)
-        elif pc.count_distinct(column, mode="all").as_py() <= DISTINCT_SHARE_MAX * len(head):
+        elif len(pc.unique(column)) <= DISTINCT_SHARE_MAX * len(head):
             dictionary.append(field.name)
-        elif pa.types.is_timestamp(field.type):
+        elif pa.types.is_timestamp(field.type) or _has_narrow_steps(column):
             delta.append(field.name)
     return Encodings(tuple(dictionary), tuple(delta))
+
+
+def _has_narrow_steps(column: pa.ChunkedArray) -> bool:
+    """Tell whether whole numbers differ from those before by so little that steps need at most half of their bits.
+
+    Of ids that ascend, and of numbers that are small for their type. Written so, they take a third of the time that
+    compression takes for them, and less space.
+    """
+    if not pa.types.is_integer(column.type):
+        return False
+    values = column.drop_null().to_numpy()
+    if len(values) < 2:
+        return False
+    steps = np.diff(values.astype(np.int64))
+    return (int(steps.max()) - int(steps.min())).bit_length() * 2 <= int(column.type.bit_width)
 
 
 def leaf_paths(field: pa.Field) -> list[str]:

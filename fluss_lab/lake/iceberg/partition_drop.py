@@ -17,10 +17,10 @@ from pyiceberg.exceptions import CommitFailedException
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
 from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.history import commit_in, main_line
-from fluss_lab.lake.iceberg.io import storage_error
-from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY, known_layout
-from fluss_lab.lake.iceberg.manifests import EntryCache, live_files, snapshot_of
-from fluss_lab.lake.iceberg.snapshot import StagedSnapshot, stage_append, stage_delete
+from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY
+from fluss_lab.lake.iceberg.manifests import EntryCache
+from fluss_lab.lake.iceberg.removal import stage_removal
+from fluss_lab.lake.iceberg.snapshot import StagedSnapshot
 from fluss_lab.lake.interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
 from fluss_lab.model import PartitionInfo, TableInfo
 
@@ -34,7 +34,9 @@ DROPPED_PARTITION_KEY: Final = "fluss-dropped-partition"
 
 
 def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo, partition: PartitionInfo) -> None:
-    """Delete a partition's rows; doing it again changes nothing. Its files stay as long as older snapshots hold them.
+    """Delete a partition's rows, its delete files with them; doing it again changes nothing.
+
+    Its files stay as long as older snapshots hold them.
 
     Args:
         access: The catalog.
@@ -82,13 +84,4 @@ def _stage(
         TABLE_ID_KEY: str(table.table_id),
         DROPPED_PARTITION_KEY: partition.name,
     }
-    newest = lake.metadata.current_snapshot_id
-    by_bucket = {}
-    if newest is not None:
-        snapshot = snapshot_of(lake, table.path, newest)
-        by_bucket = live_files(lake, table.path, known_layout(table, lake), snapshot, entries)
-    gone = [each.file for (name, _), files in by_bucket.items() if name == partition.name for each in files]
-    try:
-        return stage_delete(lake, gone, summary) if gone else stage_append(lake, [], summary)
-    except OSError as error:
-        raise storage_error(f"lake table {table.path}: its manifests", error) from error
+    return stage_removal(lake, entries, table, lambda key: key[0] == partition.name, summary)

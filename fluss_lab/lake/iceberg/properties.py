@@ -28,6 +28,8 @@ FORWARDED_PROPERTY: Final = "fluss.forwarded"
 #: Tables with more columns keep bounds for keys and system columns only: every entry of every manifest holds them.
 BOUNDED_COLUMNS_MAX: Final = 32
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+#: What commits keep in the lake table for later ones (see `replay` and `maintenance_state`): no property of the Fluss table.
+STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance")
 
 #: What a table gets unless its Fluss properties say otherwise. None of it is named by the FIP: files and rows are the
 #: same with and without, these keep the cost of commits and planning flat as snapshots and files grow in number.
@@ -41,6 +43,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
 }
+#: How other engines change rows of a primary-key table. A rewrite of whole files by an UPDATE would take the place of
+#: rows that a round under way is going to delete, and would hide from replay what it retired.
+MERGE_ON_READ: Final[Mapping[str, str]] = dict.fromkeys(
+    (TableProperties.DELETE_MODE, "write.update.mode", "write.merge.mode"), TableProperties.DELETE_MODE_MERGE_ON_READ
+)
 #: Properties that name code to be loaded by whoever opens the table.
 _CODE: Final = (IO_PROPERTY, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 _WHOLE_NUMBERS: Final = (
@@ -73,6 +80,7 @@ def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
         else:
             forwarded[FLUSS_PREFIX + key] = value
     ParquetSettings.of(forwarded)
+    ParquetSettings.of_deletes(forwarded)
     return forwarded
 
 
@@ -84,12 +92,14 @@ def lake_properties(table: TableInfo, layout: LakeLayout) -> dict[str, str]:
     """
     descriptor = table.descriptor
     forwarded = forwarded_properties(descriptor.properties)
+    modes = {} if table.is_log_table else MERGE_ON_READ
+    _check_modes(modes, forwarded)
     ours = {TABLE_ID_PROPERTY: str(table.table_id), FIELD_IDS_PROPERTY: layout.field_ids_json(table)}
     if descriptor.comment is not None:
         ours[COMMENT_PROPERTY] = descriptor.comment
     if plain := sorted(key for key in forwarded if not key.startswith(FLUSS_PREFIX)):
         ours[FORWARDED_PROPERTY] = json.dumps(plain, separators=(",", ":"))
-    return {**DEFAULTS, **_metrics(table, layout), **forwarded, **ours}
+    return {**DEFAULTS, **_metrics(table, layout), **forwarded, **modes, **ours}
 
 
 def changed_properties(current: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -98,7 +108,7 @@ def changed_properties(current: Mapping[str, str], wanted: Mapping[str, str]) ->
     What others set in the lake stays: removed is only what came from the Fluss table and is no longer wanted.
     """
     before = json.loads(current.get(FORWARDED_PROPERTY, "[]"))
-    gone = {key for key in current if key.startswith(FLUSS_PREFIX) or key in before} - set(wanted)
+    gone = {key for key in current if key.startswith(FLUSS_PREFIX) or key in before} - {*wanted, *STATE_PROPERTIES}
     return {key: value for key, value in wanted.items() if current.get(key) != value}, sorted(gone)
 
 
@@ -106,12 +116,21 @@ def _metrics(table: TableInfo, layout: LakeLayout) -> dict[str, str]:
     """Exact bounds for what is sought by: keys, partition and system columns. Long strings keep Iceberg's cut."""
     descriptor = table.descriptor
     modes = {f"{_METRICS}.{name}": "full" for name in SYSTEM_COLUMNS}
-    for name in (*descriptor.partitioned_by, *descriptor.bucket_key):
+    for name in (*descriptor.partitioned_by, *descriptor.bucket_key, *table.schema.primary_key):
         is_text = isinstance(layout.schema.find_field(name).field_type, StringType | BinaryType)
         modes[f"{_METRICS}.{name}"] = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT if is_text else "full"
     if len(table.schema.columns) > BOUNDED_COLUMNS_MAX:
         modes[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "counts"
     return modes
+
+
+def _check_modes(modes: Mapping[str, str], forwarded: Mapping[str, str]) -> None:
+    for name, mode in modes.items():
+        if (found := forwarded.get(name, mode)) != mode:
+            raise UnsupportedError(
+                f"property {ICEBERG_PREFIX + name!r}: expected {mode}, found {found!r}: a table with a primary key is "
+                "merge-on-read in the lake; leave the property out"
+            )
 
 
 def _check_property(name: str, value: str) -> None:

@@ -26,6 +26,7 @@ from fluss_lab.lake.interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIEL
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyiceberg.io import FileIO
     from pyiceberg.table.name_mapping import NameMapping
 
@@ -66,12 +67,16 @@ class RowGroup:
         min_offset: No row has a smaller offset (inclusive).
         max_offset: No row has a larger offset (inclusive).
         max_timestamp_us: No row has a later timestamp (inclusive), in epoch microseconds.
+        first: Position of its first row in the file.
+        rows: Rows in it.
     """
 
     index: int
     min_offset: int
     max_offset: int
     max_timestamp_us: int
+    first: int
+    rows: int
 
 
 class LakeFileReader(Closing):
@@ -111,26 +116,40 @@ class LakeFileReader(Closing):
             return [[group] for group in groups]
         return [list(groups)]
 
-    def read(self, groups: Sequence[RowGroup], names: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+    def read(
+        self,
+        groups: Sequence[RowGroup],
+        names: Sequence[str],
+        where: pc.Expression | None = None,
+        dead: NDArray[np.int64] | None = None,
+    ) -> pa.Table:
         """Return rows in ascending order of offset.
 
         Args:
             groups: From `groups`.
             names: User's and system columns, in the order wanted.
             where: Rows for which it is not true are left out.
+            dead: Positions in the file, ascending, of rows that are left out; None: of none.
 
         Raises:
             CorruptDataError: The file cannot be decoded, or holds values that are none of the table's types.
         """
+        groups = sorted(groups, key=lambda group: group.index)
         wanted = list(dict.fromkeys([*names, OFFSET_COLUMN]))
         filtered = [] if where is None else self._columns.named_in(where)
         needed = list(dict.fromkeys([*wanted, *filtered]))
         fragment = self._fragment.subset(row_group_ids=[group.index for group in groups])
+        alive = None if dead is None else _alive(groups, dead)
         try:
-            if set(needed) <= {*self._plain, *self._absent}:
+            if set(needed) <= {*self._plain, *self._absent} and alive is None:
                 rows = self._read_plain(fragment, wanted, filtered, where)
             else:
-                rows = self._read_projected(fragment, needed)
+                # Positions are told by counting rows: no filter may be pushed below the deletes.
+                is_plain = set(needed) <= {*self._plain, *self._absent}
+                rows = (
+                    self._read_plain(fragment, needed, [], None) if is_plain else self._read_projected(fragment, needed)
+                )
+                rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptDataError(
@@ -194,18 +213,25 @@ class LakeFileReader(Closing):
             if found not in leaves:
                 raise CorruptDataError(f"lake file {self.location}: column {name!r} is missing")
             places.append(leaves[found])
-        return [self._row_group(footer, index, *places) for index in range(footer.num_row_groups)]
+        groups: list[RowGroup] = []
+        for index in range(footer.num_row_groups):
+            first = groups[-1].first + groups[-1].rows if groups else 0
+            groups.append(self._row_group(footer, index, first, *places))
+        return groups
 
-    def _row_group(self, footer: Any, index: int, offset_place: int, timestamp_place: int) -> RowGroup:
+    def _row_group(self, footer: Any, index: int, first: int, offset_place: int, timestamp_place: int) -> RowGroup:
         group = footer.row_group(index)
         offsets, timestamps = (group.column(place).statistics for place in (offset_place, timestamp_place))
         known = all(found is not None and found.has_min_max for found in (offsets, timestamps))
         if known and self._physical.field(group.column(timestamp_place).path_in_schema).type == SYSTEM_FIELDS[-1].type:
-            return RowGroup(index, int(offsets.min_raw), int(offsets.max_raw), int(timestamps.max_raw))
-        whole = RowGroup(index, 0, 0, 0)
+            bounds = (int(offsets.min_raw), int(offsets.max_raw), int(timestamps.max_raw))
+            return RowGroup(index, *bounds, first, group.num_rows)
+        whole = RowGroup(index, 0, 0, 0, first, group.num_rows)
         rows = self.read([whole], [OFFSET_COLUMN, TIMESTAMP_COLUMN])
         found, times = rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
-        return RowGroup(index, int(found.min()), int(found.max()), int(times.max())) if len(rows) else whole
+        if not len(rows):
+            return whole
+        return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
 
 
 def _matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
@@ -222,6 +248,17 @@ def _matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str],
         elif has_all_ids and field.name not in physical.names and not field.required:
             absent.add(field.name)
     return frozenset(plain), frozenset(absent)
+
+
+def _alive(groups: Sequence[RowGroup], dead: NDArray[np.int64]) -> pa.Array | None:
+    """Return, of the rows of row groups in order, which are not at the ascending positions given; None: all."""
+    alive = np.ones(sum(group.rows for group in groups), dtype=bool)
+    begin = 0
+    for group in groups:
+        low, high = np.searchsorted(dead, [group.first, group.first + group.rows])
+        alive[dead[low:high] - group.first + begin] = False
+        begin += group.rows
+    return None if bool(alive.all()) else pa.array(alive)
 
 
 def _ascending(rows: pa.Table) -> pa.Table:

@@ -1,7 +1,9 @@
 """What writers hand to committers, and the bytes in which it travels: versioned JSON, never pickle.
 
-Layout of version 1: an object with the result's own fields and ``files``, a list of objects with every field of an
-Iceberg data file by name; keys of its maps are field ids as strings, binary values are base64.
+Layout of version 2: an object with the result's own fields, of which ``files``, ``deletes`` and ``unplaced`` are lists
+of objects with every field of an Iceberg data file by name; keys of its maps are field ids as strings, binary values are
+base64. A committable is an object with ``results``, a list of these. Write results of version 1, which had data files
+only, are read too; committables of version 1 never left the process that made them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION, DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
@@ -18,10 +20,12 @@ from pyiceberg.typedef import Record
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.interfaces import SimpleVersionedSerializer
 
-VERSION: Final = 1
+VERSION: Final = 2
 _FIELDS: Final = tuple(field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields)
 _COUNTS: Final = frozenset({"column_sizes", "value_counts", "null_value_counts", "nan_value_counts"})
 _BOUNDS: Final = frozenset({"lower_bounds", "upper_bounds"})
+_LISTS: Final = ("files", "deletes", "unplaced")
+ValueT = TypeVar("ValueT")
 
 
 class _Counted:
@@ -29,21 +33,33 @@ class _Counted:
 
     __slots__ = ()
     files: tuple[DataFile, ...]
+    deletes: tuple[DataFile, ...]
+    unplaced: tuple[DataFile, ...]
+
+    @property
+    def all_files(self) -> tuple[DataFile, ...]:
+        """Return every file that was written, of whatever kind: what an abort removes."""
+        return (*self.files, *self.deletes, *self.unplaced)
 
     @property
     def row_count(self) -> int:
-        """Return the rows in the files."""
+        """Return the rows in the data files."""
         return sum(file.record_count for file in self.files)
 
     @property
+    def event_count(self) -> int:
+        """Return the ``-U`` and ``-D`` events in the delete files, placed or not."""
+        return sum(file.record_count for file in (*self.deletes, *self.unplaced))
+
+    @property
     def file_count(self) -> int:
-        """Return the number of files."""
-        return len(self.files)
+        """Return the number of files of all kinds."""
+        return len(self.all_files)
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the files."""
-        return sum(file.file_size_in_bytes for file in self.files)
+        """Return the bytes of the files of all kinds."""
+        return sum(file.file_size_in_bytes for file in self.all_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +73,11 @@ class IcebergWriteResult(_Counted):
         start_offset: First offset written; equal to `end_offset` when nothing was.
         end_offset: The offset after the last one written.
         max_timestamp_ms: Timestamp of the last record; -1 when there is none.
-        files: The files, ascending by offset.
+        files: The data files, ascending by offset.
+        deletes: Delete files with the split's ``-U`` and ``-D`` events: position deletes of rows in the lake or in
+            `files`, and equality deletes. They are ready to be committed.
+        unplaced: Delete files whose events no file and position was found for, as other splits of the round may hold
+            their rows: the committer places them (`place_again`) and never commits them as they are.
     """
 
     table_id: int
@@ -67,60 +87,94 @@ class IcebergWriteResult(_Counted):
     end_offset: int
     max_timestamp_ms: int
     files: tuple[DataFile, ...] = ()
+    deletes: tuple[DataFile, ...] = ()
+    unplaced: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergCommittable(_Counted):
-    """All files of a round; none for a commit that only moves offsets or fences."""
+    """All write results of a round by partition, bucket and offset; none for a commit that only moves offsets or fences."""
 
-    files: tuple[DataFile, ...] = ()
+    results: tuple[IcebergWriteResult, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:  # type: ignore[override]
+        """Return the data files of all results."""
+        return tuple(file for result in self.results for file in result.files)
+
+    @property
+    def deletes(self) -> tuple[DataFile, ...]:  # type: ignore[override]
+        """Return the delete files of all results that can be committed as they are."""
+        return tuple(file for result in self.results for file in result.deletes)
+
+    @property
+    def unplaced(self) -> tuple[DataFile, ...]:  # type: ignore[override]
+        """Return the delete files of all results that must be placed first."""
+        return tuple(file for result in self.results for file in result.unplaced)
 
 
-ValueT = TypeVar("ValueT", IcebergWriteResult, IcebergCommittable)
-
-
-class _JsonSerializer(SimpleVersionedSerializer[ValueT], Generic[ValueT]):
-    """Dataclasses of plain values and data files as JSON."""
+class WriteResultSerializer(SimpleVersionedSerializer[IcebergWriteResult]):
+    """Write results as JSON."""
 
     version = VERSION
-    kind: type[ValueT]
 
-    def serialize(self, value: ValueT) -> bytes:
-        """Return the value as JSON."""
-        plain = {field.name: getattr(value, field.name) for field in fields(value)}
-        plain["files"] = [_file_to_json(file) for file in value.files]
-        return json.dumps(plain, separators=(",", ":")).encode()
+    def serialize(self, value: IcebergWriteResult) -> bytes:
+        """Return a write result as JSON."""
+        return _to_bytes_of_json(_result_to_json(value))
 
-    def deserialize(self, version: int, data: bytes) -> ValueT:
-        """Return the value of JSON that `serialize` made.
+    def deserialize(self, version: int, data: bytes) -> IcebergWriteResult:
+        """Return the write result of JSON that `serialize` made, in this release or the one before.
 
         Raises:
             CorruptDataError: It is of a newer version, or no such JSON.
         """
-        if version != VERSION:
-            raise CorruptDataError(
-                f"{self.kind.__name__}: expected version {VERSION}, found {version}; use the same release"
-            )
-        try:
-            plain = json.loads(data)
-            plain["files"] = tuple(_file_from_json(file) for file in plain["files"])
-            return self.kind(**plain)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CorruptDataError(
-                f"{self.kind.__name__}: {len(data)} bytes that are not its JSON: {error!r}"
-            ) from error
+        return _read_json(IcebergWriteResult.__name__, version, data, _result_from_json, oldest=1)
 
 
-class WriteResultSerializer(_JsonSerializer[IcebergWriteResult]):
-    """Write results as JSON."""
-
-    kind = IcebergWriteResult
-
-
-class CommittableSerializer(_JsonSerializer[IcebergCommittable]):
+class CommittableSerializer(SimpleVersionedSerializer[IcebergCommittable]):
     """Committables as JSON."""
 
-    kind = IcebergCommittable
+    version = VERSION
+
+    def serialize(self, value: IcebergCommittable) -> bytes:
+        """Return a committable as JSON."""
+        return _to_bytes_of_json({"results": [_result_to_json(result) for result in value.results]})
+
+    def deserialize(self, version: int, data: bytes) -> IcebergCommittable:
+        """Return the committable of JSON that `serialize` made.
+
+        Raises:
+            CorruptDataError: It is of another version, or no such JSON.
+        """
+        return _read_json(IcebergCommittable.__name__, version, data, _committable_from_json)
+
+
+def _read_json(kind: str, version: int, data: bytes, read: Callable[[Any], ValueT], *, oldest: int = VERSION) -> ValueT:
+    if not oldest <= version <= VERSION:
+        raise CorruptDataError(f"{kind}: expected version {VERSION}, found {version}; use the same release")
+    try:
+        return read(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptDataError(f"{kind}: {len(data)} bytes that are not its JSON: {error!r}") from error
+
+
+def _to_bytes_of_json(plain: dict[str, Any]) -> bytes:
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _result_to_json(result: IcebergWriteResult) -> dict[str, Any]:
+    plain = {field.name: getattr(result, field.name) for field in fields(result)}
+    return plain | {name: [_file_to_json(file) for file in plain[name]] for name in _LISTS}
+
+
+def _result_from_json(plain: Any) -> IcebergWriteResult:
+    # Version 1 had data files only.
+    lists = {name: tuple(_file_from_json(file) for file in plain[name]) for name in _LISTS if name in plain}
+    return IcebergWriteResult(**(plain | lists))
+
+
+def _committable_from_json(plain: Any) -> IcebergCommittable:
+    return IcebergCommittable(tuple(_result_from_json(result) for result in plain["results"]))
 
 
 def _file_to_json(file: DataFile) -> dict[str, Any]:

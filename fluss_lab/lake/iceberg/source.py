@@ -18,7 +18,8 @@ from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.iceberg.lake_table import LakeTable, SnapshotFiles
 from fluss_lab.lake.iceberg.manifests import BucketKey, EntryCache, LakeFile
 from fluss_lab.lake.iceberg.reading import LakeFileReader, clipped
-from fluss_lab.lake.interfaces import OFFSET_COLUMN, FileColumn, LakeSource, LakeSplit
+from fluss_lab.lake.interfaces import OFFSET_COLUMN
+from fluss_lab.lake.readers import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
 
 

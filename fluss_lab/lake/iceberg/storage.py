@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from fluss_lab.clock import Clock
 from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.interfaces import (
     CommitterInitContext,
-    FlussLogSource,
     LakeCatalog,
     LakeCommitter,
-    LakeSource,
     LakeStorage,
     LakeTieringFactory,
     LakeWriter,
     SimpleVersionedSerializer,
     SupportsCreateFlussLogSource,
+    SupportsEmptyBuckets,
     WriterInitContext,
 )
+from fluss_lab.lake.maintenance import LakeMaintenance, SupportsMaintenance
+from fluss_lab.lake.readers import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
+    from fluss_lab.lake.iceberg.bucket_states import BucketStates
     from fluss_lab.lake.iceberg.manifests import EntryCache
     from fluss_lab.lake.iceberg.results import IcebergCommittable, IcebergWriteResult
 
 
-class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource):
+class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMaintenance, SupportsEmptyBuckets):
     """Iceberg through pyiceberg.
 
     Args:
@@ -39,12 +44,23 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource):
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._access = CatalogAccess(properties)
-        self._entries: EntryCache | None = None
+        self._states: BucketStates | None = None
+
+    @property
+    def format_name(self) -> str:
+        """Return ``iceberg``."""
+        return "iceberg"
 
     @property
     def properties(self) -> dict[str, str]:
         """Return the properties that this storage was made with, to make it again elsewhere."""
         return {"name": self._access.name, **self._access.properties}
+
+    @property
+    def local_folder(self) -> Path | None:
+        """Return the warehouse's folder; None where it is an object store's, or a catalog's own to decide."""
+        parts = urlsplit(self._access.warehouse or "")
+        return Path(parts.path) if parts.path and parts.scheme in {"", "file"} else None
 
     @property
     def access(self) -> CatalogAccess:
@@ -53,7 +69,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource):
 
     def create_lake_tiering_factory(self) -> LakeTieringFactory[IcebergWriteResult, IcebergCommittable]:
         """Return the factory of writers and committers."""
-        return IcebergLakeTieringFactory(self._access, self._entry_cache())
+        return IcebergLakeTieringFactory(self._access, self._bucket_states())
 
     def create_lake_catalog(self) -> LakeCatalog:
         """Return the catalog of lake tables."""
@@ -73,20 +89,50 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource):
 
         return IcebergFlussLogSource(self._access, self._entry_cache(), table)
 
+    def create_lake_maintenance(self, table: TableInfo, clock: Clock | None = None) -> LakeMaintenance:
+        """Return the maintenance of a table."""
+        from fluss_lab.lake.iceberg.maintenance import IcebergLakeMaintenance
+
+        return IcebergLakeMaintenance(self._access, self._bucket_states(), table, clock)
+
+    def compact(self, table: TableInfo, task: Mapping[str, Any]) -> bytes:
+        """Do one task of a compaction's plan; nothing but the task is asked."""
+        from fluss_lab.lake.iceberg.compaction import compact_bucket
+
+        return compact_bucket(table, task)
+
+    def empty_buckets(
+        self,
+        table: TableInfo,
+        buckets: Sequence[tuple[str | None, int]],
+        planned_snapshot_id: int | None,
+        properties: Mapping[str, str],
+    ) -> int:
+        """Commit a snapshot without any row of some buckets: see `SupportsEmptyBuckets`."""
+        from fluss_lab.lake.iceberg.removal import empty_buckets
+
+        return empty_buckets(
+            self._access, self._entry_cache(), table, frozenset(buckets), planned_snapshot_id, properties
+        )
+
     def _entry_cache(self) -> EntryCache:
+        return self._bucket_states().entries
+
+    def _bucket_states(self) -> BucketStates:
+        from fluss_lab.lake.iceberg.bucket_states import BucketStates
         from fluss_lab.lake.iceberg.manifests import EntryCache
 
-        if self._entries is None:
-            self._entries = EntryCache()
-        return self._entries
+        if self._states is None:
+            self._states = BucketStates(EntryCache())
+        return self._states
 
 
 class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "IcebergCommittable"]):
     """Makes writers and committers of Iceberg, and what serializes between them."""
 
-    def __init__(self, access: CatalogAccess, entries: EntryCache) -> None:
+    def __init__(self, access: CatalogAccess, states: BucketStates) -> None:
         self._access = access
-        self._entries = entries
+        self._states = states
 
     def describe_table(self, table: TableInfo) -> dict[str, Any]:
         """Return what writers of the table need, as JSON (credentials of the file system included).
@@ -100,11 +146,31 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
         return WriteTarget.of(table, self._access.load_table(table.path)).to_json()
 
+    def describe_buckets(
+        self, table: TableInfo, buckets: Sequence[tuple[str | None, int]], snapshot_id: int | None
+    ) -> dict[tuple[str | None, int], dict[str, Any]]:
+        """Return the live data files of a primary-key table's buckets, as JSON: where rows are sought that have ended.
+
+        Raises:
+            LakeSnapshotNotFoundError: The table has no such snapshot.
+            CommitConflictError: It is being expired; plan again.
+            TableNotFoundError, UnsupportedError, UnavailableError: As `describe_table`.
+
+        Cost: one pass over the snapshot's files for all buckets; none for a snapshot that was asked for before.
+        """
+        from fluss_lab.lake.iceberg.bucket_states import described
+
+        if table.is_log_table or snapshot_id is None:
+            return {}
+        state = self._states.at(table, self._access.load_table(table.path), snapshot_id)
+        return {key: found for key in buckets if (found := described(state.get(key)))}
+
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[IcebergWriteResult]:
         """Return a writer for one split; nothing but the context is asked."""
+        from fluss_lab.lake.iceberg.keyed_writer import IcebergKeyedWriter
         from fluss_lab.lake.iceberg.writer import IcebergLakeWriter
 
-        return IcebergLakeWriter(context)
+        return IcebergLakeWriter(context) if context.table.is_log_table else IcebergKeyedWriter(context)
 
     def write_result_serializer(self) -> SimpleVersionedSerializer[IcebergWriteResult]:
         """Return the serializer of write results."""
@@ -118,7 +184,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
         """Return a committer for one round."""
         from fluss_lab.lake.iceberg.committer import IcebergLakeCommitter
 
-        return IcebergLakeCommitter(self._access, self._entries, context)
+        return IcebergLakeCommitter(self._access, self._states, context)
 
     def committable_serializer(self) -> SimpleVersionedSerializer[IcebergCommittable]:
         """Return the serializer of committables."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
 
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
@@ -36,7 +38,8 @@ class WriteTarget:
 
     Attributes:
         location: The table's location.
-        schema: The columns that are written, user's then system, as they are called in the lake now.
+        schema: The columns that are written, user's then system, as they are called in the lake now. Those of a primary
+            key are its identifier fields.
         spec: The partition spec.
         sort_order_id: Of ascending offsets; None when somebody replaced that order.
         io_properties: For file access.
@@ -59,7 +62,8 @@ class WriteTarget:
         """
         layout = checked_layout(table, lake)
         current = lake.schema()
-        schema = Schema(*[current.find_field(field.field_id) for field in layout.schema.fields])
+        fields = [current.find_field(field.field_id) for field in layout.schema.fields]
+        schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)
         properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
         hidden = _SECRETS_OF_SQL if lake.catalog.properties.get("type") == "sql" else frozenset()
         io_properties = {key: str(value) for key, value in lake.io.properties.items() if key not in hidden}
@@ -110,6 +114,52 @@ class WriteTarget:
         values = () if partition is None else partition_values(partition)
         return Place([], self.spec, self.schema, Record(*values, bucket))
 
+    @property
+    def offset_id(self) -> int:
+        """Return the field id of the column ``__offset``."""
+        return self.schema.fields[-2].field_id
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTarget:
+    """Where the files of one bucket go that one writer writes.
+
+    Attributes:
+        table: The table's.
+        place: The bucket's Iceberg partition.
+        bucket: Its number.
+        what: The table and bucket, for messages.
+        prefix: How the files' names begin: round, bucket, split; so that files of dead rounds can be told.
+    """
+
+    table: WriteTarget
+    place: Place
+    bucket: int
+    what: str
+    prefix: str
+
+    @staticmethod
+    def of(
+        table: WriteTarget, what: str, partition: str | None, bucket: int, round_id: str, split: str
+    ) -> BucketTarget:
+        """Return the target of a writer.
+
+        Args:
+            table: The table's target.
+            what: The table, for messages.
+            partition: Name of the bucket's partition, or None.
+            bucket: Its number.
+            round_id: Of the round; its characters that a file name should not have are replaced.
+            split: Tells the writer from the others of the round and bucket.
+        """
+        prefix = f"{re.sub(r'[^A-Za-z0-9_-]', '_', round_id)}-b{bucket:05d}-{split}"
+        within = "" if partition is None else f", partition {partition}"
+        return BucketTarget(table, table.place(partition, bucket), bucket, f"{what}{within}, bucket {bucket}", prefix)
+
+    def location(self, name: str) -> str:
+        """Return where a file of a name (unique to this writer, without prefix and ending) goes."""
+        return self.table.locations().new_data_location(f"{self.prefix}-{name}.parquet", self.place)
+
 
 @dataclass(frozen=True)
 class Place(PartitionKey):
@@ -124,7 +174,19 @@ class Place(PartitionKey):
 
 
 def _shortened(part: str) -> str:
-    return f"{part[: _NAME_BYTES_MAX - 33]}-{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+    head = part[: _NAME_BYTES_MAX - 33]
+    # Not within a quoted character: DuckDB unquotes the names of folders, and refuses what is no UTF-8.
+    while not _is_quoted_whole(head):
+        head = head[: head.rindex("%")]
+    return f"{head}-{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+
+
+def _is_quoted_whole(text: str) -> bool:
+    try:
+        unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        return False
+    return "%" not in text[-2:]
 
 
 def _sort_order_id(layout: LakeLayout, lake: Table) -> int | None:
