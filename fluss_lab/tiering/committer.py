@@ -23,14 +23,15 @@ from fluss_lab.lake.interfaces import (
     COMMIT_ID_KEY,
     COMMIT_USER,
     COMMIT_USER_KEY,
+    REPLAY_START_KEY,
     TABLE_ID_KEY,
     TIERING_EPOCH_KEY,
 )
 from fluss_lab.model import LakeOffset, TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.events import TieringAssignment
-from fluss_lab.tiering.offsets import LakeOffsets, merge_offsets, offsets_property
-from fluss_lab.tiering.splits import TieringLogSplit
+from fluss_lab.tiering.offsets import LakeOffsets, merge_offsets, offsets_property, starts_property
+from fluss_lab.tiering.splits import TieringSplit
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +45,27 @@ class WrittenSplit:
 
     Attributes:
         split: What was planned.
-        end: Records ``[split.starting_offset, end)`` were written.
-        max_timestamp_ms: Timestamp of the last of them.
-        result: The lake's write result; its `file_count` and `size_bytes` are reported.
+        end: The bucket is written up to here; where the split begins when it was left to a later round.
+        max_timestamp_ms: Timestamp of the last record.
+        result: The lake's write result; its `file_count` and `size_bytes` are reported. None when the split was left out.
+        start: From where on: after the split's own start when its first record belongs to the split before.
+            None: from its start on.
+        rows: Rows written.
+        events: Ends of rows (``-U`` and ``-D``) written.
     """
 
-    split: TieringLogSplit
+    split: TieringSplit
     end: int
     max_timestamp_ms: int
     result: Any
+    start: int | None = None
+    rows: int = 0
+    events: int = 0
+
+    @property
+    def begin(self) -> int:
+        """Return from where on the bucket is written."""
+        return self.split.start if self.start is None else self.start
 
 
 class FlussTableLakeSnapshotCommitter:
@@ -62,13 +75,22 @@ class FlussTableLakeSnapshotCommitter:
         self._connection = connection
         self._assignment = assignment
 
-    def commit(self, snapshot_id: int, offsets: LakeOffsets, starts: Mapping[TableBucket, int] | None = None) -> None:
+    def commit(
+        self,
+        snapshot_id: int,
+        offsets: LakeOffsets,
+        starts: Mapping[TableBucket, int] | None = None,
+        *,
+        repair: bool = False,
+    ) -> None:
         """Make a lake snapshot known. Repeating it is harmless.
 
         Args:
             snapshot_id: Of the lake.
             offsets: How far each bucket is tiered; buckets left out stay as they are.
-            starts: First offset that the lake holds, for buckets tiered for the first time.
+            starts: First offset that the lake can replay, of buckets tiered for the first time, and of those where it
+                moved; buckets left out stay as they are.
+            repair: The lake was accepted as it is: buckets may go back, and those left out hold nothing.
 
         Raises:
             FencedTieringEpochError: Another tierer holds the table. The snapshot stays; that tierer makes it known.
@@ -80,13 +102,16 @@ class FlussTableLakeSnapshotCommitter:
             tiering_epoch=self._assignment.tiering_epoch,
             coordinator_epoch=self._assignment.coordinator_epoch,
         )
-        for bucket in sorted(offsets, key=TableBucket.sort_key):
-            entry = info.buckets_req.add(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offsets[bucket].end
-            )
-            if offsets[bucket].max_timestamp_ms >= 0:
-                entry.log_max_timestamp = offsets[bucket].max_timestamp_ms
-            if starts and bucket in starts:
+        if repair:
+            info.repair = True
+        starts = starts or {}
+        for bucket in sorted({*offsets, *starts}, key=TableBucket.sort_key):
+            entry = info.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket)
+            if (offset := offsets.get(bucket)) is not None:
+                entry.log_end_offset = offset.end
+                if offset.max_timestamp_ms >= 0:
+                    entry.log_max_timestamp = offset.max_timestamp_ms
+            if bucket in starts:
                 entry.log_start_offset = starts[bucket]
         request = pb.CommitLakeTableSnapshotRequest(tables_req=[info])
         response = self._connection.coordinator().commit_lake_table_snapshot(request)
@@ -132,6 +157,8 @@ class TieringCommitter:
         try:
             committable = self._lake.to_committable(results)
             properties = self._properties(merge_offsets(known, ends_of(written)), known)
+            if starts := {bucket: start for bucket, start in first_starts(written, known).items() if start > 0}:
+                properties[REPLAY_START_KEY] = starts_property(starts, ends_of(written))
             failpoint("tiering.lake_commit.before")
         except BaseException:
             self._lake.abort(results)
@@ -188,16 +215,21 @@ def ends_of(written: Sequence[WrittenSplit]) -> dict[TableBucket, LakeOffset]:
 
 
 def starts_of(written: Sequence[WrittenSplit]) -> dict[TableBucket, int]:
-    """Return where the splits of each bucket begin."""
+    """Return the first offset of each bucket from which the splits have its log."""
     starts: dict[TableBucket, int] = {}
     for each in written:
-        bucket, start = each.split.table_bucket, each.split.starting_offset
+        bucket, start = each.split.table_bucket, each.split.replay_start
         starts[bucket] = min(start, starts.get(bucket, start))
     return starts
 
 
+def first_starts(written: Sequence[WrittenSplit], known: LakeOffsets) -> dict[TableBucket, int]:
+    """Return where replay begins in each bucket that was never tiered before."""
+    return {bucket: start for bucket, start in starts_of(written).items() if bucket not in known}
+
+
 def contiguous(
-    planned: Sequence[TieringLogSplit], written: Sequence[WrittenSplit]
+    planned: Sequence[TieringSplit], written: Sequence[WrittenSplit]
 ) -> tuple[list[WrittenSplit], list[WrittenSplit]]:
     """Return the written splits that may be committed, and those that may not.
 
@@ -212,11 +244,12 @@ def contiguous(
     position: dict[TableBucket, int] = {}
     kept: list[WrittenSplit] = []
     rest: list[WrittenSplit] = []
-    for each in sorted(written, key=lambda w: (w.split.table_bucket.sort_key(), w.split.starting_offset)):
-        split = each.split
-        joins = position.setdefault(split.table_bucket, split.starting_offset) == split.starting_offset
-        if joins and split.starting_offset < each.end <= split.stopping_offset:
-            position[split.table_bucket] = each.end
+    for each in sorted(written, key=lambda w: (w.split.table_bucket.sort_key(), w.split.start)):
+        bucket = each.split.table_bucket
+        joins = position.setdefault(bucket, each.split.start) == each.begin
+        # One more: the +U of an update whose -U is the split's last record.
+        if joins and each.begin < each.end <= each.split.end + 1:
+            position[bucket] = each.end
             kept.append(each)
         else:
             rest.append(each)

@@ -110,11 +110,16 @@ class TieringSourceEnumerator:
                 table = _table(event.assignment)
                 table.lake_tiering_stats.file_size = event.size_bytes
                 table.lake_tiering_stats.record_count = event.rows
-                response = self._send(pb.LakeTieringHeartbeatRequest(finished_tables=[table]))
+                forced = [event.assignment.table_id] if event.is_forced else []
+                response = self._send(
+                    pb.LakeTieringHeartbeatRequest(finished_tables=[table], force_finished_tables=forced)
+                )
                 error = _error_of(response.finished_table_resp, event.assignment)
             else:
                 table = _table(event.assignment)
                 table.error_message = event.message[:MESSAGE_LENGTH_MAX]
+                if event.error_code is not None:
+                    table.error_code = event.error_code
                 response = self._send(pb.LakeTieringHeartbeatRequest(failed_tables=[table]))
                 error = _error_of(response.failed_table_resp, event.assignment)
         except FlussError as failure:

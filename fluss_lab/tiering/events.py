@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluss_lab.errors import FlussError, error_code
 from fluss_lab.model import TablePath
 
 
@@ -31,17 +32,19 @@ class TieringAssignment:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTieringEvent:
-    """The round ended well: everything planned is in the lake and known to Fluss.
+    """The round ended well: what it wrote is in the lake and known to Fluss.
 
     Attributes:
         assignment: Whose round.
         rows: Records tiered.
         size_bytes: Bytes of the files written.
+        is_forced: Whether a limit ended the round before the lake was up to date: the table is due again at once.
     """
 
     assignment: TieringAssignment
     rows: int
     size_bytes: int
+    is_forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,15 @@ class FailedTieringEvent:
     Attributes:
         assignment: Whose round.
         message: What went wrong, in one text.
+        error_code: Its wire code, of a `FlussError`.
     """
 
     assignment: TieringAssignment
     message: str
+    error_code: int | None = None
+
+    @staticmethod
+    def of(assignment: TieringAssignment, error: BaseException) -> FailedTieringEvent:
+        """Return the event of a round that an error ended."""
+        code = error_code(error) if isinstance(error, FlussError) else None
+        return FailedTieringEvent(assignment, f"{type(error).__name__}: {error}", code)

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-#: Called with tasks done and tasks in all.
-TaskProgress = Callable[[int, int], None]
+
+@dataclass(frozen=True, slots=True)
+class TaskNews:
+    """A task that ended well, as its executor tells while others still run.
+
+    Attributes:
+        index: Its position among the tasks given to `TieringExecutor.run`.
+        rows: Records that it wrote.
+        size_bytes: Bytes of the files that it wrote.
+    """
+
+    index: int
+    rows: int
+    size_bytes: int
+
+
+class TaskProgress(Protocol):
+    """Called now and then while tasks run, from any thread."""
+
+    def __call__(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
+        """Take news.
+
+        Args:
+            done: Tasks that ended.
+            total: Tasks in all.
+            ended: Tasks that ended well since the last call, as far as the executor knows; one may be told twice.
+        """
 
 
 class TieringExecutor(Protocol):
@@ -15,6 +41,11 @@ class TieringExecutor(Protocol):
     @property
     def parallelism(self) -> int:
         """Return how many tasks run at once; splits are cut so that all of them have work."""
+        ...
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a `run` may succeed. Once it is False it stays so: whoever needs an executor makes another."""
         ...
 
     def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:

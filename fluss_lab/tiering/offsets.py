@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import CommittedLakeSnapshot
+from fluss_lab.lake.interfaces import REPLAY_START_KEY
 from fluss_lab.model import LakeOffset, TableBucket
 
 #: A snapshot names all buckets up to so many, beyond that those that advanced: 365 partitions x 16 buckets
@@ -45,11 +47,30 @@ def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
     return json.dumps(entries, separators=(",", ":"))
 
 
+def starts_property(starts: Mapping[TableBucket, int], offsets: LakeOffsets) -> str:
+    """Return the value of ``fluss-replay-start`` for a round.
+
+    Args:
+        starts: First offset that can be replayed, of buckets where it is not 0.
+        offsets: Of at least these buckets, for the names of their partitions.
+    """
+    entries = [
+        _place(bucket, offsets[bucket].partition) | {"offset": starts[bucket]}
+        for bucket in sorted(starts, key=TableBucket.sort_key)
+    ]
+    return json.dumps(entries, separators=(",", ":"))
+
+
 def _entry(bucket: TableBucket, offset: LakeOffset) -> dict[str, Any]:
-    entry: dict[str, Any] = {}
+    place = _place(bucket, offset.partition)
+    return place | {"offset": offset.end, "max_timestamp": offset.max_timestamp_ms}
+
+
+def _place(bucket: TableBucket, partition: str | None) -> dict[str, Any]:
+    place: dict[str, Any] = {}
     if bucket.partition_id is not None:
-        entry = {"partition_id": bucket.partition_id, "partition_name": offset.partition}
-    return entry | {"bucket": bucket.bucket, "offset": offset.end, "max_timestamp": offset.max_timestamp_ms}
+        place = {"partition_id": bucket.partition_id, "partition_name": partition}
+    return place | {"bucket": bucket.bucket}
 
 
 def committed_offsets(
@@ -74,3 +95,28 @@ def committed_offsets(
             named = LakeOffset(offset.end, offset.max_timestamp_ms, partition)
             offsets[TableBucket(table_id, partition_id, bucket)] = named
     return offsets
+
+
+def committed_starts(snapshot: CommittedLakeSnapshot, offsets: LakeOffsets) -> dict[TableBucket, int]:
+    """Return where replay begins in each bucket of a lake snapshot; 0 in those that it does not name.
+
+    Args:
+        snapshot: As the lake tells it.
+        offsets: From `committed_offsets`: the buckets asked for.
+
+    Raises:
+        CorruptDataError: What the snapshot says of replay cannot be read.
+    """
+    starts = dict.fromkeys(offsets, 0)
+    by_place = {(bucket.partition_id, bucket.bucket): bucket for bucket in offsets}
+    try:
+        for entry in json.loads(snapshot.properties.get(REPLAY_START_KEY, "[]")):
+            place = (entry.get("partition_id"), int(entry["bucket"]))
+            if place in by_place:
+                starts[by_place[place]] = int(entry["offset"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptDataError(
+            f"lake snapshot {snapshot.snapshot_id}: expected {REPLAY_START_KEY} as a JSON list of buckets, found "
+            f"{snapshot.properties.get(REPLAY_START_KEY)!r}"
+        ) from error
+    return starts

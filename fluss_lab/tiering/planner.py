@@ -13,18 +13,23 @@ from fluss_lab.errors import (
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     TableNotFoundError,
-    UnsupportedError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import LakeCommitter
+from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.tiering.committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import TieringAssignment
 from fluss_lab.tiering.generator import TieringSplitGenerator
-from fluss_lab.tiering.offsets import LakeOffsets, advanced, committed_offsets, merge_offsets
+from fluss_lab.tiering.offsets import (
+    LakeOffsets,
+    advanced,
+    committed_offsets,
+    committed_starts,
+    merge_offsets,
+)
 from fluss_lab.tiering.options import TieringOptions
-from fluss_lab.tiering.splits import TieringLogSplit
+from fluss_lab.tiering.splits import TieringSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +42,15 @@ class RoundPlan:
         known_id: The snapshot that Fluss knows.
         known: How far each bucket is tiered in it.
         splits: What to do.
+        is_limited: Whether more is to do, beyond the limits of a round.
     """
 
     table: TableInfo
     planned_id: int | None
     known_id: int | None
     known: LakeOffsets
-    splits: Sequence[TieringLogSplit]
+    splits: Sequence[TieringSplit]
+    is_limited: bool = False
 
 
 class RoundPlanner:
@@ -68,15 +75,13 @@ class RoundPlanner:
 
         Raises:
             TableNotFoundError: It was dropped since it was handed out, whatever has its name now.
-            LakeNotConfiguredError, UnsupportedError: It is not tiered.
+            LakeNotConfiguredError: It is not tiered.
         """
         table = self._connection.admin().table_info(self._assignment.path)
         if table.table_id != self._assignment.table_id:
             raise TableNotFoundError(f"{self._assignment}: dropped; its path names table id {table.table_id} now")
         if not table.descriptor.lake_enabled:
             raise LakeNotConfiguredError(f"table {table.path}: not lake-enabled; set table.datalake.enabled")
-        if not table.is_log_table:
-            raise UnsupportedError(f"table {table.path}: this version tiers log tables, and it has a primary key")
         return table
 
     def plan(self, table: TableInfo, lake: LakeCommitter[Any, Any], parallelism: int) -> RoundPlan:
@@ -92,6 +97,28 @@ class RoundPlanner:
             LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
             ForeignCommitError: Somebody else changed the rows of the lake table.
             OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
+            UnavailableError: A key-value snapshot is needed that was not taken yet.
+        """
+        planned_id, partitions, known_id, known = self.catch_up(table, lake)
+        generator = TieringSplitGenerator(self._connection, table, partitions, self._options)
+        generated = generator.generate(known, parallelism)
+        # After the splits: a record of columns that the plan does not know can not be below their ends then.
+        if (schema_id := self.table().schema_id) != table.schema_id:
+            raise CommitConflictError(
+                f"{self._assignment}: planned with schema {table.schema_id}, the table has schema {schema_id} now"
+            )
+        return RoundPlan(table, planned_id, known_id, known, generated.splits, generated.is_limited)
+
+    def catch_up(
+        self, table: TableInfo, lake: LakeCommitter[Any, Any]
+    ) -> tuple[int | None, list[PartitionInfo], int | None, LakeOffsets]:
+        """Fence a predecessor, read where lake and cluster are, and register what was committed and never told.
+
+        Returns:
+            The lake's newest snapshot, the table's partitions, and the snapshot and offsets that the cluster knows now.
+
+        Raises:
+            FlussError: As `plan`.
         """
         if self._must_fence:
             self._fence(table, lake)
@@ -100,20 +127,15 @@ class RoundPlanner:
         # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
         partitions = self._partitions(table)
         known_id, known = self._known(table)
-        missing_id, merged = self._with_missing(table, lake, partitions, known_id, known)
-        if missing_id is not None:
+        missing, merged = self._with_missing(table, lake, partitions, known_id, known)
+        if missing is not None:
             # What a predecessor committed and did not live to tell.
-            self._fluss.commit(missing_id, advanced(merged, known))
-            known_id, known = missing_id, merged
+            newer = advanced(merged, known)
+            first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
+            self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
+            known_id, known = missing.snapshot_id, merged
             failpoint("tiering.register.after")
-        generator = TieringSplitGenerator(self._connection, table, partitions, self._options)
-        splits = generator.generate(known, parallelism)
-        # After the splits: a record of columns that the plan does not know can not be below their ends then.
-        if (schema_id := self.table().schema_id) != table.schema_id:
-            raise CommitConflictError(
-                f"{self._assignment}: planned with schema {table.schema_id}, the table has schema {schema_id} now"
-            )
-        return RoundPlan(table, planned_id, known_id, known, splits)
+        return planned_id, partitions, known_id, known
 
     def _partitions(self, table: TableInfo) -> list[PartitionInfo]:
         return self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
@@ -142,13 +164,13 @@ class RoundPlanner:
         partitions: Sequence[PartitionInfo],
         known_id: int | None,
         known: LakeOffsets,
-    ) -> tuple[int | None, LakeOffsets]:
+    ) -> tuple[CommittedLakeSnapshot | None, LakeOffsets]:
         """Return the newest lake snapshot of ours that Fluss does not know, and all offsets with it; None: there is none."""
         missing = lake.missing_lake_snapshot(known_id)
         if missing is None:
             return None, known
         recovered = committed_offsets(missing, table.table_id, _partition_ids(partitions, known))
-        return missing.snapshot_id, merge_offsets(known, recovered)
+        return missing, merge_offsets(known, recovered)
 
 
 def _partition_ids(partitions: Sequence[PartitionInfo], known: Mapping[TableBucket, LakeOffset]) -> dict[str, int]:

@@ -9,45 +9,49 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection
+from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
     FencedTieringEpochError,
     FlussError,
     InternalError,
+    KvSnapshotNotFoundError,
     PartitionNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
-from fluss_lab.model.options import DATALAKE_FORMAT
+from fluss_lab.model.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.committer import (
     FlussTableLakeSnapshotCommitter,
     TieringCommitter,
     WrittenSplit,
     contiguous,
     ends_of,
+    first_starts,
     starts_of,
 )
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import FailedTieringEvent, FinishedTieringEvent, TieringAssignment
 from fluss_lab.tiering.executor import TieringExecutor
+from fluss_lab.tiering.maintenance import MaintenanceScene, maintained
 from fluss_lab.tiering.options import TieringOptions
 from fluss_lab.tiering.planner import RoundPlan, RoundPlanner
+from fluss_lab.tiering.progress import RoundMeter, RoundProgress
 from fluss_lab.tiering.report import TieredBucket, TieringReport
 from fluss_lab.tiering.session import TieringSession
-from fluss_lab.tiering.task import TaskResult, TieringTask
+from fluss_lab.tiering.splits import TieringSnapshotSplit
+from fluss_lab.tiering.watch import StageWatch
+from fluss_lab.tiering.work import tasks_of, written_by
 
 log = logging.getLogger(__name__)
 
-#: Called with the stage, and tasks done and in all.
-RoundProgress = Callable[[str, int, int], None]
 _DEFAULTS: Final = TieringOptions()
 
 
@@ -61,7 +65,9 @@ def run_round(
     progress: RoundProgress | None = None,
     options: TieringOptions = _DEFAULTS,
 ) -> TieringReport | None:
-    """Tier one table: everything durable in the cluster and not yet in the lake, in one lake snapshot.
+    """Tier one table: what is durable in the cluster and not yet in the lake, in one lake snapshot.
+
+    All of it, unless a limit of the options ends the round before; then the report says so, and the next round goes on.
 
     Args:
         connection: To the cluster.
@@ -70,7 +76,7 @@ def run_round(
         table_id: Which table, due or not; None: whichever is due by its freshness.
         session_id: An attached session of this process, by whose end the table is freed; None: one is made for the
             round.
-        progress: Called now and then, from any thread, with the stage and its tasks done and in all.
+        progress: Told how far the round is, now and then, from any thread.
         options: Limits.
 
     Returns:
@@ -84,7 +90,7 @@ def run_round(
         CommitOutcomeUnknownError: The lake did not say whether it committed; the next round finds out.
         LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
         OffsetOutOfRangeError: Records left the cluster before they were tiered.
-        UnsupportedError: A primary-key table.
+        UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
 
     After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
     commit.
@@ -102,28 +108,6 @@ def run_round(
             connection, storage, executor, enumerator, assignment, progress=progress, options=options
         )
         return tiering.run(watch)
-
-
-class StageWatch:
-    """Adds up the seconds of each stage."""
-
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Count the block's seconds towards a stage."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of every stage, and in all."""
-        stages = {name: self._seconds.get(name, 0.0) for name in ("plan", "write", "commit", "finish")}
-        return stages | {"total": time.perf_counter() - self._started}
 
 
 class TieringRound:
@@ -145,7 +129,7 @@ class TieringRound:
         self._executor = executor
         self._enumerator = enumerator
         self._assignment = assignment
-        self._progress = progress or (lambda _stage, _done, _total: None)
+        self._meter = RoundMeter(progress)
         self._options = options
         self._watch = StageWatch()
         self._planner = RoundPlanner(connection, enumerator, assignment, options)
@@ -159,17 +143,42 @@ class TieringRound:
             watch: Started when the table was asked for; default: started now.
         """
         self._watch = watch or self._watch
-        with self._enumerator.holding(self._assignment, self._on_lost):
-            try:
+        try:
+            with self._enumerator.holding(self._assignment, self._on_lost):
                 failpoint("tiering.heartbeat.after")
-                report = self._tier()
+                report = self._maintain(self._tier())
                 failpoint("tiering.finish.before")
-            except BaseException as error:
-                self._enumerator.handle(FailedTieringEvent(self._assignment, f"{type(error).__name__}: {error}"))
-                raise
-            with self._watch.stage("finish"):
-                self._enumerator.handle(FinishedTieringEvent(self._assignment, report.rows, report.bytes))
+        except BaseException as error:
+            self._enumerator.handle(FailedTieringEvent.of(self._assignment, error))
+            raise
+        # The heartbeats have ended: one after the last word would find the table held no more.
+        self._meter.enter("finish")
+        with self._watch.stage("finish"):
+            records = report.rows + report.events
+            event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited)
+            self._enumerator.handle(event)
         return replace(report, seconds=self._watch.seconds())
+
+    def _maintain(self, report: TieringReport) -> TieringReport:
+        """Look after the table's shape, while it is held. Whatever comes of that, the round's data is where it belongs."""
+        self._meter.enter("maintain")
+        with self._watch.stage("maintain"):
+            scene = MaintenanceScene(
+                self._connection,
+                self._storage,
+                self._executor,
+                self._assignment,
+                self._confirm_held,
+                progress=self._meter.did,
+            )
+            done = maintained(scene, self._planner.table)
+        if done is None:
+            return report
+        return replace(report, maintenance=done, snapshot_id=done.snapshot_id or report.snapshot_id)
+
+    def _confirm_held(self) -> None:
+        self._check_held()
+        self._enumerator.renew(self._assignment)
 
     def _on_lost(self) -> None:
         self._lost.set()
@@ -184,7 +193,7 @@ class TieringRound:
         for replans_left in reversed(range(self._options.replans_max + 1)):
             try:
                 return self._attempt()
-            except (CommitConflictError, PartitionNotFoundError) as error:
+            except (CommitConflictError, PartitionNotFoundError, KvSnapshotNotFoundError) as error:
                 if not replans_left:
                     raise
                 log.info("%s: planned again: %s", self._assignment, error)
@@ -214,42 +223,35 @@ class TieringRound:
         """Run the tasks; return what all of them wrote, or remove it and raise."""
         with self._watch.stage("plan"):
             tasks = self._tasks(plan, factory, round_id)
-        total = len(tasks)
-        self._progress("write", 0, total)
+        self._meter.plan(plan.splits)
         with self._watch.stage("write"):
             try:
-                data = self._executor.run(tasks, lambda done, _total: self._progress("write", done, total))
+                data = self._executor.run(tasks, self._meter.wrote)
             except FlussError as error:
                 self._check_held()
                 raise error
-        results = [TaskResult.from_bytes(each) for each in data]
-        serializer = factory.write_result_serializer()
-        written = [
-            WrittenSplit(
-                plan.splits[each.split_index],
-                each.end,
-                each.max_timestamp_ms,
-                serializer.deserialize(each.write_version, each.write_result),
-            )
-            for each in results
-            if each.error is None
-        ]
-        if failures := [each.error for each in results if each.error is not None]:
-            lake.abort([each.result for each in written])
+        written, failures = written_by(plan, factory, data)
+        if failures:
+            self._remove(lake, written)
             # What would fail again says more than what may pass.
             raise min(failures, key=lambda failure: failure.retriable)
         return written
 
     def _tasks(self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], round_id: str) -> list[bytes]:
-        lake_table = factory.describe_table(plan.table)
-        lake_format = DATALAKE_FORMAT.of(plan.table.descriptor.properties)
-        server, client_options = self._connection.address, self._connection.options
-        return [
-            TieringTask(
-                server, client_options, plan.table, split, lake_format, self._storage.properties, lake_table, round_id
-            ).to_bytes()
-            for split in plan.splits
-        ]
+        duration_s = self._options.duration_max_s(DATALAKE_FRESHNESS.of(plan.table.descriptor.properties))
+        return tasks_of(
+            plan,
+            factory,
+            self._connection,
+            self._storage,
+            round_id=round_id,
+            deadline_ms=SystemClock().now_ms() + int(duration_s * 1000),
+            parallelism=self._executor.parallelism,
+        )
+
+    @staticmethod
+    def _remove(lake: LakeCommitter[Any, Any], written: Sequence[WrittenSplit]) -> None:
+        lake.abort([each.result for each in written if each.result is not None])
 
     # -- commit --------------------------------------------------------------------------------------------------------
 
@@ -258,27 +260,29 @@ class TieringRound:
     ) -> TieringReport:
         try:
             failpoint("tiering.write.after")
-            self._progress("commit", len(written), len(written))
+            self._meter.enter("commit")
             kept, rest = contiguous(plan.splits, written)
             self._planner.table()
             self._check_held()
         except BaseException:
-            lake.abort([each.result for each in written])
+            self._remove(lake, written)
             raise
-        lake.abort([each.result for each in rest])
+        self._remove(lake, rest)
         if not kept:
             return self._report(plan.known_id, [])
         committer = TieringCommitter(lake, self._assignment, round_id)
         snapshot_id = committer.commit(kept, plan.known, plan.known_id, plan.planned_id)
         failpoint("tiering.lake_commit.after")
-        starts = {bucket: start for bucket, start in starts_of(kept).items() if bucket not in plan.known}
-        self._fluss.commit(snapshot_id, ends_of(kept), starts)
+        self._fluss.commit(snapshot_id, ends_of(kept), first_starts(kept, plan.known))
         failpoint("tiering.fluss_commit.after")
-        return self._report(snapshot_id, kept)
+        is_limited = plan.is_limited or any(each.result is None for each in rest)
+        return self._report(snapshot_id, kept, is_limited=is_limited)
 
     # -- report --------------------------------------------------------------------------------------------------------
 
-    def _report(self, snapshot_id: int | None, written: Sequence[WrittenSplit]) -> TieringReport:
+    def _report(
+        self, snapshot_id: int | None, written: Sequence[WrittenSplit], *, is_limited: bool = False
+    ) -> TieringReport:
         starts = starts_of(written)
         buckets = [
             TieredBucket(offset.partition, bucket.bucket, starts[bucket], offset.end, offset.max_timestamp_ms)
@@ -287,11 +291,14 @@ class TieringRound:
         buckets.sort(key=lambda each: (each.partition or "", each.bucket))
         return TieringReport(
             table=self._assignment.path,
-            rows=sum(each.end - each.start for each in buckets),
+            rows=sum(each.rows for each in written),
             files=sum(each.result.file_count for each in written),
             bytes=sum(each.result.size_bytes for each in written),
             snapshot_id=snapshot_id,
             epoch=self._assignment.tiering_epoch,
             splits=len(written),
             buckets=tuple(buckets),
+            events=sum(each.events for each in written),
+            snapshots=sum(isinstance(each.split, TieringSnapshotSplit) for each in written),
+            is_limited=is_limited,
         )

@@ -5,6 +5,7 @@ Names after the source document "Tiering Service Deep Dive".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,13 +13,14 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, InvalidNameError
 from fluss_lab.model import TableBucket, TablePath
 
-#: Version of the JSON form.
-SPLIT_VERSION: Final = 1
+#: Version of the JSON form. Version 2 has snapshot splits, and log splits that follow another one.
+SPLIT_VERSION: Final = 2
 _LOG: Final = "log"
+_SNAPSHOT: Final = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
-class TieringSplit:
+class TieringSplit(ABC):
     """What every split has.
 
     Attributes:
@@ -35,13 +37,62 @@ class TieringSplit:
     number_of_splits: int
     split_index: int
 
+    @property
+    @abstractmethod
+    def start(self) -> int:
+        """Return where the split begins: the lake holds the bucket up to here before it, by this round or an earlier one."""
+
+    @property
+    @abstractmethod
+    def end(self) -> int:
+        """Return how far the lake holds the bucket with it (exclusive)."""
+
+    @property
+    @abstractmethod
+    def replay_start(self) -> int:
+        """Return the first offset from which the bucket's log can be replayed, were this split its first."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the split as versioned JSON."""
+
+    def __str__(self) -> str:
+        partition = "" if self.partition_name is None else f" partition {self.partition_name}"
+        return f"{self.table_path}{partition} bucket {self.table_bucket.bucket} {self._what()}"
+
+    @abstractmethod
+    def _what(self) -> str: ...
+
+    def _common_json(self, kind: str) -> dict[str, Any]:
+        return {
+            "version": SPLIT_VERSION,
+            "kind": kind,
+            "table_path": str(self.table_path),
+            "table_id": self.table_bucket.table_id,
+            "partition_id": self.table_bucket.partition_id,
+            "partition_name": self.partition_name,
+            "bucket": self.table_bucket.bucket,
+            "number_of_splits": self.number_of_splits,
+            "split_index": self.split_index,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class TieringLogSplit(TieringSplit):
-    """Records ``[starting_offset, stopping_offset)`` of one bucket's log."""
+    """Records ``[starting_offset, stopping_offset)`` of one bucket's log.
+
+    Of a primary-key table, a ``-U`` and its ``+U`` are never in two lake snapshots: where a split ends between them, the
+    ``+U`` belongs to it as well, and not to the split that follows it.
+
+    Attributes:
+        starting_offset: First offset.
+        stopping_offset: Offset after the last.
+        follows: Whether another split of the round ends where this one begins.
+    """
 
     starting_offset: int
     stopping_offset: int
+    follows: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.starting_offset < self.stopping_offset:
@@ -50,12 +101,23 @@ class TieringLogSplit(TieringSplit):
                 f"found [{self.starting_offset}, {self.stopping_offset})"
             )
 
-    def __str__(self) -> str:
-        partition = "" if self.partition_name is None else f" partition {self.partition_name}"
-        return (
-            f"{self.table_path}{partition} bucket {self.table_bucket.bucket} "
-            f"[{self.starting_offset}, {self.stopping_offset})"
-        )
+    def _what(self) -> str:
+        return f"[{self.starting_offset}, {self.stopping_offset})"
+
+    @property
+    def start(self) -> int:
+        """Return the first offset."""
+        return self.starting_offset
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the last."""
+        return self.stopping_offset
+
+    @property
+    def replay_start(self) -> int:
+        """Return the first offset."""
+        return self.starting_offset
 
     @property
     def records(self) -> int:
@@ -64,50 +126,87 @@ class TieringLogSplit(TieringSplit):
 
     def to_json(self) -> dict[str, Any]:
         """Return the split as versioned JSON."""
-        return {
-            "version": SPLIT_VERSION,
-            "kind": _LOG,
-            "table_path": str(self.table_path),
-            "table_id": self.table_bucket.table_id,
-            "partition_id": self.table_bucket.partition_id,
-            "partition_name": self.partition_name,
-            "bucket": self.table_bucket.bucket,
+        return self._common_json(_LOG) | {
             "starting_offset": self.starting_offset,
             "stopping_offset": self.stopping_offset,
-            "number_of_splits": self.number_of_splits,
-            "split_index": self.split_index,
+            "follows": self.follows,
         }
 
 
-def split_from_json(value: Mapping[str, Any]) -> TieringLogSplit:
+@dataclass(frozen=True, slots=True)
+class TieringSnapshotSplit(TieringSplit):
+    """The rows that one bucket of a primary-key table had at a key-value snapshot: all changes below its log offset.
+
+    Attributes:
+        snapshot_id: Of the key-value snapshot.
+        log_offset: Its log offset: the log from there on has the other changes, and replay begins there.
+    """
+
+    snapshot_id: int
+    log_offset: int
+
+    def __post_init__(self) -> None:
+        if self.snapshot_id < 0 or self.log_offset < 1:
+            raise ValueError(
+                f"split of {self.table_bucket}: expected a snapshot id and a log offset behind the log's begin, found "
+                f"snapshot {self.snapshot_id} at {self.log_offset}"
+            )
+
+    def _what(self) -> str:
+        return f"snapshot {self.snapshot_id} at log offset {self.log_offset}"
+
+    @property
+    def start(self) -> int:
+        """Return 0: the rows are what all changes from the first on came to."""
+        return 0
+
+    @property
+    def end(self) -> int:
+        """Return the snapshot's log offset."""
+        return self.log_offset
+
+    @property
+    def replay_start(self) -> int:
+        """Return the snapshot's log offset."""
+        return self.log_offset
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the split as versioned JSON."""
+        return self._common_json(_SNAPSHOT) | {"snapshot_id": self.snapshot_id, "log_offset": self.log_offset}
+
+
+def split_from_json(value: Mapping[str, Any]) -> TieringSplit:
     """Read the JSON form of a split.
 
     Raises:
         CorruptDataError: A version or kind that this release does not know, or not that form.
     """
     try:
-        if value["version"] != SPLIT_VERSION or value["kind"] != _LOG:
+        kind = value["kind"]
+        if value["version"] != SPLIT_VERSION or kind not in (_LOG, _SNAPSHOT):
             raise CorruptDataError(
-                f"tiering split: expected version {SPLIT_VERSION} of kind {_LOG!r}, found version {value['version']!r} of "
-                f"kind {value['kind']!r}; driver and workers run different releases of fluss_lab"
+                f"tiering split: expected version {SPLIT_VERSION} of kind {_LOG!r} or {_SNAPSHOT!r}, found version "
+                f"{value['version']!r} of kind {kind!r}; driver and workers run different releases of fluss_lab"
             )
-        partition_id = value["partition_id"]
-        bucket = TableBucket(
-            int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])
-        )
-        return TieringLogSplit(
-            TablePath.parse(value["table_path"]),
-            bucket,
-            value["partition_name"],
-            int(value["number_of_splits"]),
-            int(value["split_index"]),
-            int(value["starting_offset"]),
-            int(value["stopping_offset"]),
-        )
+        path, bucket, partition = TablePath.parse(value["table_path"]), _bucket(value), value["partition_name"]
+        count, index = int(value["number_of_splits"]), int(value["split_index"])
+        if kind == _SNAPSHOT:
+            return TieringSnapshotSplit(
+                path, bucket, partition, count, index, int(value["snapshot_id"]), int(value["log_offset"])
+            )
+        start, stop = int(value["starting_offset"]), int(value["stopping_offset"])
+        return TieringLogSplit(path, bucket, partition, count, index, start, stop, bool(value["follows"]))
     except (KeyError, TypeError, ValueError, InvalidNameError) as error:
         raise CorruptDataError(f"tiering split: not the form of a split: {error!r}") from error
 
 
-def number_splits(splits: Sequence[TieringLogSplit]) -> list[TieringLogSplit]:
+def _bucket(value: Mapping[str, Any]) -> TableBucket:
+    partition_id = value["partition_id"]
+    return TableBucket(
+        int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])
+    )
+
+
+def number_splits(splits: Sequence[TieringSplit]) -> list[TieringSplit]:
     """Return the splits with their positions and their number filled in."""
     return [replace(split, number_of_splits=len(splits), split_index=index) for index, split in enumerate(splits)]
