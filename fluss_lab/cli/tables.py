@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fluss_lab.cli.continuous import TABLES_MAX, tier_on
+from fluss_lab.cli.repair import repair
 from fluss_lab.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -67,30 +68,47 @@ def show(folder: Path, path: str) -> None:
 
 @click.command()
 @click.argument("paths", nargs=-1)
-@click.option("--continuous", is_flag=True, help="Go on by each table's freshness, until Ctrl-C.")
+@click.option("--continuous", is_flag=True, help="Go on by each table's freshness, until Ctrl-C or SIGTERM.")
+@click.option("--for", "duration", metavar="DURATION", help="With --continuous: end after, for instance, 10min.")
+@click.option("--max-tables", type=click.IntRange(min=1), default=None, help="With --continuous: tables at a time (2).")
+@click.option("--master", default=None, help="Spark's master; default: all cores of this machine.")
+@click.option("--spark", "settings", multiple=True, metavar="K=V", help="A Spark setting. Repeatable.")
 @_folder_option
-def tier(folder: Path, paths: tuple[str, ...], continuous: bool) -> None:
-    """Tier tables into the lake: one round of each of PATHS, or of all."""
+def tier(
+    folder: Path,
+    paths: tuple[str, ...],
+    continuous: bool,
+    duration: str | None,
+    max_tables: int | None,
+    master: str | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Tier tables into the lake: one round of each of PATHS, or of all.
+
+    With --continuous every lake-enabled table is tiered by its freshness; each round is one line. The first Ctrl-C or
+    SIGTERM lets rounds under way end, the second cancels them.
+    """
     if continuous and paths:
         raise InvalidError("tier --continuous tiers every lake-enabled table; leave the paths out")
+    if not continuous and (duration is not None or max_tables is not None):
+        raise InvalidError("--for and --max-tables belong to tier --continuous")
+    from fluss_lab.model.times import parse_duration
+
+    seconds = None if duration is None else parse_duration(duration) / 1000
     with _opened(folder) as lab:
+        lab.start_spark(master, _settings(settings))
         if continuous:
-            _tier_on(lab)
+            tier_on(lab, max_tables or TABLES_MAX, seconds)
             return
         for report in [lab.table(path).tier() for path in paths] if paths else lab.tier():
             click.echo(repr(report))
 
 
-def _tier_on(lab: Lab) -> None:
-    service = lab.tiering_service()
-    service.start()
-    click.echo("tiering by freshness; Ctrl-C ends it after the rounds under way", err=True)
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        click.echo("stopping", err=True)
-    finally:
-        service.stop()
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs]
+    if bad := [key for key, separator, _ in split if not separator]:
+        raise InvalidError(f"--spark {bad[0]!r}: expected KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in split}
 
 
 @click.command()
@@ -147,4 +165,4 @@ def lab(folder: Path) -> None:
     sys.exit(subprocess.run([sys.executable, "-m", "jupyterlab", str(folder)], check=False).returncode)
 
 
-TABLE_COMMANDS: Final = (tables, show, tier, tail, run, lab)
+TABLE_COMMANDS: Final = (tables, show, tier, tail, run, lab, repair)

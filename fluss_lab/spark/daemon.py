@@ -62,8 +62,9 @@ def without_zips(path: list[str]) -> list[str]:
     if spec is None or spec.origin is None or PathFinder.find_spec("py4j", rest) is None:
         return path
     # Only the archives that belong to the package found: any other pyspark is there on purpose.
-    own = Path(spec.origin).parent / "python" / "lib"
-    return [entry for entry in path if entry not in archives or Path(entry).parent != own]
+    own = (Path(spec.origin).parent / "python" / "lib").resolve()
+    # A home may be a folder of links to the package.
+    return [entry for entry in path if entry not in archives or Path(entry).resolve().parent != own]
 
 
 if __name__ == "__main__":

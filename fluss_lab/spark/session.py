@@ -5,21 +5,16 @@ pyspark is imported inside the functions, after a Java was found, so that what i
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import site
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib import resources
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.java import find_java
+from fluss_lab.spark.launch import discard, is_alive, start_session
+from fluss_lab.spark.placement import Placement, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,19 +57,21 @@ def spark_session(
 ) -> SparkSession:
     """Return the SparkSession of this process, starting Spark on first use.
 
-    A local Spark listens on loopback only and writes nothing into the current folder. A process has one Spark: a
-    session that is active already, whoever made it, is used again with the runtime settings applied, if it fits.
-    A master that is not local keeps the addresses and files of its own configuration.
+    A Spark on this machine listens on loopback only and writes nothing into the current folder. A process has one Spark:
+    a session that is active already, whoever made it, is used again with the runtime settings applied, if it fits. One
+    whose JVM has died, or that was stopped, is replaced. A master elsewhere keeps the addresses of its own configuration.
 
     Args:
         app_name: Its name in Spark's own logs.
         master: Spark's master; default: the active session's, else ``local[*,3]``.
-        config: Further Spark settings; they win over ours.
+        config: Further Spark settings; they win over ours. ``spark.pyspark.python`` (or ``PYSPARK_PYTHON`` in the
+            environment) names the Python of executors on other machines; default: this one's path.
         folder: Where Spark's warehouse goes if somebody makes a table of Spark's own; default: a temporary folder
             that goes with the process.
 
     Raises:
         JavaNotFoundError: No Java 17 or newer; the text says what to install.
+        UnavailableError: The JVM ended while it started, twice; the text has the end of what it said.
         UnsupportedError: An active session has another master or another value of a setting that cannot change
             any more, or is Spark Connect. Stop it first, or ask for nothing that differs.
 
@@ -85,19 +82,10 @@ def spark_session(
         if (active := _active()) is not None:
             return _reused(active, master, asked)
         master = master or DEFAULT_MASTER
-        settings = _STATIC | _RUNTIME | _placement(master, folder) | asked
-        with _environment(_launch_environment(master)):
-            from pyspark.sql import SparkSession
-
-            builder = SparkSession.builder.appName(app_name).master(master)
-            for key, value in settings.items():
-                builder = builder.config(key, value)
-            return builder.getOrCreate()
-
-
-def is_local(master: str) -> bool:
-    """Return whether a master runs all of Spark on this machine (``local-cluster`` included)."""
-    return master.startswith("local")
+        placement = Placement(master, asked, folder)
+        environment = placement.environment()  # looks for a Java, before anything of Spark is imported
+        settings = _STATIC | _RUNTIME | placement.settings()
+        return start_session(settings | {"spark.master": master, "spark.app.name": app_name}, environment)
 
 
 def _active() -> SparkSession | None:
@@ -106,14 +94,16 @@ def _active() -> SparkSession | None:
         return None
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
+    session: SparkSession | None = None
+    with suppress(Exception):  # of a JVM that is gone
+        session = SparkSession.getActiveSession()
     if session is None:
         # Active is per thread: another thread's session is the builder's default.
         session = getattr(SparkSession, "_instantiatedSession", None)
-    if session is None or not hasattr(session, "_jsparkSession"):
+    if session is None or not hasattr(session, "_jsparkSession") or is_alive(session):
         return session
-    stopped = session.sparkContext._jsc is None or session.sparkContext._jsc.sc().isStopped()
-    return None if stopped else session
+    discard(session)
+    return None
 
 
 def _reused(session: SparkSession, master: str | None, asked: dict[str, str]) -> SparkSession:
@@ -139,75 +129,7 @@ def _reused(session: SparkSession, master: str | None, asked: dict[str, str]) ->
                 f"{key} is {found} in the active SparkSession and cannot change while it runs, asked for {value}: "
                 "stop it (spark.stop()) and ask again"
             )
-    # Read whenever a function is sent to the workers; the default is whatever `python3` is on the path.
-    context.pythonExec = sys.executable
+    if (python := worker_python(str(context.master))) is not None:
+        # Read whenever a function is sent to the workers; the default is whatever `python3` is on the path.
+        context.pythonExec = python
     return session
-
-
-def _placement(master: str, folder: Path | None) -> dict[str, str]:
-    """Return the settings of a Spark on this machine; nothing for a master that is not local."""
-    if not is_local(master):
-        return {}
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="fluss_lab-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    log_settings = Path(str(resources.files("fluss_lab.spark").joinpath("log4j2.properties")))
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.warehouse.dir": (folder.absolute() / "spark-warehouse").as_uri(),
-        # As a URI: the launcher splits options at spaces.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
-        # 200 by default, which a few cores only pay for; four tasks a core even out skew.
-        "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
-        "spark.python.daemon.module": "fluss_lab.spark.daemon",
-    }
-    source = Path(__file__).parents[2]
-    if str(source) not in {*site.getsitepackages(), site.getusersitepackages()}:
-        # A checkout: workers find it wherever the driver's current folder is.
-        settings["spark.executorEnv.PYTHONPATH"] = str(source)
-    return settings
-
-
-def _launch_environment(master: str) -> dict[str, str | None]:
-    """Return the environment variables that Spark's start reads; None stands for one that must be absent."""
-    from importlib.util import find_spec
-
-    wanted: dict[str, str | None] = {
-        # Workers run what the driver runs, not the first python3 on the path.
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Any of these would make a Spark Connect session.
-        "SPARK_REMOTE": None,
-        "SPARK_API_MODE": None,
-        "SPARK_CONNECT_MODE_ENABLED": None,
-    }
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        wanted["JAVA_HOME"] = str(find_java().home)
-    if is_local(master):
-        # The block manager and the UI follow this one only, not spark.driver.bindAddress.
-        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-        spec = find_spec("pyspark")
-        if spec is not None and spec.submodule_search_locations:
-            # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
-            wanted["SPARK_HOME"] = next(iter(spec.submodule_search_locations))
-    return wanted
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
-    """Change the environment while a JVM starts (it keeps its copy), then put back what was there."""
-    before = {name: os.environ.get(name) for name in wanted}
-    _set_environment(wanted)
-    try:
-        yield
-    finally:
-        _set_environment(before)
-
-
-def _set_environment(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -27,7 +28,8 @@ from fluss_lab.rpc.tls import LOOPBACK
 from fluss_lab.rpc.token import read_token
 from fluss_lab.server import cluster
 from fluss_lab.tiering.report import TieringReport
-from fluss_lab.tiering.service import TieringService
+from fluss_lab.tiering.service import RoundOutcome, TieringService
+from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.table import Table
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fluss_lab.lake.iceberg import IcebergLakeStorage
+
+#: How long rounds of its tiering services may go on when a lab is closed.
+_DRAIN_TIMEOUT_S: Final = 10.0
 
 
 class Lab(Closing):
@@ -49,7 +54,8 @@ class Lab(Closing):
         self.connection = connection
         self.folder = folder
         self._attachment = attachment
-        self._spark: SparkSession | None = None
+        self.compute = Compute(connection)
+        self._services: WeakSet[TieringService] = WeakSet()
 
     @staticmethod
     def open(
@@ -130,7 +136,12 @@ class Lab(Closing):
         return Lab(connection, folder=None, attachment=None)
 
     def close(self) -> None:
-        """Let go. A server that `Lab.open` started ends when nobody is attached any more."""
+        """Let go. A server that `Lab.open` started ends when nobody is attached any more.
+
+        Tiering services of this lab are stopped; rounds under way have 10 s to end, then they are cancelled.
+        """
+        for service in list(self._services):
+            service.stop(_DRAIN_TIMEOUT_S)
         self.connection.close()
         if self._attachment is not None:
             self._attachment.close()
@@ -252,17 +263,23 @@ class Lab(Closing):
             raise failures[0]
         return reports
 
-    def tiering_service(self, *, max_tables: int = 2) -> TieringService:
+    def tiering_service(
+        self, *, max_tables: int = 2, on_round: Callable[[RoundOutcome], None] | None = None
+    ) -> TieringService:
         """Return a service that tiers every lake-enabled table by its freshness; `start` it.
 
         Args:
             max_tables: Tables tiered at the same time.
-        """
-        from fluss_lab.spark.tiering import SparkTieringExecutor
+            on_round: Told how each round ended, by any thread.
 
-        return TieringService(
-            self.connection, self.lake_storage(), lambda: SparkTieringExecutor(self.spark), max_tables=max_tables
-        )
+        Several services may run, in any processes: the coordinator gives each table to one of them. Closing the lab stops
+        it; after opening the lab again, ask for another one.
+        """
+        storage = self.lake_storage()
+        executors = self.compute.executors(storage)
+        service = TieringService(self.connection, storage, executors, max_tables=max_tables, on_round=on_round)
+        self._services.add(service)
+        return service
 
     def lake_storage(self) -> LakeStorage:
         """Return the lake that the cluster is configured with.
@@ -311,11 +328,24 @@ class Lab(Closing):
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
         """
-        if self._spark is None:
-            from fluss_lab.spark.session import spark_session
+        return self.compute.session()
 
-            self._spark = spark_session()
-        return self._spark
+    def start_spark(self, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+        """Start Spark on a master and with settings of your own; `spark` is that session from then on.
+
+        Executors get fluss_lab itself; what it needs (pyarrow, pyiceberg, grpcio, ...) their Python must have. On other
+        machines they need the lake's warehouse and ``remote.data.dir`` shared, and a server address with TLS, which the
+        first round checks.
+
+        Args:
+            master: For instance ``spark://host:7077``; default: ``client.spark.master``, else all cores of this machine.
+            config: Spark settings. ``spark.pyspark.python`` is the Python of executors on other machines.
+
+        Raises:
+            JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
+            UnsupportedError: A session is active that does not fit: stop it first (``lab.spark.stop()``).
+        """
+        return self.compute.start(master, config)
 
     def sql(self, text: str) -> DataFrame:
         """Run Spark SQL in which every table of the lab is known by its path.

@@ -11,8 +11,7 @@ import pyarrow as pa
 from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
-from fluss_lab.lake import LakeStorage
-from fluss_lab.model import OffsetSpec, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.times import parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.points import ReadPoint
@@ -21,11 +20,11 @@ from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.round import run_round
+from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.progress import RoundProgress
 
 if TYPE_CHECKING:
-    from fluss_lab.lake.iceberg import IcebergLakeStorage
     from fluss_lab.workbench.lab import Lab
 
 _BUCKET_COLUMNS = (
@@ -42,7 +41,7 @@ _BUCKET_COLUMNS = (
 )
 
 
-class Table:
+class Table(LakeUpkeep):
     """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
 
     def __init__(self, lab: Lab, path: TablePath) -> None:
@@ -50,15 +49,6 @@ class Table:
         self.path = path
 
     # -- what it is ----------------------------------------------------------------------------------------------------
-
-    @property
-    def info(self) -> TableInfo:
-        """Return path, ids and definition as the cluster has them now.
-
-        Raises:
-            TableNotFoundError: It was dropped.
-        """
-        return self.lab.connection.admin().table_info(self.path)
 
     @property
     def descriptor(self) -> TableDescriptor:
@@ -241,14 +231,12 @@ class Table:
             TieringInProgressError: A living tierer works on it.
             FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
         """
-        from fluss_lab.spark.tiering import SparkTieringExecutor
-
-        self._lake()
+        storage, executor = self._lake(), self._executor()
         with RoundProgress(str(self.path)) as progress:
             report = run_round(
                 self.lab.connection,
-                self.lab.lake_storage(),
-                SparkTieringExecutor(self.lab.spark),
+                storage,
+                executor,
                 table_id=self.info.table_id,
                 session_id=self.lab.session_id,
                 progress=progress,
@@ -256,24 +244,6 @@ class Table:
         if report is None:
             raise LakeNotConfiguredError(f"table {self.path}: the coordinator gave no round")
         return report
-
-    def snapshots(self) -> Listing:
-        """Return the lake snapshots: id, time, operation, rows, files, and how far each bucket is tiered in them."""
-        from fluss_lab.lake.iceberg import views
-
-        return Listing(f"snapshots of {self.path}", views.snapshot_rows(self._iceberg(), self.info))
-
-    def files(self) -> Listing:
-        """Return the data files of the newest lake snapshot: partition, bucket, offsets, times, rows, bytes."""
-        from fluss_lab.lake.iceberg import views
-
-        return Listing(f"files of {self.path}", views.file_rows(self._iceberg(), self.info))
-
-    def lake_schemas(self) -> Listing:
-        """Return the schemas that the lake table has had."""
-        from fluss_lab.lake.iceberg import views
-
-        return Listing(f"lake schemas of {self.path}", views.schema_rows(self._iceberg(), self.info))
 
     # -- reading across ------------------------------------------------------------------------------------------------
 
@@ -365,18 +335,6 @@ class Table:
         if isinstance(read, Changelog):
             return changelog_to_spark(self.lab.spark, read)
         return scan_to_spark(self.lab.spark, read)
-
-    def _storage(self) -> LakeStorage | None:
-        return self.lab.lake_storage() if self.descriptor.lake_enabled else None
-
-    def _lake(self) -> LakeStorage:
-        storage = self._storage()
-        if storage is None:
-            raise LakeNotConfiguredError(f"table {self.path} is not lake-enabled; set table.datalake.enabled")
-        return storage
-
-    def _iceberg(self) -> IcebergLakeStorage:
-        return self.lab.iceberg_storage(self.descriptor, self.path)
 
     def __repr__(self) -> str:
         descriptor = self.descriptor

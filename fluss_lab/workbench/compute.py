@@ -1,0 +1,101 @@
+"""A lab's Spark: one session for the process, started when it is needed, started again when it has died."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from fluss_lab.client import Connection
+from fluss_lab.lake import LakeStorage
+from fluss_lab.model.options import SPARK_MASTER
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fluss_lab.spark.tiering import SparkTieringExecutor
+
+
+class Compute:
+    """Where a lab computes. Safe for threads.
+
+    Args:
+        connection: To the lab's cluster: executors on other machines must reach it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._master: str | None = SPARK_MASTER.of(connection.options) or None
+        self._config: dict[str, str] = {}
+        self._session: SparkSession | None = None
+        self._checked: str | None = None
+
+    def start(self, master: str | None, config: Mapping[str, str] | None) -> SparkSession:
+        """Start Spark with a master and settings, which count from now on; see `Lab.start_spark`."""
+        with self._lock:
+            self._session = None
+            self._master, self._config = master or self._master, dict(config or {})
+        return self.session()
+
+    def session(self) -> SparkSession:
+        """Return the session; one whose JVM died, or that was stopped, is replaced."""
+        from fluss_lab.spark.launch import is_alive
+        from fluss_lab.spark.session import spark_session
+
+        with self._lock:
+            if self._session is None or not is_alive(self._session):
+                self._session = spark_session(master=self._master, config=self._config)
+            return self._session
+
+    def executor(self, storage: LakeStorage, pool: str) -> SparkTieringExecutor:
+        """Return an executor of tiering rounds, after a look at whether the session's executors can do them.
+
+        Args:
+            storage: The lake.
+            pool: Its FAIR pool; see `SparkTieringExecutor`.
+
+        Raises:
+            UnsupportedError: The master may run tasks on other machines, and something that they need is missing.
+        """
+        from fluss_lab.spark.tiering import SparkTieringExecutor
+
+        session = self.session()
+        self._prepare(session, storage)
+        return SparkTieringExecutor(session, pool=pool)
+
+    def executors(self, storage: LakeStorage) -> Callable[[], SparkTieringExecutor]:
+        """Return what makes executors for rounds that run beside each other: each has a pool of its own, used again."""
+        from fluss_lab.spark.tiering import POOL
+
+        pools: WeakValueDictionary[int, SparkTieringExecutor] = WeakValueDictionary()
+        lock = threading.Lock()
+
+        def make() -> SparkTieringExecutor:
+            with lock:
+                free = next(number for number in range(len(pools) + 1) if number not in pools)
+                pools[free] = executor = self.executor(storage, f"{POOL}-{free}")
+                return executor
+
+        return make
+
+    def _prepare(self, session: SparkSession, storage: LakeStorage) -> None:
+        """Do once for each Spark application what executors beside the driver's process need."""
+        from fluss_lab.spark.placement import ship_package
+        from fluss_lab.spark.reach import check_reach, shared_folders
+
+        context = session.sparkContext
+        application = str(context.applicationId)
+        with self._lock:
+            if self._checked == application:
+                return
+            ship_package(context)
+            master, server = str(context.master), self._connection.address
+            check_reach(context, master, server, lambda: shared_folders(storage.local_folder, self._options()))
+            self._checked = application
+
+    def _options(self) -> dict[str, str]:
+        described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        return {entry.key: entry.value for entry in described.options}
