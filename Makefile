@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants campaign bench lab format lock proto clean distclean environment
+.PHONY: demo test check mutants campaign maven bench lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -32,6 +32,10 @@ mutants: environment
 campaign: environment
 	@$(RUN) -m pytest -m campaign -s --ignore tests/mutants $(PYTEST) tests
 
+# Compares with stock Spark and Iceberg's own runtime: fetches both (half a gigabyte, once) into .venv-maven.
+maven: environment
+	@$(RUN) -m pytest -m maven $(PYTEST) tests
+
 bench: environment
 	@$(RUN) -m benchmarks
 
@@ -57,14 +61,14 @@ proto: environment
 # What builds, tests and the demo leave behind; never a lab that somebody opened: it may hold their data.
 clean:
 	@rm -rf build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log *.egg-info
-	@find . -name .venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+	@find . -name '.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 # The environment too: the next target makes it again.
 distclean: clean
-	@rm -rf .venv
+	@rm -rf .venv .venv-maven
 
 environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | campaign | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | test | check | mutants | campaign | maven | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

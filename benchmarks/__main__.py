@@ -5,7 +5,21 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("importing", "streaming", "servers", "kv", "lookup", "durability", "recovery", "tiering", "reading", "remote")
+NAMES = (
+    "importing",
+    "streaming",
+    "servers",
+    "kv",
+    "lookup",
+    "durability",
+    "recovery",
+    "tiering",
+    "commit",
+    "memory",
+    "reading",
+    "lake_reading",
+    "remote",
+)
 
 
 def main() -> int:

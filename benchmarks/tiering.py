@@ -106,6 +106,7 @@ class _TimedHere:
     """Runs a round's tasks one after another in this process, and times them: the write stage alone."""
 
     parallelism = 1
+    is_alive = True
 
     def __init__(self, server_pid: int) -> None:
         self.server_pid = server_pid

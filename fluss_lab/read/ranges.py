@@ -49,7 +49,7 @@ def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRang
         LakeSnapshotNotFoundError: The table has no such lake snapshot.
     """
     state = source.look()
-    low, high = source.starts(state), {each.key: each.end for each in state.buckets}
+    low, high = source.starts(state, log=True), {each.key: each.end for each in state.buckets}
     starts = _resolve(source, state, start, low, high, absent=low)
     ends = _resolve(source, state, LATEST if end is None else end, low, high, absent={})
     found = []

@@ -173,14 +173,21 @@ class TableSource:
             return BucketOffset(bucket.end)
         return BucketOffset(offset, found_ms, snapshot_id)
 
-    def starts(self, state: TableState) -> dict[BucketKey, int]:
-        """Return, for every bucket of `state`, the first offset that is held anywhere: cluster or lake."""
+    def starts(self, state: TableState, *, log: bool = False) -> dict[BucketKey, int]:
+        """Return, for every bucket of `state`, the first offset that is held anywhere: cluster or lake.
+
+        Args:
+            state: From `look`.
+            log: Whether all records from there on must be held: the lake may have rows from before a gap.
+        """
         found = {each.key: each.end if each.start is None else each.start for each in state.buckets}
         behind = {each.key: each.lake_end for each in state.buckets if each.lake_end and each.start != 0}
-        if behind and state.snapshot_id is not None:
-            for split in self.lake_source.plan(state.snapshot_id, stops=behind):
+        if behind and state.snapshot is not None:
+            replayed = state.snapshot.starts if log else {}
+            first = {each.key: replayed.get(each.bucket, 0) for each in state.buckets}
+            for split in self.lake_source.plan(state.snapshot.snapshot_id, stops=behind):
                 key = (split.partition, split.bucket)
-                found[key] = min(found[key], split.min_offset)
+                found[key] = min(found[key], max(split.min_offset, first[key]))
         return found
 
     def _merged(self, snapshot: LakeSnapshot | None, statuses: Sequence[BucketStatus]) -> TableState:

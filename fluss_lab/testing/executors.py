@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fluss_lab.errors import UnavailableError
-from fluss_lab.tiering.executor import TaskProgress
-from fluss_lab.tiering.task import TaskResult, TieringTask, run_task
+from fluss_lab.tiering.executor import TaskNews, TaskProgress
+from fluss_lab.tiering.task import TaskResult, run_task, task_index
 
 
 class LocalTieringExecutor:
@@ -29,6 +29,11 @@ class LocalTieringExecutor:
         """Return how many tasks the planner may count on."""
         return self._parallelism
 
+    @property
+    def is_alive(self) -> bool:
+        """Return True: there is nothing that could die."""
+        return True
+
     def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
         """Run every task; return results in order. After `cancel` the rest of the results are errors."""
         self._cancelled.clear()
@@ -38,7 +43,13 @@ class LocalTieringExecutor:
             with ThreadPoolExecutor(self._threads, thread_name_prefix="tiering-task") as pool:
                 results = list(pool.map(self._one, tasks))
         if progress is not None:
-            progress(len(results), len(tasks))
+            found = [TaskResult.from_bytes(each) for each in results]
+            ended = [
+                TaskNews(at, each.rows + each.events, each.size_bytes)
+                for at, each in enumerate(found)
+                if each.error is None
+            ]
+            progress(len(results), len(tasks), ended)
         return results
 
     def cancel(self) -> None:
@@ -47,6 +58,5 @@ class LocalTieringExecutor:
 
     def _one(self, task: bytes) -> bytes:
         if self._cancelled.is_set():
-            index = TieringTask.from_bytes(task).split.split_index
-            return TaskResult(index, error=UnavailableError("tiering tasks: cancelled")).to_bytes()
+            return TaskResult(task_index(task), error=UnavailableError("tiering tasks: cancelled")).to_bytes()
         return run_task(task)

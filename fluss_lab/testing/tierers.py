@@ -8,21 +8,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
+from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.clock import SystemClock
 from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
+from fluss_lab.lake import LakeStorage
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.executor import TieringExecutor
+from fluss_lab.tiering.options import TieringOptions
 
 #: Imported once, before any process is forked; a gRPC channel or a thread would not survive the fork, imports do.
-_PRELOAD: Final = (
+PRELOAD: Final = (
     "fluss_lab.testing.tierers",
     "fluss_lab.client.admin",
     "fluss_lab.client.ranges",
+    "fluss_lab.tiering.maintenance",
     "fluss_lab.tiering.round",
     "fluss_lab.lake.iceberg.committer",
     "fluss_lab.lake.iceberg.writer",
@@ -36,6 +41,22 @@ WAIT_S: Final = 60.0
 _LOOK_S: Final = 0.01
 
 
+class ClockAhead:
+    """The machine's clock, some time ahead: what is too young to be tidied up is old by it."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._clock = SystemClock()
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        """Return wall time in epoch milliseconds, ahead."""
+        return self._clock.now_ms() + self._ahead_ms
+
+    def monotonic_ms(self) -> int:
+        """Return monotonic milliseconds."""
+        return self._clock.monotonic_ms()
+
+
 class TiererProcess:
     """One round of one table in a process of its own, which a failpoint may kill or stop.
 
@@ -46,6 +67,8 @@ class TiererProcess:
         options: Of `fluss_lab.tiering.options.TieringOptions`, by name.
         client_options: Of the connection.
         spark: Whether the tasks run on a Spark of the process's own, which ends with it; else in the process.
+        action: What it does: ``round``, or by hand ``compact``, ``expire`` or ``orphans``.
+        ahead_ms: How far the clock is ahead by which the latter two tell ages.
     """
 
     def __init__(
@@ -57,9 +80,11 @@ class TiererProcess:
         options: Mapping[str, Any] | None = None,
         client_options: Mapping[str, str] | None = None,
         spark: bool = False,
+        action: str = "round",
+        ahead_ms: int = 0,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(_PRELOAD))
+        context.set_forkserver_preload(list(PRELOAD))
         self._pipe, theirs = context.Pipe(duplex=False)
         task = {
             "address": address,
@@ -68,6 +93,8 @@ class TiererProcess:
             "options": dict(options or {}),
             "client_options": dict(client_options or {}),
             "spark": spark,
+            "action": action,
+            "ahead_ms": ahead_ms,
         }
         self._process: BaseProcess = context.Process(target=_main, args=(json.dumps(task), theirs), daemon=True)
         self._process.start()
@@ -96,6 +123,18 @@ class TiererProcess:
                     f"tierer {self.pid}: expected it to stop, found state {state!r}, {self._outcome()}"
                 )
             pause.wait(_LOOK_S)
+
+    def stops(self, timeout_s: float = WAIT_S) -> bool:
+        """Wait until a failpoint has stopped the process, or it has ended; tell which."""
+        deadline_s = time.monotonic() + timeout_s
+        pause = threading.Event()
+        while _state(self.pid) != "T":
+            if self._process.exitcode is not None:
+                return False
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"tierer {self.pid}: neither stopped nor ended in {timeout_s} s")
+            pause.wait(_LOOK_S)
+        return True
 
     def resume(self) -> None:
         """Let a stopped process go on."""
@@ -137,9 +176,6 @@ def _state(pid: int) -> str:
 
 def _main(text: str, pipe: Pipe) -> None:
     from fluss_lab import failpoints
-    from fluss_lab.client import Connection, ServerAddress
-    from fluss_lab.tiering.options import TieringOptions
-    from fluss_lab.tiering.round import run_round
 
     task = json.loads(text)
     # What it starts (a JVM) can be told from everything else that runs.
@@ -150,12 +186,7 @@ def _main(text: str, pipe: Pipe) -> None:
     code = 0
     with Connection(lambda: server, task["client_options"]) as connection:
         try:
-            storage = connection.lake_storage()
-            assert storage is not None, "the cluster has no lake"
-            options = TieringOptions(**task["options"])
-            executor = _executor(task["spark"])
-            report = run_round(connection, storage, executor, table_id=task["table_id"], options=options)
-            outcome: dict[str, Any] = {"report": None if report is None else report.to_dict()}
+            outcome: dict[str, Any] = {"report": _act(connection, task)}
         except FlussError as error:
             outcome, code = {"error": [error_code(error), str(error)]}, 1
         except Exception as error:
@@ -165,6 +196,55 @@ def _main(text: str, pipe: Pipe) -> None:
     pipe.close()
     # Neither exit handlers of the test process nor lingering gRPC threads: the round is over.
     os._exit(code)
+
+
+def _act(connection: Connection, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    from fluss_lab.tiering.round import run_round
+
+    storage = connection.lake_storage()
+    assert storage is not None, "the cluster has no lake"
+    options = TieringOptions(**task["options"])
+    executor = _executor(task["spark"])
+    if task["action"] == "round":
+        report = run_round(connection, storage, executor, table_id=task["table_id"], options=options)
+        return None if report is None else report.to_dict()
+    maintain_by_hand(
+        connection, storage, executor, task["action"], task["table_id"], ahead_ms=task["ahead_ms"], options=options
+    )
+    return None
+
+
+def maintain_by_hand(
+    connection: Connection,
+    storage: LakeStorage,
+    executor: TieringExecutor,
+    action: str,
+    table_id: int,
+    *,
+    ahead_ms: int = 0,
+    options: TieringOptions | None = None,
+) -> object:
+    """Compact a table, expire its snapshots but the newest, or remove its orphan files; return the report.
+
+    Args:
+        connection: To the cluster.
+        storage: The lake.
+        executor: Where files are rewritten.
+        action: ``compact``, ``expire`` or ``orphans``.
+        table_id: The table.
+        ahead_ms: How far the clock is ahead by which ages are told.
+        options: Heartbeats, as for a round.
+    """
+    from fluss_lab.tiering.maintenance import TableMaintenance
+    from fluss_lab.tiering.manual_maintenance import maintain
+
+    actions: dict[str, Callable[[TableMaintenance], object]] = {
+        "compact": lambda maintenance: maintenance.compact(force=True),
+        "expire": lambda maintenance: maintenance.expire(older_than_ms=0, keep=1),
+        "orphans": lambda maintenance: maintenance.remove_orphans(older_than_ms=0),
+    }
+    clock = ClockAhead(ahead_ms)
+    return maintain(connection, storage, executor, actions[action], table_id=table_id, options=options, clock=clock)
 
 
 def _executor(spark: bool) -> TieringExecutor:

@@ -11,7 +11,7 @@ from typing import Final
 LOOK_INTERVAL_S: Final = 0.01
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Return as soon as a condition holds.
 
     Args:

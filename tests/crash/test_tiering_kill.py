@@ -8,17 +8,10 @@ import time
 import pytest
 
 from fluss_lab.errors import ConflictError, FencedTieringEpochError, TieringInProgressError
-from fluss_lab.lake import CommitterInitContext
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import TiererProcess
-from fluss_lab.tiering.committer import TieringCommitter, WrittenSplit
-from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.options import TieringOptions
-from fluss_lab.tiering.round import TieringRound
-from fluss_lab.tiering.session import TieringSession
-from fluss_lab.tiering.splits import split_from_json
-from fluss_lab.tiering.task import TaskResult
+from tests.crash.stale import Stale
 from tests.unit.tiering.kit import TAKEOVER, Tables
 
 KILLED = -9
@@ -69,7 +62,7 @@ def kill_at(tables, info, step):
 
 def tier(tables, info):
     """Tier; a stopped predecessor loses the table after the takeover time."""
-    deadline_s, pause = time.monotonic() + 30, threading.Event()
+    deadline_s, pause = time.monotonic() + 90, threading.Event()
     while True:
         try:
             return tables.tier(info)
@@ -80,7 +73,7 @@ def tier(tables, info):
 
 def started_after_takeover(tables, info, **failpoints):
     """Return a tierer that a failpoint has stopped; before the takeover time is over, tierers are refused."""
-    deadline_s, pause = time.monotonic() + 30, threading.Event()
+    deadline_s, pause = time.monotonic() + 90, threading.Event()
     while True:
         process = start(tables, info, **failpoints)
         try:
@@ -201,58 +194,17 @@ def test_a_tierer_that_wakes_up_while_its_successor_writes_commits_nothing(table
     tables.check(info)
 
 
-class Stale:
-    """A round that has written its files and not yet committed, in this process."""
-
-    def __init__(self, tables, info):
-        self.tables, self.info = tables, info
-        table = tables.connection.admin().table_info(info.path)
-        self.factory = tables.storage.create_lake_tiering_factory()
-        self.lake = self.factory.create_lake_committer(CommitterInitContext(table, "stale"))
-        self.planned_id = self.lake.current_snapshot_id()
-        with TieringSession(tables.connection) as session:
-            enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 1.0)
-            self.assignment = enumerator.request(info.table_id)
-            recorder = Recorder(self.factory)
-            tiering = TieringRound(tables.connection, tables.storage, recorder, enumerator, self.assignment)
-            with pytest.raises(KeyboardInterrupt):
-                tiering.run()
-        self.written = recorder.written
-
-    def commit(self, planned_id):
-        committer = TieringCommitter(self.lake, self.assignment, "stale")
-        known = {}
-        return committer.commit(self.written, known, None, planned_id)
-
-
-class Recorder(LocalTieringExecutor):
-    """Writes the splits and ends the round before it can do anything with them, as a stop would."""
-
-    def __init__(self, factory):
-        super().__init__()
-        self.factory = factory
-        self.written = []
-
-    def run(self, tasks, progress=None):
-        for task, data in zip(tasks, super().run(tasks, progress), strict=True):
-            result = TaskResult.from_bytes(data)
-            written = self.factory.write_result_serializer().deserialize(result.write_version, result.write_result)
-            split = split_from_json(json.loads(task)["split"])
-            self.written.append(WrittenSplit(split, result.end, result.max_timestamp_ms, written))
-        raise KeyboardInterrupt
-
-
 def test_a_late_commit_is_refused_by_its_planned_snapshot_and_by_nothing_else(tables, name):
     """The negative control: were the commit not conditional on the planned snapshot, records would be there twice."""
     info = tables.create(name, buckets=2)
     tables.append(info, 100)
-    stale = Stale(tables, info)
+    stale = Stale(tables.connection, info)
     tier(tables, info)
     tables.check(info)
     with pytest.raises(ConflictError):
         stale.commit(stale.planned_id)
     tables.check(info)
-    stale = Stale(tables, info_of_more(tables, info))
+    stale = Stale(tables.connection, info_of_more(tables, info))
     tier(tables, info)
     stale.commit(stale.lake.current_snapshot_id())
     with pytest.raises(AssertionError, match="a duplicate or a gap"):

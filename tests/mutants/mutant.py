@@ -17,6 +17,7 @@ CHECKS = "fluss_lab/server/tablet/checks.py"
 ROUND = "fluss_lab/tiering/round.py"
 PLANNER = "fluss_lab/tiering/planner.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/committer.py"
+COMMITS = "fluss_lab/lake/iceberg/commits.py"
 LOG_SOURCE = "fluss_lab/lake/iceberg/log_source.py"
 NAMES = "fluss_lab/model/names.py"
 

@@ -305,7 +305,7 @@ KEEPING = (
     ),
     Mutant(
         "retention_behind_a_hole_in_the_lake", "P2", BUCKET,
-        "if lake is None or lake.start > self.start:",
+        "if lake is None or (self.kv is None and lake.start > self.start):",
         "if lake is None:",
         (f"{IN_RETENTION}::test_a_lake_that_begins_behind_the_log_lets_nothing_go",),
     ),

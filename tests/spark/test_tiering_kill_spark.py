@@ -32,7 +32,7 @@ def test_the_round_after_a_killed_one_on_spark_goes_on(step):
     wait_until_gone(pid)
 
 
-def wait_until_gone(parent, timeout_s=30.0):
+def wait_until_gone(parent, timeout_s=60.0):
     """Wait until no process of a dead parent's session of Spark is left: none may outlive the test."""
     deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
     while any(_belongs(path, parent) for path in Path("/proc").glob("[0-9]*")):

@@ -1,11 +1,12 @@
 """Rounds whose tasks run on a real Spark."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fluss_lab.errors import FlussError, InternalError, UnavailableError
-from fluss_lab.spark.tiering import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, attempts_of, deal, one_line
+from fluss_lab.spark.tiering import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, deal, one_line
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.options import TieringOptions
 from tests.unit.tiering.kit import TAKEOVER, Tables
@@ -73,11 +74,13 @@ def test_rounds_on_spark_bring_every_record_into_the_lake_once(tables, session, 
     news = []
     for month in "ab":
         tables.append(info, 2_000, month)
-        report = tables.tier(info, executor=Wide(session, 6), options=FINE, progress=lambda *each: news.append(each))
+        report = tables.tier(info, executor=Wide(session, 6), options=FINE, progress=news.append)
         assert report.rows == 2_000
         assert report.splits >= 6
         tables.check(info)
-    assert ("write", report.splits, report.splits) in news
+    last = [each for each in news if each.stage == "write"][-1]
+    assert (last.tasks_done, last.rows, last.size_bytes) == (report.splits, report.rows, report.bytes)
+    assert [each.rows for each in last.buckets] == [each.end - each.start for each in report.buckets]
 
 
 def test_the_callers_job_settings_are_left_alone(tables, session, name):
@@ -135,8 +138,8 @@ def test_a_round_can_be_cancelled(tables, session, name):
     executor = Wide(session, 300)
     begun = threading.Event()
 
-    def progress(_stage, done, _total):
-        if done:
+    def progress(state):
+        if state.tasks_done:
             begun.set()
 
     def cancel():
@@ -152,26 +155,56 @@ def test_a_round_can_be_cancelled(tables, session, name):
     tables.check(info)
 
 
+def test_rounds_of_several_tables_run_beside_each_other(tables, session, name):
+    """Each in a pool of its own; one whose tasks fail again and again leaves the others alone."""
+    infos = [tables.create(f"{name}_{number}", buckets=2) for number in range(3)]
+    for info in infos:
+        tables.append(info, 300)
+    failures, over = [], threading.Event()
+
+    def fail():
+        executor = SparkTieringExecutor(session, pool=f"{POOL}-failing")
+        while not over.is_set() or not failures:
+            try:
+                executor.run([b"{}"] * 4)
+            except FlussError as error:
+                failures.append(error)
+
+    def tier(info):
+        executor = Wide(session, 4)
+        executor._pool = f"{POOL}-{info.path}"
+        assert tables.tier(info, executor=executor, options=FINE).rows == 300
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    try:
+        with ThreadPoolExecutor(len(infos)) as threads:
+            list(threads.map(tier, infos))
+    finally:
+        over.set()
+        failing.join()
+    for info in infos:
+        tables.check(info)
+        assert session.sparkContext._jsc.sc().getPoolForName(f"{POOL}-{info.path}").isDefined()
+    assert all("not the form of a task" in str(error) for error in failures)
+
+
+def test_what_collects_news_does_not_pile_up(tables, session, name):
+    """pyspark keeps every accumulator for ever; a service makes one each round."""
+    from pyspark.accumulators import _accumulatorRegistry
+
+    info = tables.create(name)
+    before = len(_accumulatorRegistry)
+    for _ in range(3):
+        tables.append(info, 10)
+        tables.tier(info, executor=SparkTieringExecutor(session), progress=lambda _state: None)
+    assert len(_accumulatorRegistry) == before
+
+
 def test_tasks_that_are_none_say_so(session):
     with pytest.raises(FlussError, match="not the form of a task") as caught:
         SparkTieringExecutor(session).run([b"{}"])
     assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("master", "configured", "expected"),
-    [
-        ("local[*,3]", None, 3),
-        ("local[2, 4]", None, 4),
-        ("local[*]", "8", 1),
-        ("local", None, 1),
-        ("local-cluster[2,1,1024]", None, 4),
-        ("spark://host:7077", "7", 7),
-        ("k8s://https://host", None, 4),
-    ],
-)
-def test_attempts_are_those_of_the_master(master, configured, expected):
-    assert attempts_of(master, configured) == expected
 
 
 @pytest.mark.parametrize(("tasks", "hands"), [(1, 8), (8, 8), (9, 8), (100, 7)])

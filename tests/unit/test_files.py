@@ -2,10 +2,20 @@
 
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fluss_lab.files import fsync_file, fsync_folder, fsync_path, replace, write_atomic, write_json_atomic
+from fluss_lab.files import (
+    create_atomic,
+    fsync_file,
+    fsync_folder,
+    fsync_path,
+    replace,
+    write_atomic,
+    write_json_atomic,
+)
 
 
 def test_content_is_replaced_and_private(tmp_path):
@@ -80,3 +90,23 @@ def test_the_device_is_asked_for_what_is_to_be_durable(tmp_path, calls):
     fsync_path(path)
     fsync_folder(tmp_path)
     assert calls == [("fdatasync", "file", 3), ("fsync", "file", 3), ("fsync", "folder")]
+
+
+def test_of_many_that_make_one_file_one_succeeds_and_nobody_sees_half_of_it(tmp_path):
+    path = tmp_path / "made"
+    barrier = threading.Barrier(4)
+
+    def make(number: int) -> bool:
+        barrier.wait()
+        try:
+            create_atomic(path, bytes([number]) * 100_000)
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, range(4)))
+    assert made.count(True) == 1
+    assert path.read_bytes() == bytes([made.index(True)]) * 100_000
+    assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -63,6 +63,9 @@ def test_tail_prints_records_as_json(folder):
         (("tail", "flights"), "database.table"),
         (("tables", "none"), "none"),
         (("tier", "--continuous", "nyc.flights"), "leave the paths out"),
+        (("tier", "--for", "1s"), "belong to tier --continuous"),
+        (("tier", "--continuous", "--for", "soon"), "expected a duration"),
+        (("tier", "--spark", "no value"), "expected KEY=VALUE"),
         (("run", "none.ipynb"), "no such file"),
     ],
 )

@@ -137,7 +137,7 @@ def test_an_append_that_is_given_up_says_so_and_the_writer_goes_on_when_the_serv
                 future.result(PATIENCE_S)
             for words in ("db.t", address.split(":", maxsplit=1)[0], "1.5 s", "not known"):
                 assert words in str(caught.value)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < PATIENCE_S
         with pytest.raises(ServerUnavailableError):
             writer.append([{"id": 9, "bucket": 1}])
         server.start()
@@ -162,7 +162,7 @@ def test_a_stopped_server_is_given_up_in_time_and_its_late_work_is_not_doubled(t
                 writer.append([{"id": 1}]).result(PATIENCE_S)
             assert caught.value.retriable
             assert "not known" in str(caught.value)
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < PATIENCE_S
         finally:
             os.kill(server.pid, signal.SIGCONT)
         writer.append([{"id": 2}]).result(PATIENCE_S)

@@ -133,11 +133,6 @@ def test_properties_that_cannot_be_honoured_are_refused_and_nothing_is_made(lake
         lake.storage.access.load_table(TablePath("db", "t"))
 
 
-def test_primary_key_tables_are_refused(lake):
-    with pytest.raises(UnsupportedError, match="primary key"):
-        lake.table({"id": "int", "v": "string"}, primary_key=["id"])
-
-
 def test_comments(lake):
     import pyarrow as pa
 

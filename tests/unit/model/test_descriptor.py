@@ -81,7 +81,9 @@ def test_a_path_has_two_names(path):
         ({"properties": {"table.datalake.enabled": "yes"}}, errors.InvalidPropertyError, "true or false, found 'yes'"),
         ({"properties": {"table.log.ttl": "soon"}}, errors.InvalidPropertyError, "duration"),
         ({"properties": {"table.log.ttl": -1}}, errors.InvalidPropertyError, "duration"),
-        ({"properties": {"table.datalake.format": "paimon"}}, errors.InvalidPropertyError, "iceberg"),
+        ({"properties": {"table.datalake.format": "paimon", "tin.x": "y"}}, errors.InvalidPropertyError, "tin.x"),
+        ({"properties": {"table.datalake.format": "table", "table.x": "y"}}, errors.InvalidPropertyError, "table.x"),
+        ({"properties": {"table.datalake.format": "tin", "tin.": "y"}}, errors.InvalidPropertyError, "'tin.'"),
         ({"properties": {"iceberg.": "x"}}, errors.InvalidPropertyError, "iceberg"),
         ({"properties": {"iceberg.x": None}}, errors.InvalidPropertyError, "None"),
         ({"properties": {"custom.x": "y" * 5000}}, errors.InvalidPropertyError, "4096"),
@@ -91,6 +93,11 @@ def test_a_path_has_two_names(path):
 def test_bad_definitions_say_what_is_wrong(arguments, error, says):
     with pytest.raises(error, match=says):
         make_descriptor(SCHEMA, **arguments)
+
+
+def test_a_lake_formats_own_properties_are_free_where_it_is_named():
+    properties = {"table.datalake.format": "tin", "tin.x": 5, "iceberg.y": "z", "custom.w": "v"}
+    assert make_descriptor(SCHEMA, properties=properties).properties["tin.x"] == "5"
 
 
 def test_columns_must_be_unique_in_any_case():

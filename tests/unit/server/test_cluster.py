@@ -172,7 +172,7 @@ def test_a_server_that_was_stopped_on_purpose_stays_stopped(folder):
     lost = threading.Event()
     attachment = cluster.ensure_server(folder, COMMAND, GRACE, on_lost=lost.set)
     assert cluster.stop_server(folder)
-    assert lost.wait(10)
+    assert lost.wait(60)
     assert cluster.read_discovery(folder) is None
     with pytest.raises(ServerUnavailableError, match="fluss-lab up"):
         attachment.address()

@@ -74,7 +74,7 @@ def test_a_folder_whose_last_server_is_still_stopping_is_waited_for(tmp_path):
         starter.start()
         starter.join(0.2)
         assert outcome == []
-    starter.join(20)
+    starter.join(60)
     assert isinstance(outcome[0], tuple), outcome
 
 
@@ -201,7 +201,7 @@ def test_a_call_to_stop_ends_the_wait(tmp_path):
     channel = Channel(*node.address, node.secret)
     channel.coordinator().stop_cluster(pb.StopClusterRequest())
     channel.close()
-    assert node.wait(10)
+    assert node.wait(60)
     node.stop()
     node.stop()
 

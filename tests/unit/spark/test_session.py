@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session import _environment, spark_session
+from fluss_lab.spark.launch import _environment
+from fluss_lab.spark.session import spark_session
 
 
 def listening(pid: int) -> list[str]:

@@ -166,10 +166,18 @@ def test_progress_is_told(tables):
     tables.append(info, 1_000)
     news = []
     executor = LocalTieringExecutor(parallelism=3)
-    tables.tier(info, executor=executor, options=FINE, progress=lambda *each: news.append(each))
-    assert news[0] == ("write", 0, 3)
-    assert ("write", 3, 3) in news
-    assert news[-1][0] == "commit"
+    report = tables.tier(info, executor=executor, options=FINE, progress=news.append)
+    assert (news[0].stage, news[0].tasks_done, news[0].tasks, news[0].rows, news[0].planned) == (
+        "write",
+        0,
+        3,
+        0,
+        1_000,
+    )
+    assert ("write", 3, 3, 1_000) in [(each.stage, each.tasks_done, each.tasks, each.rows) for each in news]
+    assert [each.stage for each in news[-3:]] == ["commit", "maintain", "finish"]
+    assert [(each.bucket, each.planned, each.rows) for each in news[-1].buckets] == [(0, 1_000, 1_000)]
+    assert news[-1].size_bytes == report.bytes > 0
 
 
 def test_a_table_held_by_a_living_tierer_is_refused(tables):

@@ -8,7 +8,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
-from fluss_lab.tiering.generator import LogRange, cut, limit_records, split_size
+from fluss_lab.tiering.generator import LogRange, cut, limit_ranges, split_size
 from fluss_lab.tiering.options import TieringOptions
 from fluss_lab.tiering.splits import TieringLogSplit, number_splits, split_from_json
 
@@ -26,7 +26,7 @@ def test_json_round_trip(value):
 
 def test_json_of_another_version_is_refused():
     with pytest.raises(CorruptDataError, match="different releases"):
-        split_from_json(split().to_json() | {"version": 2})
+        split_from_json(split().to_json() | {"version": 3})
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def log_range(bucket, start, stop, size_bytes):
 
 def test_a_round_within_its_limit_is_left_alone():
     ranges = [log_range(0, 0, 60, 600), log_range(1, 5, 45, 400)]
-    assert limit_records(ranges, 100) == ranges
+    assert limit_ranges(ranges, 100, 1000) == ranges
 
 
 def test_a_limited_round_takes_the_same_share_of_every_bucket():
-    limited = limit_records([log_range(0, 0, 9_000, 90), log_range(1, 100, 1_100, 10)], 1_000)
+    limited = limit_ranges([log_range(0, 0, 9_000, 90), log_range(1, 100, 1_100, 10)], 1_000, 1_000)
     assert [(each.start, each.stop) for each in limited] == [(0, 900), (100, 200)]
 
 
 def test_a_limited_round_takes_at_least_one_record_of_a_bucket():
-    limited = limit_records([log_range(0, 0, 10**9, 10**9), log_range(1, 0, 3, 3)], 10)
+    limited = limit_ranges([log_range(0, 0, 10**9, 10**9), log_range(1, 0, 3, 3)], 10, 10**9)
     assert limited[1].stop == 1
 
 

@@ -161,7 +161,7 @@ def test_databases_and_tables_come_and_go(lab):
         ("shop.x", {"buckets": 0}, errors.InvalidBucketsError),
         ("shop.x", {"buckets": 5000}, errors.InvalidBucketsError),
         ("shop.x", {"properties": {"table.nope": "1"}}, errors.InvalidPropertyError),
-        ("shop.x", {"primary_key": ["id"], "properties": LAKE}, errors.UnsupportedError),
+        ("shop.x", {"primary_key": ["id", "price"], "properties": LAKE}, errors.UnsupportedError),
         ("shop.x", {"bucket_key": ["id", "price"], "properties": LAKE}, errors.UnsupportedError),
     ],
 )

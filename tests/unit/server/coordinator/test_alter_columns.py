@@ -96,8 +96,6 @@ def test_a_primary_key_table_is_altered_too(rig):
     for key, value in {"table.merge-engine": "default", "table.delete.behavior": "ignore"}.items():
         with pytest.raises(errors.UnsupportedError, match="may not change"):
             rig.alter(set={key: value})
-    with pytest.raises(errors.UnsupportedError, match="tiering of primary-key tables"):
-        rig.alter(set={"table.datalake.enabled": "true"})
 
 
 def test_a_table_runs_out_of_schema_ids(rig, monkeypatch):

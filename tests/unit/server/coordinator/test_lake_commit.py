@@ -212,7 +212,7 @@ class Session:
         self.id = 0
         self._stream = rig.coordinator.attach(pb.AttachRequest(client_name="test"), self.closed)
         threading.Thread(target=self._hold, daemon=True).start()
-        assert self.opened.wait(10)
+        assert self.opened.wait(60)
 
     def _hold(self) -> None:
         for response in self._stream:
@@ -222,7 +222,7 @@ class Session:
 
     def close(self) -> None:
         self.closed.set()
-        assert self.ended.wait(10)
+        assert self.ended.wait(60)
 
 
 def attached(rig: Rig) -> int:

@@ -50,7 +50,7 @@ def test_an_opener_has_thirty_seconds_to_come(bench):
     bench.advance(FIRST_WAIT_MS - 1)
     assert bench.is_still_watching()
     bench.advance(1)
-    assert bench.alone.wait(5)
+    assert bench.alone.wait(60)
 
 
 def test_the_grace_begins_when_the_last_one_has_gone(bench):
@@ -65,7 +65,7 @@ def test_the_grace_begins_when_the_last_one_has_gone(bench):
     bench.advance(GRACE_MS - 1)
     assert bench.is_still_watching()
     bench.advance(1)
-    assert bench.alone.wait(5)
+    assert bench.alone.wait(60)
 
 
 def test_whoever_comes_within_the_grace_keeps_the_server(bench):
@@ -78,7 +78,7 @@ def test_whoever_comes_within_the_grace_keeps_the_server(bench):
     closed.set()
     wait_until(lambda: bench.ended == [1, 2])
     bench.advance(GRACE_MS)
-    assert bench.alone.wait(5)
+    assert bench.alone.wait(60)
 
 
 def test_one_who_came_and_went_unseen_has_been_there():
@@ -90,7 +90,7 @@ def test_one_who_came_and_went_unseen_has_been_there():
         next(stream)
         stream.close()
     bench.advance(GRACE_MS)
-    assert bench.alone.wait(5)
+    assert bench.alone.wait(60)
 
 
 def test_the_end_of_the_server_ends_every_session(bench):

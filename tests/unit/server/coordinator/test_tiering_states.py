@@ -7,12 +7,19 @@ import pytest
 
 from fluss_lab.errors import (
     ConflictError,
+    CorruptDataError,
     FencedTieringEpochError,
     FlussError,
+    ForeignCommitError,
     InternalError,
     LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    StorageError,
     TableNotFoundError,
     TieringInProgressError,
+    UnsupportedError,
+    error_code,
 )
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.catalog import Catalog
@@ -65,6 +72,15 @@ class Bench:
         info = table(table_id, freshness_ms)
         self.catalog.add_table(info, [0])
         self.tiering.register(info, new=True)
+
+    def define(self, table_id: int, freshness_ms: int, *, enabled: bool) -> None:
+        info = table(table_id, freshness_ms, enabled)
+        was_enabled = self.catalog.table_by_id(table_id).descriptor.lake_enabled
+        self.catalog.set_definition(info)
+        if enabled:
+            self.tiering.register(info, new=not was_enabled)
+        else:
+            self.tiering.remove(table_id)
 
     def state(self, table_id: int) -> tuple[State, int]:
         found = next(each for each in self.tiering.states() if each.table_id == table_id)
@@ -126,6 +142,23 @@ def test_finishing_twice_is_fine_and_does_not_move_the_time(bench):
     bench.tiering.finish(1, bench.epoch, grant.epoch)
     bench.clock.advance(FRESHNESS_MS - 1_000)
     assert bench.tiering.request_due(None) is not None
+
+
+def test_a_force_finished_round_may_say_so_twice(bench):
+    bench.add(1)
+    grant = bench.tiering.request(1, None)
+    for _ in range(2):
+        bench.tiering.finish(1, bench.epoch, grant.epoch, again=True)
+        assert bench.state(1) == (State.PENDING, 2)
+    bench.tiering.request_due(None)
+    bench.tiering.finish(1, bench.epoch, grant.epoch, again=True)  # later than late
+    assert bench.state(1) == (State.TIERING, 2)
+
+
+def test_an_epoch_that_nobody_was_given_does_not_finish(bench):
+    bench.add(1)
+    with pytest.raises(FencedTieringEpochError):
+        bench.tiering.finish(1, bench.epoch, 0)
 
 
 def test_an_older_epoch_may_do_nothing_any_more(bench):
@@ -247,6 +280,58 @@ def test_failing_tables_wait_longer_each_time_but_a_round_by_hand_does_not(bench
     assert (bench.tiering.states()[0].failures, bench.tiering.states()[0].last_error) == (0, None)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ForeignCommitError,
+        LakeSnapshotNotFoundError,
+        TableNotFoundError,
+        OffsetOutOfRangeError,
+        CorruptDataError,
+        UnsupportedError,
+    ],
+)
+def test_what_only_a_person_mends_is_tried_as_seldom_as_any(bench, error):
+    bench.add(1, freshness_ms=1)
+    bench.clock.advance(1)
+    grant = bench.tiering.request_due(None)
+    bench.tiering.fail(1, bench.epoch, grant.epoch, "look at it", error_code(error("look at it")))
+    assert bench.tiering.schedule()[0][1] == bench.clock.now_ms() + BACKOFF_MAX_MS
+    bench.clock.advance(BACKOFF_MAX_MS - 1)
+    assert bench.tiering.request_due(None) is None
+    bench.clock.advance(1)
+    assert bench.tiering.request_due(None).epoch == 2
+
+
+@pytest.mark.parametrize("code", [None, error_code(StorageError("full")), 987_654])
+def test_other_failures_are_tried_again_soon(bench, code):
+    bench.add(1, freshness_ms=1)
+    bench.clock.advance(1)
+    bench.tiering.fail(1, bench.epoch, bench.tiering.request_due(None).epoch, "no", code)
+    bench.clock.advance(BACKOFF_FIRST_MS)
+    assert bench.tiering.request_due(None) is not None
+
+
+def test_an_altered_table_waits_no_longer(bench):
+    bench.add(1, freshness_ms=1)
+    bench.clock.advance(1)
+    bench.tiering.fail(1, bench.epoch, bench.tiering.request_due(None).epoch, "no", error_code(UnsupportedError("no")))
+    bench.tiering.register(table(1, freshness_ms=1), new=False)
+    assert bench.tiering.request_due(None).epoch == 2
+
+
+def test_the_schedule_says_when_each_table_is_due(bench):
+    bench.add(1)
+    bench.add(2)
+    bench.add(3, freshness_ms=1)
+    start_ms = bench.clock.now_ms()
+    bench.tiering.request(2, None)
+    bench.clock.advance(1)
+    bench.tiering.fail(3, bench.epoch, bench.tiering.request_due(None).epoch, "no")
+    due = {each.table_id: at_ms for each, at_ms in bench.tiering.schedule()}
+    assert due == {1: start_ms + FRESHNESS_MS, 2: None, 3: start_ms + 1 + BACKOFF_FIRST_MS}
+
+
 def test_a_table_that_waits_does_not_hold_up_the_next(bench):
     bench.add(1, freshness_ms=1)
     bench.add(2, freshness_ms=5)
@@ -325,6 +410,7 @@ class Model:
     failures: int = 0
     unfinished: bool = False
     fencing: bool = False
+    finished: tuple[int, int] | None = None
     order: int = 0
     held_order: int = 0
 
@@ -337,10 +423,11 @@ class Model:
             order,
         )
 
-    def fail(self, now_ms: int, order: int) -> None:
+    def fail(self, now_ms: int, order: int, for_a_person: bool = False) -> None:
         self.failures += 1
         self.pend(now_ms, order)
-        self.not_before_ms = now_ms + min(BACKOFF_FIRST_MS * 2 ** (self.failures - 1), BACKOFF_MAX_MS)
+        delay_ms = min(BACKOFF_FIRST_MS * 2 ** (self.failures - 1), BACKOFF_MAX_MS)
+        self.not_before_ms = now_ms + (BACKOFF_MAX_MS if for_a_person else delay_ms)
 
 
 class World:
@@ -351,6 +438,8 @@ class World:
         self.models: dict[int, Model] = {}
         self.order = 0
         self.given: list[tuple[int, int, int]] = []
+        self.off: dict[int, Model] = {}
+        self.next_id = 4
         for table_id in (1, 2, 3):
             freshness_ms = dice.choice([1_000, 20_000, 60_000])
             bench.add(table_id, freshness_ms)
@@ -382,10 +471,12 @@ class World:
     def some_round(self) -> tuple[int, int, int]:
         if self.given and self.dice.random() < 0.8:
             return self.dice.choice(self.given[-4:])
-        return self.dice.choice([1, 2, 3, 9]), self.bench.epoch, self.dice.randrange(4)
+        return self.dice.choice([*self.models, *self.off, 99]), self.bench.epoch, self.dice.randrange(4)
 
     def expected_error(self, table_id: int, coordinator_epoch: int, epoch: int) -> type[FlussError] | None:
         self.tick()
+        if table_id in self.off:
+            return LakeNotConfiguredError
         if table_id not in self.models:
             return TableNotFoundError
         if coordinator_epoch != self.bench.epoch:
@@ -407,8 +498,9 @@ def same_error(expected: type[FlussError] | None, call) -> bool:
 def step(world: World) -> None:
     bench, dice, now = world.bench, world.dice, world.now()
     action = dice.choice(
-        ["wait", "wait", "due", "due", "hand", "renew", "finish", "again", "fail", "session", "restart"]
-    )
+        ["wait", "wait", "due", "due", "hand", "renew", "finish", "again", "fail", "fail for good", "session", "restart",
+         "alter"]
+    )  # fmt: skip
     if action == "wait":
         bench.clock.advance(dice.choice([1, 500, 3_000, 15_000, 90_000]))
     elif action == "due":
@@ -418,7 +510,7 @@ def step(world: World) -> None:
         found = bench.tiering.request_due(7)
         assert (None if found is None else (found.table_id, found.epoch, found.takeover)) == expected
     elif action == "hand":
-        ask_by_hand(world, dice.choice([1, 2, 3]), dice.choice([None, 7, 8]))
+        ask_by_hand(world, dice.choice([*world.models, *world.off]), dice.choice([None, 7, 8]))
     elif action == "session":
         session = dice.choice([7, 8])
         for model in sorted(world.models.values(), key=lambda m: m.held_order):
@@ -429,12 +521,47 @@ def step(world: World) -> None:
         bench.restart()
         for model in world.models.values():
             model.state, model.holder = "Scheduled", None
-    elif action in {"renew", "finish", "again", "fail"}:
+        for model in world.off.values():
+            model.finished = None
+    elif action == "alter":
+        alter(world)
+    elif action in {"renew", "finish", "again", "fail", "fail for good"}:
         speak(world, action)
+
+
+def alter(world: World) -> None:
+    """Another freshness, the lake switched off and on again, a table dropped and made again."""
+    bench, dice, now = world.bench, world.dice, world.now()
+    table_id, how = dice.choice([*world.models, *world.off]), dice.choice(["freshness", "switch", "switch", "drop"])
+    if how == "drop" and dice.random() < 0.5:
+        bench.catalog.remove_table(table_id)
+        bench.tiering.remove(table_id)
+        world.models.pop(table_id, None)
+        world.off.pop(table_id, None)
+        bench.add(world.next_id, 20_000)
+        world.models[world.next_id] = Model(now + 20_000, 20_000)
+        world.next_id += 1
+    elif how == "switch" and table_id in world.models:
+        bench.define(table_id, world.models[table_id].freshness_ms, enabled=False)
+        world.off[table_id] = model = world.models.pop(table_id)
+        model.finished = None
+    elif how == "switch":
+        model = world.models[table_id] = world.off.pop(table_id)
+        bench.define(table_id, model.freshness_ms, enabled=True)
+        model.state, model.holder, model.failures, model.due_ms = "Scheduled", None, 0, now + model.freshness_ms
+    elif how == "freshness" and table_id in world.models:
+        model, freshness_ms = world.models[table_id], dice.choice([1_000, 20_000, 60_000])
+        bench.define(table_id, freshness_ms, enabled=True)
+        model.due_ms, model.freshness_ms = model.due_ms - model.freshness_ms + freshness_ms, freshness_ms
+        if model.state == "Pending":
+            model.not_before_ms = now
 
 
 def ask_by_hand(world: World, table_id: int, session: int | None) -> None:
     world.tick()
+    if table_id in world.off:
+        assert not same_error(LakeNotConfiguredError, lambda: world.bench.tiering.request(table_id, session))
+        return
     model = world.models[table_id]
     if model.holder is not None and world.now() - model.heard_ms < TAKEOVER_MS:
         assert not same_error(TieringInProgressError, lambda: world.bench.tiering.request(table_id, session))
@@ -454,19 +581,25 @@ def speak(world: World, action: str) -> None:
     expected = world.expected_error(table_id, coordinator_epoch, epoch)
     model = world.models.get(table_id, Model(0, 0))
     if action in {"finish", "again"}:
-        if table_id in world.models and (model.state, model.epoch, model.unfinished) == ("Scheduled", epoch, False):
-            tiering.finish(table_id, coordinator_epoch, epoch)  # said twice
+        if (
+            table_id in world.models
+            and model.finished == (coordinator_epoch, epoch)
+            and model.finished[0] == world.bench.epoch
+        ):
+            tiering.finish(table_id, coordinator_epoch, epoch, again=action == "again")  # said twice
         elif same_error(expected, lambda: tiering.finish(table_id, coordinator_epoch, epoch, again=action == "again")):
             model.state, model.holder, model.failures, model.unfinished = "Scheduled", None, 0, False
-            model.due_ms = world.now() + model.freshness_ms
+            model.due_ms, model.finished = world.now() + model.freshness_ms, (coordinator_epoch, epoch)
             if action == "again":
                 model.pend(world.now(), world.next_order())
     elif action == "renew":
         if same_error(expected, lambda: tiering.renew(table_id, coordinator_epoch, epoch)):
             model.heard_ms = world.now()
-    elif same_error(expected, lambda: tiering.fail(table_id, coordinator_epoch, epoch, "x")):
-        model.unfinished = model.fencing
-        model.fail(world.now(), world.next_order())
+    else:
+        code = error_code(ForeignCommitError("x")) if action == "fail for good" else None
+        if same_error(expected, lambda: tiering.fail(table_id, coordinator_epoch, epoch, "x", code)):
+            model.unfinished = model.fencing
+            model.fail(world.now(), world.next_order(), for_a_person=code is not None)
 
 
 def test_random_walks_equal_the_model(tmp_path, seed):
@@ -475,7 +608,7 @@ def test_random_walks_equal_the_model(tmp_path, seed):
         folder.mkdir()
         bench = Bench(folder)
         world = World(bench, random.Random(seed + walk))
-        for _ in range(150):
+        for _ in range(250):
             step(world)
             world.tick()
             found = {

@@ -204,21 +204,21 @@ def test_waiting_appends_share_an_fsync(tmp_path, monkeypatch):
     def slow(self, size):
         seen.append(log.high_watermark)
         entered.set()
-        assert let_go.wait(10)
+        assert let_go.wait(60)
         real(self, size)
 
     monkeypatch.setattr(log_module.Segment, "sync", slow)
     tickets = [log.append(checked(batch(0, 1)))]
     threads = [threading.Thread(target=log.acknowledge, args=tickets)]
     threads[0].start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     tickets = [log.append(checked(batch(i, 1))) for i in range(1, 6)]
     threads += [threading.Thread(target=log.acknowledge, args=(ticket,)) for ticket in tickets]
     for thread in threads[1:]:
         thread.start()
     let_go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     # Two waits for six appends; after the first only what was written before it began is readable.
     assert seen == [0, 1]
     assert (log.durable_offset, log.high_watermark) == (6, 6)

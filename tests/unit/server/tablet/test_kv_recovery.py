@@ -15,6 +15,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import split_headers
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet import previous as previous_module
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
@@ -283,6 +284,22 @@ def test_nothing_of_the_log_is_dropped_before_there_is_a_snapshot(tmp_path):
     assert tablet.service.apply_retention() == 0
     tablet.service.snapshot_now(tablet.bucket().id)
     assert tablet.service.apply_retention() > 3
+
+
+def test_what_the_lake_can_not_replay_goes_like_the_rest_of_a_changelog(tmp_path):
+    """First tiered from a snapshot, or replayed from later on: what is before is in the lake as rows."""
+    tablet = KvTablet(tmp_path, log__segment__file_size="2kb").open(0, table__datalake__enabled="true")
+    for turn in range(20):
+        tablet.put(upserts(0, 5, f"t{turn}"))
+    tablet.service.snapshot_now(tablet.bucket().id)
+    tablet.clock.advance(10**10)
+    assert tablet.service.apply_retention() == 0  # the lake holds nothing
+    told = pb.PbNotifyLakeTableOffsetReqForBucket(
+        table_id=tablet.bucket().id.table_id, bucket_id=0, snapshot_id=1, log_start_offset=90, log_end_offset=100
+    )
+    tablet.service.set_lake_offsets([told])
+    assert tablet.service.apply_retention() > 0
+    assert 0 < tablet.bucket().log.start <= 100
 
 
 def test_without_the_snapshots_that_a_shortened_log_needs_the_rows_are_refused(snapped):

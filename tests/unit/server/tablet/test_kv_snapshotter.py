@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from itertools import count
 
 import pytest
 
@@ -328,26 +329,27 @@ def test_a_drop_while_snapshots_are_taken_leaves_nothing(tablet):
 
 def test_each_snapshot_under_load_is_of_one_moment(tablet):
     """Rows, writers and log offset agree, whatever is put meanwhile."""
-    done, problems, found = threading.Event(), [], []
+    enough, problems, found = threading.Event(), [], []
     schemas = tablet.bucket().table.schemas
 
     def work():
         try:
-            for turn in range(120):
+            for turn in count():
                 tablet.put(upserts(turn * 7 % 90, 20, f"t{turn}"), writer_id=1, sequence=turn)
+                if enough.is_set():
+                    return
         except Exception as error:
             problems.append(error)
-        finally:
-            done.set()
 
     worker = threading.Thread(target=work)
     worker.start()
-    while not done.is_set():
+    while len(found) < 6 and worker.is_alive():
         if (taken := take(tablet)) is not None and (not found or taken.log_offset > found[-1][0]):
             found.append((*kept(tablet, schemas), taken.writers))
+    enough.set()
     worker.join(60)
     assert problems == []
-    assert len(found) >= 2
+    assert len(found) == 6
     events = tablet.changelog()
     for log_offset, rows, writers in found:
         assert rows == Model.of(events[:log_offset]).live

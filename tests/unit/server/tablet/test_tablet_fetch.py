@@ -134,7 +134,7 @@ def _poll(tablet, offsets, **asked):
 def _watched(tablet, bucket=0):
     """Return when a fetch waits at a bucket."""
     reader = next(b for b in tablet.service._store.all() if b.id.bucket == bucket).log.reader
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not reader._watchers:
         assert time.monotonic() < deadline
         threading.Event().wait(0.001)
@@ -143,7 +143,7 @@ def _watched(tablet, bucket=0):
 def test_a_fetch_without_records_waits_as_long_as_asked_and_no_longer(tablet):
     started = time.monotonic()
     assert tablet.fetch({0: 0}, max_wait_ms=60)[0][1] == b""
-    assert 0.05 < time.monotonic() - started < 10
+    assert 0.05 < time.monotonic() - started < 60
     assert tablet.fetch({0: 0}, max_wait_ms=0)[0][1] == b""
 
 
@@ -151,7 +151,7 @@ def test_an_append_to_any_bucket_ends_the_wait(tablet):
     thread, answers = _poll(tablet, {0: 0, 1: 0})
     _watched(tablet, 1)
     tablet.produce({1: batch(7, 1)})
-    thread.join(10)
+    thread.join(60)
     assert [len(data) > 0 for _, data in answers[0].values()] == [False, True]
     assert all(not bucket.log.reader._watchers for bucket in tablet.service._store.all())
 
@@ -162,7 +162,7 @@ def test_a_wait_that_is_woken_for_too_little_goes_back_to_sleep(tablet, monkeypa
     thread, answers = _poll(tablet, {0: 0, 1: 0}, min_bytes=10_000, max_wait_ms=300)
     _watched(tablet)
     tablet.produce({1: batch(0, 1)})
-    thread.join(10)
+    thread.join(60)
     assert len(records_in(answers[0][1][1])) == 1
     assert len(looks) <= 8  # two buckets, at most four times
 
@@ -175,7 +175,7 @@ def test_a_fetch_waits_for_so_many_bytes_over_all_buckets(tablet):
     tablet.produce({1: batch(0, 1)})
     assert not answers
     tablet.produce({0: batch(1, 1)})
-    thread.join(10)
+    thread.join(60)
     assert sum(len(data) for _, data in answers[0].values()) == one * 3
 
 
@@ -185,7 +185,7 @@ def test_with_fsync_a_poll_ends_when_the_record_is_durable(tmp_path):
     thread, answers = _poll(tablet, {0: 0})
     _watched(tablet)
     tablet.produce({0: batch(0, 1)})
-    thread.join(10)
+    thread.join(60)
     assert records_in(answers[0][0][1])[0].id == 0
 
 
@@ -197,7 +197,7 @@ def test_waiting_ends_with_the_server_or_the_bucket(tablet, end):
         tablet.stop(0, delete=True)
     else:
         getattr(tablet.service, end)()
-    thread.join(10)
+    thread.join(60)
     assert answers[0][0][0].HasField("error_code") == (end == "delete")
     if end == "interrupt":
         assert tablet.fetch({0: 0}, max_wait_ms=20_000)[0][1] == b""  # at once from now on

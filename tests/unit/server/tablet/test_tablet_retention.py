@@ -179,7 +179,7 @@ def test_retention_while_others_append_and_read_serves_no_wrong_record(tmp_path,
             log.drop_before(clock.now_ms() - chance.randrange(5), None)
     done.set()
     for reader in readers:
-        reader.join(10)
+        reader.join(60)
     assert not problems
     assert log.stopped is None
 

@@ -409,7 +409,7 @@ def test_the_background_makes_records_durable_and_applies_retention(tmp_path):
     watcher = threading.Event()
     reader.watch(watcher)
     tablet.clock.advance(1_001)
-    assert watcher.wait(10)
+    assert watcher.wait(60)
     tablet.service.close()
     described = tablet.describe()[0]
     assert (described.log_start_offset, described.durable_offset) == (3, 3)

@@ -70,7 +70,7 @@ def test_a_batch_waits_for_its_predecessor(tmp_path):
     thread = threading.Thread(target=lambda: done.append(log.append(late, wait_ms=10_000)))
     thread.start()
     append(log, 0, 1, writer_id=1, sequence=0)
-    thread.join(10)
+    thread.join(60)
     assert (done[0].base_offset, [record.id for record in read_all(log)]) == (1, [0, 1])
 
 
@@ -97,10 +97,10 @@ def test_only_so_many_appends_wait_at_once(tmp_path):
     threads = [threading.Thread(target=wait, args=(sequence,)) for sequence in range(1, 10)]  # one more than may wait
     for thread in threads:
         thread.start()
-    assert refused.wait(10)
+    assert refused.wait(60)
     log.close()  # the others are sent away
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -1,0 +1,50 @@
+"""The public conformance suite of lake formats: what every implementation of `fluss_lab.lake` must do, as tests.
+
+Who writes a format derives one class and runs it under pytest (``pip install pytest``); the format must be installed, so
+that its entry point is found::
+
+    class TestMyFormat(LakeConformance):
+        format_name = "mine"
+
+        def properties(self, folder):
+            return {"warehouse": str(folder)}
+
+        def read_state(self, storage, table):  # the live rows of a primary-key table, read by whatever reads the format
+            return my_reader(storage, table)
+
+`LakeConformance` is everything. Its parts may be run alone while a format grows: `CatalogConformance`,
+`SerializerConformance`, `CommitConformance`, `LogTableConformance`, `LogSourceConformance`, `KeyedTableConformance`,
+`KillConformance` and `RoundConformance` (whole tiering rounds on a cluster in the process). All derive from `LakeFormat`,
+which tells what an author may say of a format. Tests marked ``campaign`` do the same at length.
+
+Call ``pytest.register_assert_rewrite("fluss_lab.testing.conformance")`` before the import, and failures show their values.
+Random tests print their seed and take it from ``FLUSS_LAB_SEED``.
+"""
+
+from fluss_lab.testing.conformance.catalogs import CatalogConformance
+from fluss_lab.testing.conformance.commits import CommitConformance
+from fluss_lab.testing.conformance.histories import KeyedHistory
+from fluss_lab.testing.conformance.keyed_tables import KeyedTableConformance
+from fluss_lab.testing.conformance.kills import KillConformance
+from fluss_lab.testing.conformance.kit import LakeKit
+from fluss_lab.testing.conformance.lake_format import LakeFormat
+from fluss_lab.testing.conformance.log_sources import LogSourceConformance
+from fluss_lab.testing.conformance.log_tables import LogTableConformance
+from fluss_lab.testing.conformance.rounds import RoundConformance
+from fluss_lab.testing.conformance.serializers import SerializerConformance
+from fluss_lab.testing.conformance.suite import LakeConformance
+
+__all__ = [
+    "CatalogConformance",
+    "CommitConformance",
+    "KeyedHistory",
+    "KeyedTableConformance",
+    "KillConformance",
+    "LakeConformance",
+    "LakeFormat",
+    "LakeKit",
+    "LogSourceConformance",
+    "LogTableConformance",
+    "RoundConformance",
+    "SerializerConformance",
+]

@@ -1,0 +1,25 @@
+"""The whole suite."""
+
+from __future__ import annotations
+
+from fluss_lab.testing.conformance.catalogs import CatalogConformance
+from fluss_lab.testing.conformance.commits import CommitConformance
+from fluss_lab.testing.conformance.keyed_tables import KeyedTableConformance
+from fluss_lab.testing.conformance.kills import KillConformance
+from fluss_lab.testing.conformance.log_sources import LogSourceConformance
+from fluss_lab.testing.conformance.log_tables import LogTableConformance
+from fluss_lab.testing.conformance.rounds import RoundConformance
+from fluss_lab.testing.conformance.serializers import SerializerConformance
+
+
+class LakeConformance(
+    CatalogConformance,
+    SerializerConformance,
+    CommitConformance,
+    LogTableConformance,
+    LogSourceConformance,
+    KeyedTableConformance,
+    KillConformance,
+    RoundConformance,
+):
+    """Everything that a lake format must do."""

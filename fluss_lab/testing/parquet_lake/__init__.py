@@ -1,0 +1,21 @@
+"""A second, tiny lake format: a folder of Parquet files and a JSON manifest per version of each table.
+
+It is for tests, which show with it that nothing above the seam knows Iceberg, and a model for who writes a format: all of
+`fluss_lab.lake`'s interfaces but maintenance, for log tables and primary-key tables, in a few short modules. It is not for
+data of size: each manifest names every file, nothing is ever expired or compacted, and it needs a local file system.
+
+It is installed under the name ``parquet``. Its one option is ``warehouse``, a path or ``file://`` URI::
+
+    EmbeddedCluster(options={"datalake.format": "parquet", "datalake.parquet.warehouse": str(folder)})
+
+* `manifest`: versions of a table, and the one atomic step by which the next one is made.
+* `catalog`: tables made, altered, dropped.
+* `writer`, `results`, `committer`: a tiering round.
+* `source`, `log_source`: reading it back; `state`: the rows of a primary-key table.
+* `storage`: where everything else comes from.
+"""
+
+from fluss_lab.testing.parquet_lake.state import read_state
+from fluss_lab.testing.parquet_lake.storage import ParquetLakeStorage
+
+__all__ = ["ParquetLakeStorage", "read_state"]

@@ -1,0 +1,109 @@
+"""The kinds of lake-enabled tables that random histories write, and random rows for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+Row = dict[str, Any]
+Value = Callable[[random.Random], Any]
+
+_EPOCH: Final = datetime(1969, 12, 30)
+#: Few values of each type, so that keys meet; edges among them.
+VALUES: Final[dict[str, Value]] = {
+    "boolean": lambda rng: rng.random() < 0.5,
+    "tinyint": lambda rng: rng.choice([-128, -1, 0, 1, 127]),
+    "smallint": lambda rng: rng.randrange(-4, 8),
+    "int": lambda rng: rng.choice([-(2**31), -1, 0, 1, 2, 3, 2**31 - 1]),
+    "bigint": lambda rng: rng.randrange(12),
+    "string": lambda rng: rng.choice(["", "a", "b", "ab", "ünïcode", "x" * 40]),
+    "bytes": lambda rng: rng.choice([b"", b"\0", b"a", b"\xff" * 20]),
+    "binary(3)": lambda rng: bytes([0, 255, rng.randrange(4)]),
+    "date": lambda rng: date(1969, 12, 30) + timedelta(days=rng.randrange(6)),
+    "time(3)": lambda rng: time(23, 59, 59, rng.randrange(6) * 1000),
+    "time(6)": lambda rng: time(0, 0, rng.randrange(3), rng.randrange(3)),
+    "timestamp(3)": lambda rng: _EPOCH + timedelta(milliseconds=rng.randrange(6) * 43_200_001),
+    "timestamp(6)": lambda rng: _EPOCH + timedelta(microseconds=rng.randrange(6) * 43_200_000_001),
+    "timestamp_ltz(6)": lambda rng: _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=rng.randrange(6) * 43_200_000_001),
+    "decimal(9,2)": lambda rng: Decimal(rng.randrange(-3, 6)) / 4,
+    "decimal(30,5)": lambda rng: Decimal(rng.randrange(-3, 6)) * 10**20 / 8,
+    "double": lambda rng: rng.choice([-1.5, 0.0, 2.0**60, 1e-300]),
+    "float": lambda rng: rng.choice([-1.5, 0.0, 0.25]),
+}  # fmt: skip
+#: Types that may be a primary key of a lake-enabled table.
+KEY_TYPES: Final = tuple(each for each in VALUES if each not in {"double", "float"})
+#: Those of them that Iceberg does not bucket by.
+_UNBUCKETED: Final = ("boolean", "tinyint", "smallint")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make a table, and rows for it."""
+
+    columns: dict[str, str]
+    primary_key: tuple[str, ...] = ()
+    bucket_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    buckets: int = 2
+    properties: dict[str, str] = field(default_factory=dict)
+    nulls: float = 0.2
+
+    @property
+    def is_keyed(self) -> bool:
+        return bool(self.primary_key)
+
+    @property
+    def engine(self) -> str:
+        return self.properties.get("table.merge-engine", "default")
+
+    def key(self, rng: random.Random) -> Row:
+        return {name: self._value(rng, name) for name in self.primary_key}
+
+    def row(self, rng: random.Random) -> Row:
+        needed = {*self.primary_key, *self.bucket_key, *self.partitioned_by, "v"}
+        return {
+            name: None if name not in needed and rng.random() < self.nulls else self._value(rng, name)
+            for name in self.columns
+        }
+
+    def _value(self, rng: random.Random, name: str) -> Any:
+        if name in self.partitioned_by:
+            return rng.choice(["p1", "p2", "p3"])
+        return VALUES[self.columns[name]](rng)
+
+
+_OTHERS: Final = {"name": "string", "x": "double"}
+#: A user's columns may have the names of a delete file's own.
+_TRICKY: Final = {"pos": "int", "file_path": "string", "row": "double"}
+
+KINDS: Final[dict[str, Kind]] = {
+    "log": Kind({"id": "bigint", **_OTHERS}, bucket_key=("id",)),
+    "log_parts": Kind({"id": "bigint", "p": "string", **_OTHERS}, partitioned_by=("p",)),
+    "log_types": Kind({f"c{number}": each for number, each in enumerate(VALUES)}),
+    "pk": Kind({"id": "bigint", **_OTHERS}, ("id",)),
+    "pk_tricky": Kind({"id": "bigint", **_TRICKY}, ("id",)),
+    "pk_parts": Kind({"id": "bigint", "p": "string", **_OTHERS}, ("id", "p"), partitioned_by=("p",)),
+    "pk_prefix": Kind({"g": "int", "word": "string", **_OTHERS}, ("g", "word"), bucket_key=("g",)),
+    "pk_moments": Kind(
+        {"d": "date", "t": "time(3)", "at": "timestamp(6)", "n": "decimal(9,2)", "b": "bytes", **_OTHERS},
+        ("d", "t", "at", "n", "b"), ("d",),
+    ),
+    "pk_types": Kind({"id": "bigint", **{f"c{number}": each for number, each in enumerate(VALUES)}}, ("id",), nulls=0.4),
+    "pk_first": Kind({"id": "bigint", **_OTHERS}, ("id",), properties={"table.merge-engine": "first_row"}),
+    "pk_versioned": Kind(
+        {"id": "bigint", "v": "bigint", **_OTHERS}, ("id",),
+        properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"},
+    ),
+    **{
+        f"pk_by_{each.replace('(', '_').replace(')', '').replace(',', '_')}": Kind(
+            {"k": each, "g": "int", **_OTHERS}, ("k", "g"), ("g",) if each in _UNBUCKETED else ("k",), buckets=3
+        )
+        for each in KEY_TYPES
+    },
+}  # fmt: skip
+LOGS: Final = tuple(name for name, kind in KINDS.items() if not kind.is_keyed)
+KEYED: Final = tuple(name for name, kind in KINDS.items() if kind.is_keyed)

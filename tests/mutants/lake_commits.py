@@ -1,0 +1,188 @@
+"""Mutants of commits to primary-key tables in the lake: what they are made of, and what they are made on top of."""
+
+from tests.mutants.mutant import COMMITS, Mutant
+
+SNAPSHOT = "fluss_lab/lake/iceberg/snapshot.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/manifest_files.py"
+ROW_DELTA = "fluss_lab/lake/iceberg/row_delta.py"
+HISTORY = "fluss_lab/lake/iceberg/history.py"
+LAKE_COMMITTER = "fluss_lab/lake/iceberg/committer.py"
+REPLAY = "fluss_lab/lake/iceberg/replay.py"
+MANIFESTS = "fluss_lab/lake/iceberg/manifests.py"
+IN_ROW_DELTA = "tests/unit/lake/test_iceberg_row_delta.py"
+IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
+IN_COMMITS = "tests/unit/lake/test_iceberg_commits.py"
+
+#: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
+LAKE_COMMITS = (
+    Mutant(
+        "equality_ids_as_longs",
+        "P4",
+        MANIFEST_FILES,
+        "    if found.field_id == _EQUALITY_IDS_ID:",
+        "    if found.field_id == -_EQUALITY_IDS_ID:",
+        (f"{IN_ROW_DELTA}::test_manifests_are_as_java_reads_them",),
+    ),
+    Mutant(
+        "delete_manifests_called_data",
+        "P4",
+        MANIFEST_FILES,
+        'return {**super()._meta, "content": "deletes" if self._content == ManifestContent.DELETES else "data"}',
+        'return {**super()._meta, "content": "data"}',
+        (f"{IN_ROW_DELTA}::test_manifests_are_as_java_reads_them",),
+    ),
+    Mutant(
+        "delete_files_among_data_files",
+        "P4",
+        MANIFEST_FILES,
+        "is_data = file.content == DataFileContent.DATA",
+        "is_data = file.content in DataFileContent",
+        (
+            f"{IN_ROW_DELTA}::test_manifests_are_as_java_reads_them",
+            f"{IN_REPLACE}::test_delete_manifests_are_listed_as_such",
+        ),
+    ),
+    Mutant(
+        "sequence_numbers_lost_in_what_is_kept",
+        "P4",
+        MANIFEST_FILES,
+        "            sequence_number=self._sequence_number if number is None else number,\n            file_sequence",
+        "            sequence_number=self._sequence_number,\n            file_sequence",
+        (f"{IN_ROW_DELTA}::test_what_was_written_is_kept_as_it_would_be_read",),
+    ),
+    Mutant(
+        "rewritten_rows_as_new",
+        "P4",
+        SNAPSHOT,
+        "changes = Changes(added, {file.file_path for file in removed})",
+        "changes = Changes([(file, None) for file, _ in added], {file.file_path for file in removed})",
+        (f"{IN_REPLACE}::test_an_equality_delete_since_the_plan_applies_to_rewritten_rows",),
+    ),
+    Mutant(
+        "missing_file_replaced",
+        "P2",
+        MANIFEST_FILES,
+        "        if missing:\n            raise KeyError",
+        "        if len(missing) < 0:\n            raise KeyError",
+        (f"{IN_REPLACE}::test_a_file_that_is_not_there_cannot_be_replaced",),
+    ),
+    Mutant(
+        "replace_not_conditional",
+        "P2",
+        COMMITS,
+        "        check_no_foreign(self._path, lake, newer)\n        raise moved_on(self._what, newer)\n",
+        "        check_no_foreign(self._path, lake, newer)\n",
+        (f"{IN_REPLACE}::test_a_replace_is_conditional_on_its_plan",),
+    ),
+    Mutant(
+        "rounds_of_others_followed",
+        "P5",
+        LAKE_COMMITTER,
+        "if any(is_ours(snapshot) for snapshot in newer):",
+        "if not newer:",
+        (f"{IN_COMMITS}::test_commits_of_ours_in_between_are_conflicts",),
+    ),
+    Mutant(
+        "foreign_changes_followed",
+        "P2",
+        LAKE_COMMITTER,
+        "        check_no_foreign(self._path, lake, newer)\n        if any(",
+        "        if any(",
+        (f"{IN_COMMITS}::test_foreign_changes_of_rows_stop_the_round",),
+    ),
+    Mutant(
+        "replace_that_loses_rows_let_pass",
+        "P2",
+        HISTORY,
+        "        elif (lost := _rows_lost(lake, snapshot)) is not None:",
+        "        elif (lost := _rows_lost(lake, snapshot)) == 0:",
+        (f"{IN_COMMITS}::test_a_replace_that_changes_rows_is_a_foreign_change",),
+    ),
+    Mutant(
+        "deletes_left_in_files_that_are_gone",
+        "P4",
+        ROW_DELTA,
+        "moved = base != self._planned and not by_equality and",
+        "moved = base == -1 and not by_equality and",
+        (f"{IN_COMMITS}::test_deletes_are_placed_again_after_somebody_elses_compaction",),
+    ),
+    Mutant(
+        "unplaced_deletes_committed",
+        "P4",
+        ROW_DELTA,
+        "        if not moved and not self._committable.unplaced:",
+        "        if not moved:",
+        (f"{IN_ROW_DELTA}::test_deletes_of_cut_splits_are_placed_and_nothing_else_is_left",),
+    ),
+    Mutant(
+        "rows_of_the_round_not_sought",
+        "P4",
+        ROW_DELTA,
+        "return offset_files([*(state.data if state is not None else ()), *own])",
+        "return offset_files(state.data if state is not None else ())",
+        (
+            f"{IN_ROW_DELTA}::test_random_histories_read_the_same_everywhere",
+            f"{IN_COMMITS}::test_deletes_are_placed_again_after_somebody_elses_compaction",
+        ),
+    ),
+    Mutant(
+        "delete_files_of_the_commit_removed",
+        "P2",
+        ROW_DELTA,
+        "[file for file in self._delete_files() if file.file_path not in kept]",
+        "self._delete_files()",
+        (f"{IN_COMMITS}::test_compactions_that_come_while_the_commit_is_on_its_way",),
+    ),
+    Mutant(
+        "foreign_compaction_not_tagged",
+        "P2",
+        COMMITS,
+        "tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms))",
+        "tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms) if tag is None)",
+        (
+            f"{IN_COMMITS}::test_deletes_are_placed_again_after_somebody_elses_compaction",
+            f"{IN_COMMITS}::test_a_compaction_between_two_rounds_is_tagged_by_the_next_commit",
+        ),
+    ),
+    Mutant(
+        "properties_of_others_overwritten",
+        "P2",
+        SNAPSHOT,
+        "if sets_properties and isinstance(lake.catalog, MetastoreCatalog):",
+        "if sets_properties and lake.catalog is None:",
+        (f"{IN_COMMITS}::test_a_property_that_others_set_in_between_is_not_lost",),
+    ),
+    Mutant(
+        "replay_start_goes_back",
+        "P2",
+        REPLAY,
+        'if key not in merged or merged[key]["offset"] < entry["offset"]:',
+        "if key is not merged:",
+        (f"{IN_ROW_DELTA}::test_an_empty_row_delta_carries_offsets_and_starts",),
+    ),
+    Mutant(
+        "landed_commit_sought_in_known_history_only",
+        "P2",
+        COMMITS,
+        "    newer = itertools.takewhile(lambda snapshot: snapshot.snapshot_id != planned, main_line(lake.metadata))\n",
+        "    line = list(main_line(lake.metadata))\n"
+        "    newer = line if planned is None or planned in [each.snapshot_id for each in line] else []\n",
+        (f"{IN_COMMITS}::test_a_landed_commit_is_found_though_the_planned_snapshot_has_expired",),
+    ),
+    Mutant(
+        "deletion_vectors_taken_for_parquet",
+        "P4",
+        MANIFESTS,
+        "    if file.file_format != FileFormat.PARQUET:",
+        "    if file.file_format not in FileFormat:",
+        (f"{IN_REPLACE}::test_deletion_vectors_are_refused",),
+    ),
+    Mutant(
+        "upgraded_table_read",
+        "P4",
+        MANIFESTS,
+        "    if (version := lake.format_version) != FORMAT_VERSION:",
+        "    if (version := lake.format_version) < FORMAT_VERSION:",
+        (f"{IN_REPLACE}::test_a_table_that_somebody_upgraded_is_refused",),
+    ),
+)

@@ -1,0 +1,127 @@
+"""Mutants of the coordinator's side of tiering, of primary-key tables' lake layout, and of repairs."""
+
+from tests.mutants.mutant import Mutant
+
+STATES = "fluss_lab/server/coordinator/tiering.py"
+LEDGER = "fluss_lab/server/coordinator/lakes.py"
+LAYOUT = "fluss_lab/lake/iceberg/layout.py"
+PROPERTIES = "fluss_lab/lake/iceberg/properties.py"
+REMOVAL = "fluss_lab/lake/iceberg/removal.py"
+HISTORY = "fluss_lab/lake/iceberg/history.py"
+PLAN = "fluss_lab/tiering/repair_plan.py"
+REPAIR = "fluss_lab/tiering/repair.py"
+RELOCATION = "fluss_lab/lake/iceberg/relocation.py"
+PLACE = "fluss_lab/server/relocation.py"
+
+IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
+IN_STARTS = "tests/unit/server/coordinator/test_lake_starts.py"
+IN_LAYOUT = "tests/unit/lake/test_iceberg_keyed_layout.py"
+IN_CHANGES = "tests/unit/tiering/test_tiering_keyed_changes.py"
+IN_REPAIR = "tests/unit/tiering/test_tiering_repair.py"
+IN_RELOCATION = "tests/unit/cli/test_relocation.py"
+IN_RECOVERY = "tests/unit/server/tablet/test_kv_recovery.py"
+
+REPAIRING = (
+    Mutant(
+        "person_asked_every_two_seconds", "P6", STATES,
+        "delay_ms = BACKOFF_MAX_MS if for_a_person else ",
+        "delay_ms = ",
+        (f"{IN_STATES}::test_what_only_a_person_mends_is_tried_as_seldom_as_any",),
+    ),
+    Mutant(
+        "altered_table_waits", "P6", STATES,
+        "                if info.table_id in self._queue:\n",
+        "                if info.table_id not in self._tables:\n",
+        (f"{IN_STATES}::test_an_altered_table_waits_no_longer",),
+    ),
+    Mutant(
+        "start_in_the_ledger_goes_back", "P2", LEDGER,
+        "start = max(old.start or 0, new.start) if new.start is not None else old.start",
+        "start = new.start if new.start is not None else old.start",
+        (f"{IN_STARTS}::test_a_start_never_goes_back",),
+    ),
+    Mutant(
+        "repair_keeps_what_it_does_not_name", "P2", LEDGER,
+        "    changed |= dict.fromkeys(set(current) - set(wanted), _NOTHING)\n",
+        "",
+        (f"{IN_STARTS}::test_a_repair_says_all_that_there_is",),
+    ),
+    Mutant(
+        "tablet_remembers_what_a_repair_took_back", "P2", "fluss_lab/server/tablet/store.py",
+        "                self._lakes.pop(bucket, None)\n            else:\n",
+        "                return\n            else:\n",
+        (f"{IN_STARTS}::test_a_repair_takes_offsets_back_and_tablets_forget",),
+    ),
+    Mutant(
+        "changelog_before_replay_kept_for_ever", "P2", "fluss_lab/server/tablet/bucket.py",
+        "if lake is None or (self.kv is None and lake.start > self.start):",
+        "if lake is None or lake.start > self.start:",
+        (f"{IN_RECOVERY}::test_what_the_lake_can_not_replay_goes_like_the_rest_of_a_changelog",),
+    ),
+    Mutant(
+        "identifier_fields_not_checked", "P4", LAYOUT,
+        "    if wanted and wanted != present:\n",
+        "    if wanted and not present:\n        return\n    if wanted and wanted < present:\n",
+        (f"{IN_LAYOUT}::test_identifier_fields_that_somebody_changed_are_refused",),
+    ),
+    Mutant(
+        "copy_on_write_allowed", "P4", PROPERTIES,
+        "        if (found := forwarded.get(name, mode)) != mode:\n",
+        "        if (found := forwarded.get(name, mode)) is None:\n",
+        (f"{IN_LAYOUT}::test_the_modes_cannot_be_changed_through_fluss",),
+    ),
+    Mutant(
+        "delete_files_of_a_dropped_partition_stay", "P3", REMOVAL,
+        "    return [*(each.file for each in state.data), *deletes]\n",
+        "    return [each.file for each in state.data if deletes is not None]\n",
+        (f"{IN_CHANGES}::test_a_dropped_partition_takes_its_delete_files_along",),
+    ),
+    Mutant(
+        "repair_cut_off_passed_over", "P2", HISTORY,
+        "            if _said(snapshot, ADOPTED_KEY) is not None:\n                raise",
+        "            if _said(snapshot, ADOPTED_KEY) == '':\n                raise",
+        (f"{IN_REPAIR}::test_a_repair_cut_off_is_finished_by_the_next",),
+    ),
+    Mutant(
+        "gap_accepted_without_a_word", "P2", REPAIR,
+        "        if plan.lost and not accept_gaps:\n",
+        "        if plan.lost and accept_gaps is None:\n",
+        (f"{IN_REPAIR}::test_a_gap_is_named_and_accepted_only_by_a_word",),
+    ),
+    Mutant(
+        "rows_behind_a_gap_of_a_primary_key_table_kept", "P4", PLAN,
+        "            return replace(kept, offset=None, start=0, empties=True)\n",
+        "            return replace(kept, offset=None, start=0)\n",
+        (f"{IN_REPAIR}::test_buckets_of_a_primary_key_table_are_written_anew_behind_a_gap",),
+    ),
+    Mutant(
+        "rows_of_a_dropped_partition_lost_unsaid", "P2", PLAN,
+        "            return kept if before is None or before.end <= end else replace(kept, lost=(end, before.end))\n",
+        "            return kept\n",
+        (f"{IN_REPAIR}::test_a_partition_that_only_the_lake_had_is_lost_when_it_is_rolled_back",),
+    ),
+    Mutant(
+        "lake_ahead_of_the_cluster_accepted", "P2", PLAN,
+        "        if end > status.end_offset:\n",
+        "        if end > status.end_offset + (1 << 40):\n",
+        (f"{IN_REPAIR}::test_a_lake_ahead_of_the_cluster_cannot_be_accepted",),
+    ),
+    Mutant(
+        "position_deletes_left_behind", "P4", RELOCATION,
+        "        count += _relocate_positions(path, places)\n",
+        "        count += path is None\n",
+        (f"{IN_RELOCATION}::test_a_moved_lab_is_relocated",),
+    ),
+    Mutant(
+        "sizes_of_rewritten_files_left", "P4", RELOCATION,
+        "        changes.append(_resize(record, ",
+        "        changes.append(record is None and _resize(record, ",
+        (f"{IN_RELOCATION}::test_sizes_are_those_of_the_files",),
+    ),
+    Mutant(
+        "half_relocated_lab_opened", "P6", PLACE,
+        "    if is_here and store.meta(_PLACES_KEY) is None:\n",
+        "    if is_here:\n",
+        (f"{IN_RELOCATION}::test_cut_off_around_the_catalog_and_moved_again_or_back",),
+    ),
+)  # fmt: skip

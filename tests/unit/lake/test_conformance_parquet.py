@@ -1,0 +1,23 @@
+"""The tiny format keeps every promise of a lake format: the seam is real."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("fluss_lab.testing.conformance")
+
+from fluss_lab.testing.conformance import LakeConformance  # noqa: E402
+from fluss_lab.testing.parquet_lake import read_state  # noqa: E402
+
+
+class TestParquetLake(LakeConformance):
+    format_name = "parquet"
+    replays_changes = True
+    kill_points = ("lake.write.after_file", "lake.commit.before", "lake.commit.after")
+
+    def properties(self, folder: Path) -> Mapping[str, str]:
+        return {"warehouse": str(folder)}
+
+    def read_state(self, storage, table):
+        return read_state(storage, table)

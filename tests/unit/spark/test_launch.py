@@ -1,0 +1,73 @@
+"""How Spark's JVM is started: without a fork that runs gRPC's handlers, and once more when it ends."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluss_lab.spark.java import find_java
+
+ROOT = Path(__file__).parents[3]
+
+_JAVA = """\
+#!/bin/sh
+case "$*" in *-version*) echo 'openjdk version "17.0.1"' >&2; exit 0;; esac
+case "$*" in *org.apache.spark.launcher.Main*) exec {java} "$@";; esac
+echo started >> {starts}
+if [ "$(wc -l < {starts})" -le {failures} ]; then echo "no memory for $$" >&2; exit 7; fi
+exec {java} "$@"
+"""
+
+_START = """
+import os, subprocess, sys
+from pathlib import Path
+forked = Path("forked")
+os.register_at_fork(after_in_child=forked.touch)
+from fluss_lab.errors import UnavailableError
+from fluss_lab.spark.session import spark_session
+try:
+    spark = spark_session(master="local[1]")
+    print(spark.sparkContext.parallelize(range(3), 1).sum())
+except UnavailableError as error:
+    print(error)
+print(forked.exists())
+subprocess.run(["true"], preexec_fn=lambda: None)
+print(forked.exists())
+"""
+
+
+def start(folder, failures):
+    """Start Spark in a process of its own with a Java that fails so often; return what it said."""
+    java, starts = folder / "jdk" / "bin" / "java", folder / "starts"
+    java.parent.mkdir(parents=True)
+    real = shlex.quote(str(find_java().java))
+    java.write_text(_JAVA.format(java=real, starts=shlex.quote(str(starts)), failures=failures))
+    java.chmod(0o700)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": str(folder / "jdk"), "TMPDIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", _START], cwd=folder, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("fluss_lab-jvm-*"))
+    return done, starts.read_text().count("started")
+
+
+@pytest.mark.slow
+def test_a_jvm_that_ends_twice_is_an_error_with_what_it_said(tmp_path):
+    done, starts = start(tmp_path, failures=9)
+    *error, forked, control = done.stdout.splitlines()
+    assert error[0].startswith("Spark's JVM ended with 7 while it started, twice.")
+    assert error[-1].startswith("  no memory for ")
+    assert starts == 2
+    assert "no memory" in done.stderr
+    assert (forked, control) == ("False", "True"), "the JVM was started by a fork that runs handlers"
+
+
+@pytest.mark.campaign
+def test_a_jvm_that_ends_once_is_started_again(tmp_path):
+    done, starts = start(tmp_path, failures=1)
+    assert done.stdout.splitlines() == ["3", "False", "True"]
+    assert starts == 2

@@ -1,0 +1,62 @@
+"""fluss_lab as one file: what an executor without any fluss_lab makes of it, and which one wins."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fluss_lab
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.spark.package import release, write_package
+from fluss_lab.spark.tiering import run_partition
+
+_WORKER = """
+import json, sys
+import fluss_lab, fluss_lab.spark.daemon, fluss_lab.tiering.task
+from fluss_lab.lake import lake_storage
+from fluss_lab.spark.package import release
+storage = lake_storage("iceberg", {"type": "sql", "uri": "sqlite://", "warehouse": "/none"})
+print(json.dumps([fluss_lab.__file__, release(), storage.format_name]))
+"""
+
+
+def test_a_worker_finds_all_of_it_in_the_archive(tmp_path):
+    package = write_package(tmp_path)
+    assert package.stat().st_size < 4 << 20
+    # As Spark starts workers: in the folder where the archive is, by its bare name.
+    env = {**os.environ, "PYTHONPATH": package.name}
+    done = subprocess.run([sys.executable, "-c", _WORKER], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    place, found, format_name = json.loads(done.stdout)
+    assert Path(place).parts[-3:] == (package.name, "fluss_lab", "__init__.py")
+    assert (found, format_name) == (release(), "iceberg")
+
+
+def test_its_name_follows_from_its_content(tmp_path):
+    one = write_package(tmp_path)
+    before = one.stat().st_mtime_ns
+    assert write_package(tmp_path) == one
+    assert one.stat().st_mtime_ns == before
+    (tmp_path / "other").mkdir()
+    other = write_package(tmp_path / "other")
+    assert (other.name, other.read_bytes()) == (one.name, one.read_bytes())
+    assert one.name.startswith(f"fluss_lab-{release()}-")
+
+
+def test_nothing_of_this_machine_is_in_it(tmp_path):
+    """Not a path of it, in names or text: executors get the package and nothing else."""
+    import zipfile
+
+    with zipfile.ZipFile(write_package(tmp_path)) as archive:
+        names = archive.namelist()
+        root = str(Path(fluss_lab.__file__).parents[1]).encode()
+        assert not [name for name in names if name.startswith("/") or "__pycache__" in name]
+        assert not [name for name in names if root in archive.read(name)]
+
+
+def test_workers_of_another_release_are_refused():
+    with pytest.raises(UnsupportedError, match=r"fluss_lab .* in the executors' Python, 9\.9\.9 on the driver"):
+        list(run_partition([[(0, b"{}")]], expected="9.9.9"))

@@ -1,0 +1,82 @@
+"""The lake side of a table in the hand: what is shown of it, and keeping it in shape; Spark is in tests/spark."""
+
+import json
+
+import pytest
+
+import fluss_lab as fl
+from fluss_lab import errors
+from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.tiering.round import run_round
+
+LAKE = {"table.datalake.enabled": True}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with fl.Lab.open(tmp_path_factory.mktemp("upkeep") / "lab", config={"server.grace": "200ms"}) as lab:
+        lab.create_database("d")
+        yield lab
+
+
+@pytest.fixture
+def people(lab):
+    table = lab.create_table(
+        "d.people", {"id": "bigint", "name": "string"}, primary_key=["id"], buckets=1, properties=LAKE
+    )
+    for turn in range(3):
+        table.upsert([{"id": key, "name": f"{key}-{turn}"} for key in range(4)])
+        tier(table)
+    yield table
+    lab.drop_table("d.people")
+
+
+def tier(table):
+    lab = table.lab
+    return run_round(lab.connection, lab.lake_storage(), LocalTieringExecutor(), table_id=table.info.table_id)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Compaction as `Table.compact` does it, with tasks in this process."""
+    monkeypatch.setattr("fluss_lab.workbench.lake_upkeep.LakeUpkeep._executor", lambda _table: LocalTieringExecutor())
+
+
+def test_a_table_is_kept_in_shape_by_hand(people, in_process):
+    files = people.files()
+    assert {row["content"] for row in files} == {"data", "position deletes"}
+    done = people.compact()
+    assert (done.buckets, done.files_before, done.files_after) == (1, len(files), 1)
+    (file,) = people.files()
+    assert (file["content"], file["rows"], file["last_offset"]) == ("data", 4, 19)
+    assert file["first_time"] <= file["last_time"]
+    before, newest = people.snapshots()[-2:]
+    assert (newest["operation"], newest["ours"], newest["total_rows"], newest["deletes"]) == ("replace", True, 4, 0)
+    assert newest["offsets"] == before["offsets"]
+    assert before["tags"] == [done.tag]
+    assert len(people.files(before["snapshot_id"])) == len(files)
+    assert people.compact().snapshot_id is None
+    assert people.expire_snapshots(older_than="7d", keep=1).snapshot_ids == ()
+    assert people.remove_orphan_files(dry_run=True, older_than="1h").files == ()
+    assert json.dumps(people.snapshots()[-1])
+    assert "replace" in repr(people.snapshots())
+    assert people.lake_schemas()[0]["columns"]["__offset"] == "long"
+
+
+def test_what_cannot_be_is_told(lab, people):
+    with pytest.raises(errors.InvalidPropertyError):
+        people.expire_snapshots(older_than="soon")
+    with pytest.raises(errors.LakeSnapshotNotFoundError):
+        people.files(5)
+    plain = lab.create_table("d.plain", {"id": "bigint"})
+    for call in (plain.compact, plain.expire_snapshots, plain.remove_orphan_files, plain.snapshots, plain.files):
+        with pytest.raises(errors.LakeNotConfiguredError):
+            call()
+
+
+def test_a_table_that_was_never_tiered_shows_nothing(lab, in_process):
+    empty = lab.create_table("d.empty", {"id": "bigint"}, properties=LAKE)
+    assert (list(empty.snapshots()), list(empty.files())) == ([], [])
+    assert empty.snapshots().columns[0] == "snapshot_id"
+    assert empty.compact().snapshot_id is None
+    assert empty.expire_snapshots().files == 0
