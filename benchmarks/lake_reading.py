@@ -76,6 +76,8 @@ def run(size: Size = DEFAULT, *, spark: bool = False) -> None:
         places = _tables(Bench(cluster.connection, size), figures, equality=spark)
         for reader in readers:
             for query, read in reader.queries.items():
+                # A reader's first answer is its warming up.
+                read(places["clean"])
                 seconds = {form: _timed(read, places[form], size.keys + (form == LATER)) for form in reader.forms}
                 _compare(figures, f"{reader.name} {query}", seconds)
     figures.print()

@@ -75,7 +75,8 @@ class Scene:
         self.cluster = cluster
         self.rng = random.Random(seed)
         self.history = History(cluster.connection, kind, self.rng, name, more=properties)
-        self.audit = LakeAudit(self.history)
+        equality = self.history.info.descriptor.properties.get("table.datalake.delete-mode") == "equality"
+        self.audit = LakeAudit(self.history, equality=equality)
 
     def write(self, times: int = 2) -> None:
         for _ in range(times):

@@ -4,11 +4,23 @@ import pytest
 
 from fluss_lab.errors import ConflictError
 from fluss_lab.testing import EmbeddedCluster
-from tests.crash.scene import TAKEOVER, Scene, points_of, reaches
+from tests.crash.scene import CUT, TAKEOVER, Scene, points_of, reaches
 from tests.crash.stale import Stale
+from tests.readers import foreign
+from tests.readers.engines import QUICK
 
 #: Stopped there, a tierer goes on to remove what nothing referred to when it held the table.
 TIDYING = ("maintenance.expire", "maintenance.orphans")
+
+#: Between the plan of a round and its commit, as the lake is told of it.
+BEFORE_COMMIT = (
+    "tiering.plan.after",
+    "tiering.write.after",
+    "tiering.lake_commit.before",
+    "lake.commit.before",
+    "lake.manifest_list.after",
+    "lake.send.before",
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +97,28 @@ def test_a_late_commit_is_refused_by_its_planned_snapshot_and_by_nothing_else(cl
     stale.commit(stale.lake.current_snapshot_id())
     with pytest.raises(AssertionError, match=r"twice|more than once|two records"):
         scene.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, CUT], ids=["whole", "cut"])
+def test_somebody_compacts_while_a_round_is_under_way(cluster, seed, options):
+    """The round places its deletes in the new files, or is planned again; either way each is where its row is."""
+    scene = Scene(cluster, "pk", seed, f"pk_compacted_{len(options)}")
+    scene.write(3)
+    scene.tier()
+    for point in BEFORE_COMMIT:
+        scene.write(2)
+        process = scene.stopped_at(point, **options)
+        assert process is not None, point
+        try:
+            foreign.compact(scene.audit.table(), scene.rng)
+            process.resume()
+            assert process.wait() == 0, (point, process.report())
+        finally:
+            process.kill()
+        scene.check(complete=True, engines=QUICK)
+    scene.write()
+    scene.finish()
 
 
 @pytest.mark.campaign

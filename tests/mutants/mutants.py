@@ -13,6 +13,7 @@ from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.moving import DOORS, READING, TIERING
 from tests.mutants.mutant import Mutant
 from tests.mutants.processes import PROCESSES
+from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.running import RUNNING
@@ -33,6 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + LAKE_COMMITS
     + LAKE_SEAM
     + MAINTAINING
+    + PROVING
     + READING
     + DOORS
     + DDL

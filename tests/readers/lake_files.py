@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -59,14 +59,21 @@ class LakeFiles:
     """Reads the files of one table, each once."""
 
     cache: dict[str, FileContent] = field(default_factory=dict)
+    manifests: dict[str, list[DataFile]] = field(default_factory=dict)
 
     def of(self, table: Table, snapshot: Snapshot) -> dict[str, FileContent]:
         """Return the live files of a snapshot by path; none of them is referred to twice."""
         found: dict[str, FileContent] = {}
-        for file in live_files(table, snapshot):
+        for file in self._live(table, snapshot):
             assert file.file_path not in found, f"snapshot {snapshot.snapshot_id} refers twice to {file.file_path}"
             found[file.file_path] = self._content(table, file)
         return found
+
+    def _live(self, table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in self.manifests:
+                self.manifests[manifest.manifest_path] = _entries_of(table, manifest)
+            yield from self.manifests[manifest.manifest_path]
 
     def _content(self, table: Table, file: DataFile) -> FileContent:
         if file.file_path not in self.cache:
@@ -76,27 +83,51 @@ class LakeFiles:
 
 def live_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     for manifest in snapshot.manifests(table.io):
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            yield entry.data_file
+        yield from _entries_of(table, manifest)
+
+
+def _entries_of(table: Table, manifest: ManifestFile) -> list[DataFile]:
+    return [entry.data_file for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
 
 
 def tiered_ends(table: Table) -> dict[Place, int]:
     """Return how far each bucket is tiered: as the newest snapshot that tells it says, less partitions dropped since."""
-    snapshot, dropped = table.current_snapshot(), set()
-    while snapshot is not None:
-        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        if (told := summary.get("fluss-bucket-offset")) is not None:
-            return {place: end for place, end in _offsets(told).items() if place[0] not in dropped}
-        if (name := summary.get("fluss-dropped-partition")) is not None:
-            dropped.add(name)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return {}
+    return {place: entry["offset"] for place, entry in tiered(table, table.current_snapshot()).items()}
 
 
 def replay_starts(table: Table) -> dict[Place, int]:
-    """Return where replay begins, of buckets where that is not 0."""
-    return _offsets(table.properties.get("fluss.replay-start", "[]"))
+    """Return where replay begins, of buckets where that is not 0.
+
+    What the table remembers of a dropped partition does not count for another of its name.
+    """
+    now = tiered(table, table.current_snapshot())
+    known = _entries(table.properties.get("fluss.replay-start", "[]"))
+    return {
+        place: entry["offset"]
+        for place, entry in known.items()
+        if place in now and now[place].get("partition_id") == entry.get("partition_id")
+    }
+
+
+def tiered(table: Table, snapshot: Snapshot | None) -> dict[Place, dict[str, Any]]:
+    """Return what is told of each bucket in a snapshot, or in the newest before it that tells."""
+    if snapshot is None:
+        return {}
+    dropped = set()
+    # By age: an expiry may have taken the ones in between.
+    for each in sorted(table.metadata.snapshots, key=lambda found: -(found.sequence_number or 0)):
+        summary = each.summary.additional_properties if each.summary is not None else {}
+        if (each.sequence_number or 0) > (snapshot.sequence_number or 0):
+            continue
+        if (told := summary.get("fluss-bucket-offset")) is not None:
+            return {place: entry for place, entry in _entries(told).items() if place[0] not in dropped}
+        if (name := summary.get("fluss-dropped-partition")) is not None:
+            dropped.add(name)
+    return {}
+
+
+def _entries(text: str) -> dict[Place, dict[str, Any]]:
+    return {(each.get("partition_name"), each["bucket"]): each for each in json.loads(text)}
 
 
 def replay_snapshots(table: Table) -> list[Snapshot]:
@@ -113,10 +144,6 @@ def replay_snapshots(table: Table) -> list[Snapshot]:
 
 def local_path(location: str) -> str:
     return unquote(urlparse(location).path)
-
-
-def _offsets(text: str) -> dict[Place, int]:
-    return {(each.get("partition_name"), each["bucket"]): each["offset"] for each in json.loads(text)}
 
 
 def _read(table: Table, file: DataFile) -> FileContent:

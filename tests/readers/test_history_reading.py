@@ -8,6 +8,8 @@ from tests.crash.scene import CUT, DAYS_AHEAD_MS, HOURS_AHEAD_MS, TAKEOVER, Scen
 from tests.readers.engines import ENGINES
 from tests.readers.walk import Walk
 
+EQUALITY = {"table.datalake.delete-mode": "equality"}
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -38,6 +40,12 @@ def test_every_kind_of_commit_once_and_every_engine(cluster, seed):
     walk.check()
     scene.maintain("expire", ahead_ms=DAYS_AHEAD_MS)
     walk.check()
+
+
+@pytest.mark.slow
+def test_the_events_of_equality_mode(cluster, seed):
+    """Its state is read by stock Spark only, where that can be had."""
+    Walk(Scene(cluster, "pk_parts", seed, "pk_equality", EQUALITY), without=["foreign compaction"]).run(18)
 
 
 @pytest.mark.campaign

@@ -99,6 +99,12 @@ def test_stock_maintenance_between_rounds(cluster, stock, seed, kind):
     walk.run(12)
 
 
+@pytest.mark.parametrize("kind", ["pk", "pk_parts"])
+def test_equality_mode_as_spark_reads_it(cluster, stock, seed, kind):
+    scene = Scene(cluster, kind, seed, f"{kind}_equality", {"table.datalake.delete-mode": "equality"})
+    Walk(scene, {"spark": stock.rows}, without=["foreign compaction"]).run(20)
+
+
 def test_stock_expiry_leaves_no_file_behind(cluster, stock, seed):
     scene = Scene(cluster, "pk", seed, "pk_stock_expiry")
     for _ in range(5):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from pyiceberg.table import Table
 
 from tests.crash.scene import CUT, DAYS_AHEAD_MS, HOURS_AHEAD_MS, Scene
+from tests.readers import foreign
 from tests.readers.engines import QUICK, Engine
 from tests.readers.lake_files import live_files, local_path
 
@@ -23,10 +24,15 @@ class Walk:
         scene: The table.
         engines: Who reads its state.
         more: Further steps by name, for instance what other people's maintenance does.
+        without: Steps that are not taken.
     """
 
     def __init__(
-        self, scene: Scene, engines: Mapping[str, Engine] = QUICK, more: Mapping[str, Step] | None = None
+        self,
+        scene: Scene,
+        engines: Mapping[str, Engine] = QUICK,
+        more: Mapping[str, Step] | None = None,
+        without: Collection[str] = (),
     ) -> None:
         self._scene = scene
         self._engines = engines
@@ -40,11 +46,13 @@ class Walk:
             "expire tags": (lambda: scene.maintain("expire", ahead_ms=DAYS_AHEAD_MS), 1),
             "orphans": (self._remove_orphans, 1),
             "add column": (self._add_column, 1),
+            "foreign compaction": (self._foreign_compaction, 2),
             **{name: (step, 2) for name, step in (more or {}).items()},
         }
         if scene.history.kind.partitioned_by:
             self._steps["drop partition"] = (lambda: self._drop_partition(lake=False), 1)
             self._steps["drop partition in lake"] = (lambda: self._drop_partition(lake=True), 1)
+        self._steps = {name: step for name, step in self._steps.items() if name not in without}
 
     def run(self, steps: int) -> None:
         """Take so many steps, with a check after each; then tier what is left."""
@@ -79,6 +87,18 @@ class Walk:
         """Nobody died here, so there is nothing to remove, but for the checksum files of Hadoop's writers."""
         report = self._scene.maintain("orphans", ahead_ms=HOURS_AHEAD_MS)
         assert not [path for path in report.files if not path.endswith(CHECKSUM)], report
+
+    def _foreign_compaction(self) -> None:
+        """Rows stay at once; events are whole again with our next commit, which keeps what was retired."""
+        scene = self._scene
+        self._tier()
+        table = scene.audit.table()
+        if table.current_snapshot() is None:
+            return
+        foreign.compact(table, scene.rng)
+        scene.audit.check_snapshot(scene.audit.table().metadata_location, scene.history.read(), self._engines)
+        scene.write(1)
+        self._tier()
 
     def _add_column(self) -> None:
         if len(self._scene.history.added) < 4:

@@ -139,7 +139,12 @@ class SnapshotExpiry:
         for retirement in _untagged(lake, state).values():
             if (later := _first_since(lake, retirement.sequence_number)) is not None:
                 starts = merged_starts(starts, self._ends_at(lake, later, retirement.buckets, ids))
-        return starts
+        # What is known of a partition that was dropped does not count for another of its name.
+        return {
+            (name, bucket): entry
+            for (name, bucket), entry in starts.items()
+            if name is None or ids.get(name, entry["partition_id"]) == entry["partition_id"]
+        }
 
     def _ids(self, lake: Table) -> dict[str, int]:
         """Return the ids of partitions, as the snapshots tell them and as the cluster does."""
@@ -159,10 +164,11 @@ class SnapshotExpiry:
         """
         state = self._states.at(self._table, lake, snapshot_id)
         told = committed(self._table.path, list(line_from(lake.metadata, snapshot_id)))
+        then = ids if told is None else {**ids, **told.partition_ids}
         ends: dict[BucketKey, dict[str, Any]] = {}
         for key in state if buckets is None else buckets:
             partition, bucket = key
-            if partition is not None and partition not in ids:
+            if partition is not None and (partition not in ids or then[partition] != ids[partition]):
                 continue
             end = _end_of(state.get(key))
             if told is not None and key in told.offsets:

@@ -1,7 +1,8 @@
 """Old snapshots leave a lake table's metadata: which may go, and the one change of metadata by which they go.
 
 What stays, as readers and writers count on it: of the main branch the newest snapshots, by count and by age, one after
-another without a hole, and back to whatever the cluster knows; of other branches what their own settings, or the same
+another without a hole, and back to whatever the cluster knows and to what tells how far each bucket is tiered (a dropped
+partition makes a snapshot that does not); of other branches what their own settings, or the same
 limits, say; whatever a tag names. Nothing that is younger than an hour goes, referred to or not.
 
 A tag of ours (see `replay`) whose time is over goes in the same change, and with it what replay could reach only
@@ -31,6 +32,7 @@ from pyiceberg.table.update import (
 
 from fluss_lab.lake.iceberg.history import line_from
 from fluss_lab.lake.iceberg.replay import REPLAY_TAG_PREFIX
+from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.model.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN
 
 if TYPE_CHECKING:
@@ -97,7 +99,8 @@ class ExpiryLimits:
         if keep is None:
             keep = _number(lake.properties, COUNT_PROPERTY) or int(DATALAKE_SNAPSHOTS_MIN.of(properties))
         most = None if asked else max(SNAPSHOTS_MAX, keep)
-        return ExpiryLimits(now_ms, min(older_than_ms, now_ms - READING_MS), max(keep, 1), most, protected)
+        cutoff_ms = min(older_than_ms, now_ms - READING_MS)
+        return ExpiryLimits(now_ms, cutoff_ms, max(keep, 1), most, protected | _newest_with_offsets(lake))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,14 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
         if at >= limits.keep and at > oldest_protected and snapshot.timestamp_ms < cutoff_ms:
             return
         yield snapshot.snapshot_id
+
+
+def _newest_with_offsets(lake: Table) -> frozenset[int]:
+    """Return the newest snapshot of the main branch whose summary tells how far each bucket is tiered, if there is one."""
+    for snapshot in line_from(lake.metadata, lake.metadata.current_snapshot_id):
+        if snapshot.summary is not None and BUCKET_OFFSET_KEY in snapshot.summary.additional_properties:
+            return frozenset({snapshot.snapshot_id})
+    return frozenset()
 
 
 def _limits_of(ref: SnapshotRef, limits: ExpiryLimits) -> ExpiryLimits:
