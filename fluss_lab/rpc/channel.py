@@ -25,13 +25,17 @@ POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
 PRODUCE_MARGIN_S: Final = 5.0
 
+#: How long a server may take to greet a new connection: on a machine under load seconds. (gRPC calls it the least time
+#: between attempts, but waits no longer for the greeting; the pause after a refused attempt is the initial one.)
+_GREETING_MS: Final = 10_000
+
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", _GREETING_MS),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.lb_policy_name", "pick_first"),

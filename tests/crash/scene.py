@@ -33,7 +33,7 @@ BY_HAND: Final = ("tiering.adopt_", "lake.relocate.")
 KEYED_ONLY: Final = {"lake.place.after", "lake.write.after_delete_file", "maintenance.compact.after_deletes"}
 ROOT: Final = Path(__file__).parents[2] / "fluss_lab"
 #: A tierer that is silent for so long loses its table to one asked by hand; a dead process loses it at once.
-TAKEOVER: Final = {"lake.tiering.takeover": "300ms", "lake.tiering.heartbeat-timeout": "30s"}
+TAKEOVER: Final = {"lake.tiering.takeover": "100ms", "lake.tiering.heartbeat-timeout": "30s"}
 #: Many splits of a bucket, so that deletes are placed by the committer.
 CUT: Final = {"split_bytes_min": 1, "split_bytes_max": 400}
 #: Longer than the hour for which snapshots are kept whatever happens, and longer than a changelog is by default.

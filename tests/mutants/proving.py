@@ -32,7 +32,7 @@ PROVING = (
         (f"{IN_STOPS}::test_somebody_compacts_while_a_round_is_under_way",),
     ),
     Mutant(
-        "foreign_compaction_not_tagged", "P2", REPLAY,
+        "foreign_compaction_under_way_not_tagged", "P2", REPLAY,
         "            tags.append(replay_tag(parent_id, retention_ms))",
         "            pass",
         (f"{IN_STOPS}::test_somebody_compacts_while_a_round_is_under_way",),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 from pyiceberg.table import StaticTable
 
-from fluss_lab.testing.readers import duckdb_rows
+from fluss_lab.testing.readers import duckdb_connection
+from tests.readers.lake_files import local_path
 
 Row = dict[str, Any]
 #: From the place of a table's metadata to its rows.
@@ -18,7 +21,14 @@ Engine = Callable[[str], pa.Table]
 
 
 def duckdb(metadata: str) -> pa.Table:
-    return duckdb_rows(metadata)
+    with _duckdb().cursor() as cursor:
+        return cursor.table_function("iceberg_scan", [local_path(metadata)]).to_arrow_table()
+
+
+@cache
+def _duckdb() -> DuckDBPyConnection:
+    """Return the DuckDB of this process: loading its extensions takes longer than what it reads here."""
+    return duckdb_connection()
 
 
 def pyiceberg(metadata: str) -> pa.Table:
