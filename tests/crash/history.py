@@ -99,6 +99,12 @@ class History:
         )
         self.info: TableInfo = admin.create_table(self.path, descriptor)
         self.model = TableModel(self.info.descriptor)
+        self._appended = 0
+
+    @property
+    def changes(self) -> int:
+        """Return how many records were written, those of dropped partitions left out."""
+        return self._appended + sum(len(bucket.log) for bucket in self.model.buckets.values())
 
     @property
     def columns(self) -> list[str]:
@@ -150,6 +156,7 @@ class History:
     def _append(self, rows: list[Row]) -> None:
         with self.connection.append_writer(self.path) as writer:
             writer.append(rows).result()
+        self._appended += len(rows)
 
     def _upsert(self, rows: list[Row]) -> None:
         with self.connection.upsert_writer(self.path) as writer:

@@ -79,7 +79,11 @@ class Scene:
         self.audit = LakeAudit(self.history, equality=equality)
 
     def write(self, times: int = 2) -> None:
+        """Write at random, so that there is something to tier after it (where the merge engine lets rows change)."""
+        before = self.history.changes
         for _ in range(times):
+            self.history.write()
+        while self.history.kind.engine == "default" and self.history.changes == before:
             self.history.write()
 
     def tier(self, **options: Any) -> TieringReport:
