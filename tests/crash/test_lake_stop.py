@@ -61,10 +61,10 @@ def check_untouched(before, after, *, tidies):
     assert tidies or after.metadata_location == before.metadata_location
 
 
-def stopped_everywhere(scene):
+def stopped_everywhere(scene, without=()):
     scene.write(3)
     scene.tier()
-    points = points_of(scene.history.kind)
+    points = [point for point in points_of(scene.history.kind) if point not in without]
     scene.rng.shuffle(points)
     for point in points:
         try:
@@ -78,7 +78,8 @@ def stopped_everywhere(scene):
 
 @pytest.mark.slow
 def test_a_tierer_that_wakes_up_late_commits_nothing(cluster, seed):
-    stopped_everywhere(Scene(cluster, "pk", seed, "pk_stopped"))
+    """All points but one that takes twenty rounds to reach, a step from another."""
+    stopped_everywhere(Scene(cluster, "pk", seed, "pk_stopped"), {"maintenance.compact.after_deletes"})
 
 
 def test_a_late_commit_is_refused_by_its_planned_snapshot_and_by_nothing_else(cluster, seed):
