@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +48,8 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
         mode: Permissions of the new file.
         durable: Whether content and name are on the device when this returns.
     """
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+    with _temporary(path, data, mode, durable=durable) as temporary:
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
     if durable:
         fsync_folder(path.parent)
 
@@ -73,18 +65,26 @@ def create_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     Raises:
         FileExistsError: There is one; it is left as it is.
     """
+    with _temporary(path, data, mode, durable=True) as temporary:
+        # Unlike a rename, a link never replaces what is there.
+        os.link(temporary, path)
+    fsync_folder(path.parent)
+
+
+@contextmanager
+def _temporary(path: Path, data: bytes, mode: int, *, durable: bool) -> Iterator[str]:
+    """Give a whole file beside the one meant; what is left of it when the block ends goes."""
     fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        # Unlike a rename, a link never replaces what is there.
-        os.link(temporary, path)
+            if durable:
+                os.fsync(file.fileno())
+        yield temporary
     finally:
         Path(temporary).unlink(missing_ok=True)
-    fsync_folder(path.parent)
 
 
 def write_json_atomic(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.spark.session import spark_session
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoints_left() -> Iterator[None]:
+    """Disarm what a test armed, whatever became of it."""
+    yield
+    failpoints.disarm()
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +72,16 @@ class LookupCall:
     def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
         """Ask a server for the keys of some buckets, each bucket once."""
         request = pb.LookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
+        return self._asked(request, gateway.lookup, parts)
+
+    def _asked(
+        self, request: Any, call: Callable[[Frame[Any]], Frame[Any]], parts: Sequence[Part]
+    ) -> list[RowsFound | FlussError]:
         for part in parts:
             request.buckets_req.add(
                 partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
             )
-        response = gateway.lookup(Frame(request, [[part.keys.serialize()] for part in parts]))
+        response = call(Frame(request, [[part.keys.serialize()] for part in parts]))
         return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
 
     def _heard(
@@ -135,12 +140,7 @@ class PrefixCall(LookupCall):
     def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
         """Ask a server for the prefixes of some buckets, each bucket once."""
         request = pb.PrefixLookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
-        for part in parts:
-            request.buckets_req.add(
-                partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
-            )
-        response = gateway.prefix_lookup(Frame(request, [[part.keys.serialize()] for part in parts]))
-        return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
+        return self._asked(request, gateway.prefix_lookup, parts)
 
     def _marks(self, entry: Entry) -> npt.NDArray[np.integer]:
         assert isinstance(entry, pb.PbPrefixLookupRespForBucket)

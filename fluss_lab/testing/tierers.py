@@ -34,6 +34,19 @@ PRELOAD: Final = (
     "pyiceberg.catalog.sql",
     "sqlalchemy.dialects.sqlite",
 )
+#: The steps of a round between which it may die, in order; those after `lake_commit.after` find its snapshot in the lake.
+STEPS: Final = (
+    "tiering.heartbeat.after",
+    "tiering.plan.after",
+    "tiering.write.after_task",
+    "tiering.write.after",
+    "tiering.lake_commit.before",
+    "tiering.lake_commit.after",
+    "tiering.fluss_commit.after",
+    "tiering.finish.before",
+)
+#: Steps that only a round after a dead one passes.
+RECOVERY_STEPS: Final = ("tiering.fence.after", "tiering.register.after")
 #: Environment variable of everything that a tierer starts: the tierer's process id.
 MARK: Final = "FLUSS_LAB_TIERER"
 #: The longest honest wait: a round on a busy machine takes a second or two.

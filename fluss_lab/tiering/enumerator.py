@@ -76,7 +76,9 @@ class TieringSourceEnumerator:
 
     @contextmanager
     def holding(self, assignment: TieringAssignment, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Renew in the background while the block runs.
+        """Renew in the background while the block runs; one that fails is told to the coordinator as a failed round.
+
+        An end that is good is told after the block: a heartbeat behind the last word would find the table held no more.
 
         Args:
             assignment: The table held.
@@ -98,10 +100,14 @@ class TieringSourceEnumerator:
         thread = threading.Thread(target=run, name="fluss-tiering-heartbeat", daemon=True)
         thread.start()
         try:
-            yield
-        finally:
-            done.set()
-            thread.join(JOIN_TIMEOUT_S)
+            try:
+                yield
+            finally:
+                done.set()
+                thread.join(JOIN_TIMEOUT_S)
+        except BaseException as error:
+            self.handle(FailedTieringEvent.of(assignment, error))
+            raise
 
     def handle(self, event: FinishedTieringEvent | FailedTieringEvent) -> None:
         """Tell the coordinator how a round ended. Never raises: what it cannot hear now, silence tells it later."""

@@ -12,7 +12,7 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import InternalError, LakeNotConfiguredError
 from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.events import FailedTieringEvent, FinishedTieringEvent
+from fluss_lab.tiering.events import FinishedTieringEvent
 from fluss_lab.tiering.executor import TaskProgress, TieringExecutor
 from fluss_lab.tiering.maintenance import MaintenanceScene, TableMaintenance
 from fluss_lab.tiering.options import TieringOptions
@@ -83,19 +83,15 @@ def maintain(
         if assignment is None:
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
         with enumerator.holding(assignment, executor.cancel):
-            try:
-                planner = RoundPlanner(connection, enumerator, assignment, options)
-                table = planner.table()
-                context = CommitterInitContext(table, uuid.uuid4().hex)
-                with storage.create_lake_tiering_factory().create_lake_committer(context) as lake:
-                    planner.catch_up(table, lake)
-                scene = MaintenanceScene(
-                    connection, storage, executor, assignment, lambda: enumerator.renew(assignment), clock
-                )
-                report = action(TableMaintenance(scene, table))
-            except BaseException as error:
-                enumerator.handle(FailedTieringEvent.of(assignment, error))
-                raise
-            # Nothing was tiered: whatever was due still is.
-            enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
+            planner = RoundPlanner(connection, enumerator, assignment, options)
+            table = planner.table()
+            context = CommitterInitContext(table, uuid.uuid4().hex)
+            with storage.create_lake_tiering_factory().create_lake_committer(context) as lake:
+                planner.catch_up(table, lake)
+            scene = MaintenanceScene(
+                connection, storage, executor, assignment, lambda: enumerator.renew(assignment), clock
+            )
+            report = action(TableMaintenance(scene, table))
+        # Nothing was tiered: whatever was due still is.
+        enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
     return report

@@ -32,7 +32,7 @@ from fluss_lab.lake.interfaces import (
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.tiering.committer import FlussTableLakeSnapshotCommitter
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.events import FailedTieringEvent, FinishedTieringEvent, TieringAssignment
+from fluss_lab.tiering.events import FinishedTieringEvent, TieringAssignment
 from fluss_lab.tiering.offsets import offsets_property, starts_property
 from fluss_lab.tiering.options import TieringOptions
 from fluss_lab.tiering.repair_plan import RepairPlan, RepairPlanner
@@ -96,12 +96,8 @@ def adopt(connection: Connection, storage: LakeStorage, path: TablePath, *, acce
         assert assignment is not None, "a table that is asked for by id is given, or an error raised"
         lost = threading.Event()
         with enumerator.holding(assignment, lost.set):
-            try:
-                plan = _repaired(connection, storage, assignment, lost, accept_gaps=accept_gaps)
-            except BaseException as error:
-                enumerator.handle(FailedTieringEvent.of(assignment, error))
-                raise
-            enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
+            plan = _repaired(connection, storage, assignment, lost, accept_gaps=accept_gaps)
+        enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
         return plan
 
 

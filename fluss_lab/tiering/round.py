@@ -38,7 +38,7 @@ from fluss_lab.tiering.committer import (
     starts_of,
 )
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.events import FailedTieringEvent, FinishedTieringEvent, TieringAssignment
+from fluss_lab.tiering.events import FinishedTieringEvent, TieringAssignment
 from fluss_lab.tiering.executor import TieringExecutor
 from fluss_lab.tiering.maintenance import MaintenanceScene, maintained
 from fluss_lab.tiering.options import TieringOptions
@@ -143,15 +143,10 @@ class TieringRound:
             watch: Started when the table was asked for; default: started now.
         """
         self._watch = watch or self._watch
-        try:
-            with self._enumerator.holding(self._assignment, self._on_lost):
-                failpoint("tiering.heartbeat.after")
-                report = self._maintain(self._tier())
-                failpoint("tiering.finish.before")
-        except BaseException as error:
-            self._enumerator.handle(FailedTieringEvent.of(self._assignment, error))
-            raise
-        # The heartbeats have ended: one after the last word would find the table held no more.
+        with self._enumerator.holding(self._assignment, self._on_lost):
+            failpoint("tiering.heartbeat.after")
+            report = self._maintain(self._tier())
+            failpoint("tiering.finish.before")
         self._meter.enter("finish")
         with self._watch.stage("finish"):
             records = report.rows + report.events

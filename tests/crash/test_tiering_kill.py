@@ -9,27 +9,14 @@ import pytest
 
 from fluss_lab.errors import ConflictError, FencedTieringEpochError, TieringInProgressError
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.tierers import TiererProcess
+from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
 from fluss_lab.tiering.options import TieringOptions
 from tests.crash.stale import Stale
 from tests.unit.tiering.kit import TAKEOVER, Tables
 
 KILLED = -9
-#: Every step of a round, in order; those after `lake_commit.after` find the round's snapshot in the lake.
-STEPS = [
-    "tiering.heartbeat.after",
-    "tiering.plan.after",
-    "tiering.write.after_task",
-    "tiering.write.after",
-    "tiering.lake_commit.before",
-    "tiering.lake_commit.after",
-    "tiering.fluss_commit.after",
-    "tiering.finish.before",
-]
 #: Steps after which Fluss knows of the snapshot: the round is over but for its last word.
 TOLD = STEPS[-2:]
-#: Steps that only a round after a dead one passes.
-RECOVERY_STEPS = ["tiering.fence.after", "tiering.register.after"]
 
 
 @pytest.fixture(scope="module")

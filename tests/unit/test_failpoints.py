@@ -10,12 +10,6 @@ import pytest
 from fluss_lab import failpoints
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 def test_unarmed_ones_do_nothing():
     failpoints.failpoint("test.nothing")
 

@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_map
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.gathering import GatheredRecords, together
+from fluss_lab.lake.iceberg.gathering import GatheredRecords
 from fluss_lab.lake.iceberg.io import delete_quietly
 from fluss_lab.lake.iceberg.metrics import StatisticsPlan, data_file
 from fluss_lab.lake.iceberg.parquet import Encodings, ParquetSettings, choose_encodings
@@ -19,7 +19,7 @@ from fluss_lab.lake.iceberg.parquet_output import ParquetOutput
 from fluss_lab.lake.iceberg.target import BucketTarget
 from fluss_lab.lake.iceberg.types import arrow_field
 from fluss_lab.lake.interfaces import SYSTEM_COLUMNS
-from fluss_lab.records import LogRecords
+from fluss_lab.records import LogRecords, joined
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -177,7 +177,7 @@ def lake_rows(target: BucketTarget, schema: pa.Schema, gathered: list[LogRecords
         UnsupportedError: A value has no form in Iceberg.
     """
     # Chunks of some size are written as fast as one whole, without the copy.
-    runs = [together(gathered)] if sum(map(len, gathered)) < CHUNK_ROWS_MIN * len(gathered) else gathered
+    runs = [joined(gathered)] if sum(map(len, gathered)) < CHUNK_ROWS_MIN * len(gathered) else gathered
     rows = pa.Table.from_batches([records.rows for records in runs])
     fields = list(schema)
     columns = []

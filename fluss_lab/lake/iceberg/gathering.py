@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
-
-from fluss_lab.records import LogRecords
+from fluss_lab.records import LogRecords, joined
 
 #: A batch of fewer rows is small: what Arrow spends on it beside its values, some 0.5 kB a column, matters.
 SMALL_ROWS: Final = 1024
@@ -32,7 +29,7 @@ class GatheredRecords:
         self.size_bytes += records.rows.nbytes
         self._small = self._small + 1 if len(records) < SMALL_ROWS else 0
         if self._small == SMALL_BATCHES_MAX:
-            self._runs[-self._small :] = [together(self._runs[-self._small :])]
+            self._runs[-self._small :] = [joined(self._runs[-self._small :])]
             self._small = 0
 
     def take(self) -> list[LogRecords]:
@@ -40,16 +37,3 @@ class GatheredRecords:
         taken, self._runs = self._runs, []
         self._small = self.rows = self.size_bytes = 0
         return taken
-
-
-def together(runs: Sequence[LogRecords]) -> LogRecords:
-    """Return runs of records, at least one, as one, copied."""
-    changes = [each.change_types for each in runs if each.change_types is not None]
-    previous = [each.previous_offsets for each in runs if each.previous_offsets is not None]
-    return LogRecords(
-        pa.concat_batches([each.rows for each in runs]),
-        pa.concat_arrays([each.offsets for each in runs]),
-        pa.concat_arrays([each.timestamps_ms for each in runs]),
-        pa.concat_arrays(changes) if changes else None,
-        pa.concat_arrays(previous) if previous else None,
-    )

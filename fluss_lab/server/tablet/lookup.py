@@ -55,18 +55,15 @@ def lookup(store: BucketStore, request: Frame[pb.LookupRequest], limits: LookupL
     """
     response: Frame[pb.LookupResponse] = Frame(pb.LookupResponse())
     call = _Call(store, request.message, limits)
-    for each, payload in call.asked(request.payloads):
-        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id, partition_id=partition_id_of(each))
-        try:
-            kv, keys, columns = call.take(each, payload, lambda kv: kv.key_schema)
-            found, rows = call.rows(kv.lookup, keys, columns, call.first_step(kv, keys))
-            _settle(kv)
-            answer.found = np.asarray(found, dtype=np.uint8).tobytes()
-        except Exception as error:
-            put_error(answer, error, f"look up in bucket {answer.bucket_id}")
-            continue
-        answer.schema_id, answer.records = call.schema_id, b""
-        response.payloads.append([rows])
+
+    def look(each: Any, payload: Sequence[Buffer], answer: Any) -> Buffer:
+        kv, keys, columns = call.take(each, payload, lambda kv: kv.key_schema)
+        found, rows = call.rows(kv.lookup, keys, columns, call.first_step(kv, keys))
+        _settle(kv)
+        answer.found = np.asarray(found, dtype=np.uint8).tobytes()
+        return rows
+
+    call.answer(request.payloads, response, look)
     return response
 
 
@@ -80,18 +77,15 @@ def prefix_lookup(
     """
     response: Frame[pb.PrefixLookupResponse] = Frame(pb.PrefixLookupResponse())
     call = _Call(store, request.message, limits)
-    for each, payload in call.asked(request.payloads):
-        answer = response.message.buckets_resp.add(bucket_id=each.bucket_id, partition_id=partition_id_of(each))
-        try:
-            kv, prefixes, columns = call.take(each, payload, lambda kv: prefix_schema(kv.table.descriptor))
-            counts, rows = call.rows(kv.prefix_lookup, prefixes, columns, _FIRST_PREFIXES)
-            _settle(kv)
-            answer.counts = np.asarray(counts, dtype="<i4").tobytes()
-        except Exception as error:
-            put_error(answer, error, f"look up in bucket {answer.bucket_id}")
-            continue
-        answer.schema_id, answer.records = call.schema_id, b""
-        response.payloads.append([rows])
+
+    def look(each: Any, payload: Sequence[Buffer], answer: Any) -> Buffer:
+        kv, prefixes, columns = call.take(each, payload, lambda kv: prefix_schema(kv.table.descriptor))
+        counts, rows = call.rows(kv.prefix_lookup, prefixes, columns, _FIRST_PREFIXES)
+        _settle(kv)
+        answer.counts = np.asarray(counts, dtype="<i4").tobytes()
+        return rows
+
+    call.answer(request.payloads, response, look)
     return response
 
 
@@ -122,11 +116,29 @@ class _Call:
         #: Of the rows that were looked up last.
         self.schema_id = -1
 
-    def asked(self, payloads: Sequence[Sequence[Buffer]]) -> list[tuple[Any, Sequence[Buffer]]]:
-        """Return what is asked of each bucket, with its keys."""
-        if len(payloads) != len(self._message.buckets_req):
-            raise InvalidRequestError(f"expected {len(self._message.buckets_req)} payloads, found {len(payloads)}")
-        return list(zip(self._message.buckets_req, payloads, strict=True))
+    def answer(
+        self,
+        payloads: Sequence[Sequence[Buffer]],
+        response: Frame[Any],
+        look: Callable[[Any, Sequence[Buffer], Any], Buffer],
+    ) -> None:
+        """Answer for each bucket: `look` takes what is asked, its keys and the answer to fill, and returns the rows.
+
+        Raises:
+            InvalidRequestError: There are not as many payloads as buckets.
+        """
+        asked = self._message.buckets_req
+        if len(payloads) != len(asked):
+            raise InvalidRequestError(f"expected {len(asked)} payloads, found {len(payloads)}")
+        for each, payload in zip(asked, payloads, strict=True):
+            answer = response.message.buckets_resp.add(bucket_id=each.bucket_id, partition_id=partition_id_of(each))
+            try:
+                rows = look(each, payload, answer)
+            except Exception as error:
+                put_error(answer, error, f"look up in bucket {answer.bucket_id}")
+                continue
+            answer.schema_id, answer.records = self.schema_id, b""
+            response.payloads.append([rows])
 
     def take(
         self, request: Any, payload: Sequence[Buffer], schema_of: Callable[[KvBucket], pa.Schema]

@@ -23,23 +23,12 @@ from fluss_lab.testing.conformance.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, row_of
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.rows import plain, plain_rows
-from fluss_lab.testing.tierers import TiererProcess
+from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
 from fluss_lab.testing.waiting import wait_until
 from fluss_lab.tiering.options import TieringOptions
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.round import run_round
 
-#: The steps of a round between which it may die.
-STEPS: Final = (
-    "tiering.heartbeat.after",
-    "tiering.plan.after",
-    "tiering.write.after_task",
-    "tiering.write.after",
-    "tiering.lake_commit.before",
-    "tiering.lake_commit.after",
-    "tiering.fluss_commit.after",
-    "tiering.finish.before",
-)
 #: Those at which a process is killed in a quick run: before, amid and after what the two sides know of each other.
 QUICK_STEPS: Final = ("tiering.write.after", "tiering.lake_commit.after")
 #: Splits so small that every bucket is cut.
@@ -299,7 +288,7 @@ class RoundConformance(KeyedChecks):
     @pytest.mark.campaign
     def test_tierers_that_die_again_and_again(self, cluster: ClusterKit, rng: random.Random) -> None:
         """Killed at random steps, and at random steps of the recovery."""
-        steps = [*STEPS, "tiering.fence.after", "tiering.register.after", *self.kill_points]
+        steps = [*STEPS, *RECOVERY_STEPS, *self.kill_points]
         self.kill_and_recover(cluster, rng.choices(steps, k=30))
 
     def kill_and_recover(self, cluster: ClusterKit, steps: list[str]) -> None:

@@ -28,12 +28,6 @@ from tests.unit.tiering.repairs import Keyed
 OFF = {"table.datalake.auto-maintenance": False}
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     """A lab with tables of both kinds, whose rows were updated and deleted in several rounds."""

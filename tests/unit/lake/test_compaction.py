@@ -20,12 +20,6 @@ from tests.unit.lake.rounds import tags
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, data_files, keyed_lake
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def rows(info: TableInfo, count, first=0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [{"id": first + i, "name": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow()

@@ -36,12 +36,6 @@ from tests.unit.lake.conftest import EPOCH_MS
 COLUMNS = {"id": "bigint not null", "v": "string", "tags": "array<string>"}
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def keyed(lake, columns=None, **definition) -> TableInfo:
     return lake.table(columns or COLUMNS, primary_key=["id"], buckets=1, **definition)
 

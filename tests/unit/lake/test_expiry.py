@@ -18,12 +18,6 @@ from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, keye
 WAITS = {"iceberg.commit.retry.min-wait-ms": "1"}
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def info(lake):
     return lake.table(COLUMNS, buckets=1, properties={"table.datalake.snapshots-min": 3} | WAITS)

@@ -35,12 +35,6 @@ QUICK = {"iceberg.commit.retry.min-wait-ms": "1", "iceberg.commit.status-check.m
 STEPS = (*commits.FAILPOINTS, *snapshot.FAILPOINTS, *row_delta.FAILPOINTS)
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def table(lake) -> KeyedLake:
     return keyed(lake)

@@ -42,12 +42,6 @@ def table(lake):
     return lake.table(COLUMNS, buckets=2, properties=waits)
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def failing(lake, failures):
     """Have the catalog fail its next commits: (before or after the real one, with what)."""
     catalog = lake.storage.access.catalog()

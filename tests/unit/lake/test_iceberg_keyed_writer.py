@@ -38,12 +38,6 @@ from tests.unit.lake.test_iceberg_types import TYPES
 COLUMNS = {"id": "bigint not null", "pos": "int", "file_path": "string", "row": "row<a int, pos array<string>>"}
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def row(key: int, rng: random.Random) -> dict:
     nested = None if rng.random() < 0.2 else {"a": rng.randrange(100), "pos": ["x", None][: rng.randrange(3)]}
     return {"id": key, "pos": rng.randrange(1000), "file_path": f"f{rng.random()}", "row": nested}

@@ -39,12 +39,6 @@ def chunk(file: DataFile, column: str, group: int = 0):
     return next(found.column(i) for i in range(found.num_columns) if found.column(i).path_in_schema == column)
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def test_small_batches_make_one_file_with_row_groups_of_the_limit(lake):
     table = lake.table(COLUMNS, properties={"iceberg.write.parquet.row-group-limit": "1000"})
     writer = lake.writer(table)

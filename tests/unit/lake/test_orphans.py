@@ -16,12 +16,6 @@ from tests.unit.lake.test_expiry import check_no_orphan
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, keyed_lake
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def info(lake):
     return lake.table(COLUMNS, buckets=1)

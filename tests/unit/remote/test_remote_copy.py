@@ -30,12 +30,6 @@ from tests.unit.server.tablet.tablet_kit import TABLE_ID, batch, records_in
 BUCKET = TableBucket(TABLE_ID, None, 0)
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def tablet(tmp_path):
     return make_tablet(tmp_path)

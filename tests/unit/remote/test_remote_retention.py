@@ -21,12 +21,6 @@ from tests.unit.server.tablet.tablet_kit import OPTIONS, append, open_log
 TTL_MS = 60_000
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.mark.parametrize("kept", [1, 2, 3])
 def test_as_many_segments_stay_here_as_the_table_says_the_active_one_counted(tmp_path, kept):
     tablet = make_tablet(tmp_path, table__log__tiered__local_segments=str(kept))

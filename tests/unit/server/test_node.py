@@ -24,12 +24,6 @@ def mode(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture(autouse=True)
-def _no_failpoints_left():
-    yield
-    failpoints.disarm()
-
-
 def test_the_folder_and_what_tells_the_way_are_the_owners_alone(tmp_path):
     folder = tmp_path / "lab"
     with Node(folder) as node:

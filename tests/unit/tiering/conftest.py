@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluss_lab import failpoints
 from fluss_lab.testing import EmbeddedCluster
 from tests.unit.tiering.kit import TAKEOVER, Tables
 
@@ -13,9 +12,3 @@ from tests.unit.tiering.kit import TAKEOVER, Tables
 def tables() -> Iterator[Tables]:
     with EmbeddedCluster(options=TAKEOVER) as cluster:
         yield Tables(cluster)
-
-
-@pytest.fixture(autouse=True)
-def _no_failpoints() -> Iterator[None]:
-    yield
-    failpoints.disarm()

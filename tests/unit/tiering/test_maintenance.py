@@ -33,12 +33,6 @@ from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
 
-@pytest.fixture(autouse=True)
-def disarm():
-    yield
-    failpoints.disarm()
-
-
 def by_hand(tables, info, action, *, executor=None, clock=None):
     return maintain(
         tables.connection,

@@ -2,14 +2,7 @@
 
 import pytest
 
-from fluss_lab import failpoints
 from tests.unit.server.coordinator.rig import Rig
-
-
-@pytest.fixture(autouse=True)
-def _no_failpoints_left():
-    yield
-    failpoints.disarm()
 
 
 @pytest.fixture

@@ -18,12 +18,6 @@ PATH = TablePath("d", "people")
 TYPES = {"id": "bigint not null", "name": "string"}
 
 
-@pytest.fixture(autouse=True)
-def _no_failpoints_left():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def cluster(tmp_path):
     with EmbeddedCluster(tmp_path / "lab", lake=False) as made:

@@ -23,12 +23,6 @@ STEPS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_failpoints_left():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def puts():
     made = Puts()

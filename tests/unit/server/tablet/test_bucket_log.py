@@ -22,12 +22,6 @@ SMALL = LogOptions(segment_bytes=2048, index_interval_bytes=128, fsync=False, wr
 DURABLE = LogOptions(segment_bytes=2048, index_interval_bytes=128, fsync=True, writer_expiration_ms=3_600_000)
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 def test_an_empty_log_has_no_records(tmp_path):
     log = open_log(tmp_path)
     assert (log.start, log.end, log.high_watermark, log.durable_offset, log.max_timestamp_ms) == (0, 0, 0, 0, -1)

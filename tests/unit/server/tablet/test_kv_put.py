@@ -39,12 +39,6 @@ from tests.unit.server.tablet.kv_kit import (
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def tablet(tmp_path):
     service = KvTablet(tmp_path).open(0)

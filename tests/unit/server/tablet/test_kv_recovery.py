@@ -55,12 +55,6 @@ POINTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder for thousands of recoveries: in memory where there is one, because each of them waits for the disk."""

@@ -19,12 +19,6 @@ BUCKET = TableBucket(TABLE_ID, None, 0)
 INTERVAL_MS = KV_SNAPSHOT_INTERVAL.default
 
 
-@pytest.fixture(autouse=True)
-def _no_failpoints_left():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def tablet(tmp_path):
     service = KvTablet(tmp_path).open(0)

@@ -19,12 +19,6 @@ SEGMENTED = LogOptions(segment_bytes=1100, index_interval_bytes=64, fsync=False,
 TIME_BYTES = range(13, 21)
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder for thousands of recoveries: in memory where there is one, because each of them waits for the disk."""

@@ -12,12 +12,6 @@ from tests.unit.server.tablet.tablet_kit import OPTIONS, Tablet, append, batch, 
 TTL_MS = 60_000
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 def _tablet(folder, *, lake, batches=30, every_ms=1_000):
     tablet = Tablet(folder, log__segment__file_size="1kb")
     tablet.open(0, table__log__ttl="1min", table__datalake__enabled=str(lake).lower())

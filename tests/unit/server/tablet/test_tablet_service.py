@@ -32,12 +32,6 @@ from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_i
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
 
 
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def tablet(tmp_path):
     made = Tablet(tmp_path)
