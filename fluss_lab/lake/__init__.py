@@ -26,7 +26,17 @@ from fluss_lab.lake.maintenance import (
     SupportsMaintenance,
 )
 from fluss_lab.lake.plugin import lake_storage
-from fluss_lab.lake.readers import FetchContext, FileColumn, FlussLogSource, LakeSource, LakeSplit, LookupContext
+from fluss_lab.lake.readers import (
+    FetchContext,
+    FileColumn,
+    FlussLogSource,
+    LakeSource,
+    LakeSplit,
+    LogFiles,
+    LookupContext,
+    splits_from_json,
+    splits_to_json,
+)
 
 __all__ = [
     "SYSTEM_COLUMNS",
@@ -49,6 +59,7 @@ __all__ = [
     "LakeStorage",
     "LakeTieringFactory",
     "LakeWriter",
+    "LogFiles",
     "LookupContext",
     "SimpleVersionedSerializer",
     "SupportsCreateFlussLogSource",
@@ -57,4 +68,6 @@ __all__ = [
     "WriterInitContext",
     "Written",
     "lake_storage",
+    "splits_from_json",
+    "splits_to_json",
 ]

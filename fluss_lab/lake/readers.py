@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_lab.errors import CorruptDataError
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pyiceberg.expressions import BooleanExpression
+
+#: In the JSON of a split.
+_SPLIT_VALUES: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +33,11 @@ class LakeSplit:
         bucket: Bucket that all its rows are of.
         min_offset: No row has a smaller offset (inclusive).
         max_offset: No row has a larger offset (inclusive).
-        rows: Rows in the file.
+        rows: Rows in the file, deleted ones among them.
         size_bytes: Bytes of the file.
+        deletes: Of a primary-key table: what may delete rows of the file, in words of the format that only its own
+            `LakeSource` reads. Splits of one bucket share one tuple. Empty: the file is clean.
+        detail: What else the format needs to read the file, in its own words.
     """
 
     path: str
@@ -37,6 +47,64 @@ class LakeSplit:
     max_offset: int
     rows: int
     size_bytes: int
+    deletes: tuple[str, ...] = ()
+    detail: str = ""
+
+    def to_json(self) -> list[Any]:
+        """Return the split as a JSON list; see `splits_to_json` for several."""
+        return [*self._place(), list(self.deletes), self.detail]
+
+    @staticmethod
+    def from_json(value: Sequence[Any]) -> LakeSplit:
+        """Read what `to_json` gave.
+
+        Raises:
+            CorruptDataError: It is not that.
+        """
+        *place, deletes, detail = _checked(value)
+        return _split(place, tuple(str(each) for each in deletes), detail)
+
+    def _place(self) -> list[Any]:
+        return [
+            self.path, self.partition, self.bucket, self.min_offset, self.max_offset, self.rows, self.size_bytes,
+        ]  # fmt: skip
+
+
+def splits_to_json(splits: Iterable[LakeSplit]) -> str:
+    """Return splits as JSON, for tasks elsewhere. What splits share is in it once."""
+    numbers: dict[tuple[str, ...], int] = {}
+    found = [[*each._place(), numbers.setdefault(each.deletes, len(numbers)), each.detail] for each in splits]
+    return json.dumps({"deletes": [list(each) for each in numbers], "splits": found}, separators=(",", ":"))
+
+
+def splits_from_json(text: str) -> list[LakeSplit]:
+    """Return the splits of `splits_to_json`, sharing what they shared.
+
+    Raises:
+        CorruptDataError: The text is not that.
+    """
+    try:
+        value = json.loads(text)
+        deletes = [tuple(str(each) for each in part) for part in value["deletes"]]
+        return [_split(place, deletes[number], detail) for *place, number, detail in map(_checked, value["splits"])]
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CorruptDataError(f"splits of a lake: not the JSON of some: {error!r}, found {text[:200]!r}") from error
+
+
+def _checked(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) != _SPLIT_VALUES:
+        raise CorruptDataError(f"split of a lake: expected a list of {_SPLIT_VALUES} values, found {value!r}")
+    return value
+
+
+def _split(place: Sequence[Any], deletes: tuple[str, ...], detail: Any) -> LakeSplit:
+    path, partition, *numbers = place
+    try:
+        bucket, min_offset, max_offset, rows, size_bytes = (int(number) for number in numbers)
+    except (ValueError, TypeError) as error:
+        raise CorruptDataError(f"split of a lake: expected numbers, found {numbers!r}") from error
+    name = None if partition is None else str(partition)
+    return LakeSplit(str(path), name, bucket, min_offset, max_offset, rows, size_bytes, deletes, str(detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +122,11 @@ class FileColumn:
 
 
 class LakeSource(ABC):
-    """Reads the rows of a log table's lake snapshots. Used by one thread.
+    """Reads the rows of a table's lake snapshots. Used by one thread.
+
+    A log table's rows are its records. A primary-key table's rows at a stop offset are those that were live there: written
+    by a record below the stop, and ended by none below it. A stop may lie anywhere from the bucket's replay start on, also
+    before the snapshot's end: the format then takes what it needs from older snapshots that it has kept.
 
     It knows the columns of the table as it was made with: rows written before a column existed have null there, columns
     that the lake has beyond them are not shown.
@@ -72,8 +144,8 @@ class LakeSource(ABC):
 
         Args:
             snapshot_id: Which snapshot.
-            stops: By (partition, bucket): only rows with smaller offsets are asked for; a bucket without an
-                entry is left out. None: all.
+            stops: By (partition, bucket): only rows with smaller offsets are asked for, of a primary-key table as they
+                were at that offset; a bucket without an entry is left out. None: all that the snapshot has.
             where: What the rows will be filtered by, as the syntax tree that this package has for filters of lakes: an
                 unbound `pyiceberg.expressions.BooleanExpression` over the user's columns (plain data, which needs no
                 Iceberg table). A hint only: files in which it can be true for no row may be left out; a format without
@@ -83,7 +155,7 @@ class LakeSource(ABC):
             LakeSnapshotNotFoundError: No such snapshot.
             InvalidFilterError: The hint names no column of the table, or compares it with what it is not; only where
                 the format looks at it.
-            UnsupportedError: A primary-key table, or one that others changed beyond what can be read.
+            UnsupportedError: A table that others changed beyond what can be read.
         """
 
     def file_columns(self) -> Mapping[str, FileColumn]:
@@ -98,6 +170,7 @@ class LakeSource(ABC):
         *,
         where: pc.Expression | None = None,
         stops: Mapping[tuple[str | None, int], int] | None = None,
+        ended: Mapping[tuple[str | None, int], NDArray[np.int64]] | None = None,
     ) -> Iterator[tuple[LakeSplit, pa.RecordBatch]]:
         """Yield rows of files in order, in the table's own Arrow types (system columns in those of `SYSTEM_FIELDS`).
 
@@ -108,11 +181,25 @@ class LakeSource(ABC):
             columns: User's and system columns, in the order wanted.
             where: Rows for which it is not true are left out; its columns, user's or system, need not be among
                 `columns`.
-            stops: As for `plan`: only rows with smaller offsets are yielded. None: all.
+            stops: As for `plan`, with the same values: only rows with smaller offsets are yielded. None: all.
+            ended: Of a primary-key table, by (partition, bucket): offsets, ascending, of rows that are left out besides:
+                those that the log ended beyond the stop. None: none.
 
         Raises:
+            LakeSnapshotNotFoundError: Of a primary-key table: what deletes rows is gone; plan the read again.
             CorruptDataError: A file is missing, or is not what the lake's metadata says.
         """
+
+    def count(
+        self,
+        splits: Sequence[LakeSplit],
+        *,
+        stops: Mapping[tuple[str | None, int], int] | None = None,
+        ended: Mapping[tuple[str | None, int], NDArray[np.int64]] | None = None,
+    ) -> int:
+        """Return how many rows `read` would yield without a filter; formats that know better need not read for it."""
+        found = self.read(splits, ["__offset"], stops=stops, ended=ended)
+        return sum(batch.num_rows for _, batch in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +230,23 @@ class FetchContext:
     projection: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """What a lake opens to give a range of a bucket's log.
+
+    Attributes:
+        data_files: Files with rows.
+        delete_files: Files with events that ended rows, of a primary-key table.
+        rows: Rows and events in all of them.
+        size_bytes: Bytes of all of them.
+    """
+
+    data_files: int
+    delete_files: int
+    rows: int
+    size_bytes: int
+
+
 class FlussLogSource(ABC):
     """The log of a table as the lake holds it."""
 
@@ -161,13 +265,28 @@ class FlussLogSource(ABC):
     def fetch_log_records(self, context: FetchContext) -> Iterator[LogRecords]:
         """Yield the records in order of offset; exactly those that the bucket's log had.
 
-        Columns come in the order of the projection, in the table's own types. Memory is bounded.
+        Of a primary-key table with change types (``+I -U +U -D``) and previous offsets (-1 for a ``+I``), back to the
+        bucket's replay start, whatever compactions and expiries did since. Columns come in the order of the projection, in
+        the table's own types. Memory is bounded.
 
         Raises:
-            LakeSnapshotNotFoundError: No such snapshot.
+            LakeSnapshotNotFoundError: No such snapshot, or it was expired meanwhile: go on from the next offset with the one
+                that is known then.
+            OffsetOutOfRangeError: Of a primary-key table: the range begins before the replay start, which the text names.
             CorruptDataError: The lake's files do not hold every offset asked for.
         """
 
     @abstractmethod
     def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
-        """Return the first offset of the bucket that the lake holds; None when it holds no record of it."""
+        """Return the first offset from which on the lake holds the bucket's log; None when it holds no record of it.
+
+        Of a primary-key table that is its replay start.
+        """
+
+    def log_files(self, context: FetchContext) -> LogFiles | None:
+        """Return what `fetch_log_records` would open, for people; None: the format does not tell.
+
+        Raises:
+            LakeSnapshotNotFoundError: No such snapshot.
+        """
+        return None

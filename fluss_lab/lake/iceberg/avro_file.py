@@ -85,7 +85,34 @@ class AvroFile:
         return bytes(out)
 
 
-def _parse(data: bytes) -> AvroFile:
+@dataclass(frozen=True, slots=True)
+class RawBlocks:
+    """A file's header, and its blocks as they are encoded.
+
+    Attributes:
+        schema: The schema, JSON text.
+        blocks: How many values each has, and its bytes, no longer compressed.
+    """
+
+    schema: bytes
+    blocks: list[tuple[int, bytes]]
+
+    @staticmethod
+    def parse(data: bytes, what: str) -> RawBlocks:
+        """Take a file apart without decoding its values.
+
+        Raises:
+            CorruptDataError, UnsupportedError: As `AvroFile.parse`.
+        """
+        try:
+            header, _, blocks = _raw(data)
+            return RawBlocks(header[_SCHEMA_KEY], blocks)
+        except (IndexError, KeyError, ValueError, zlib.error, OSError) as error:
+            raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
+
+
+def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]:
+    """Return the header, what separates blocks, and the blocks."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"expected it to begin with {_MAGIC!r}, found {data[:4]!r}")
     reader = _Reader(data, len(_MAGIC))
@@ -95,14 +122,25 @@ def _parse(data: bytes) -> AvroFile:
             key = reader.take_bytes().decode()
             header[key] = reader.take_bytes()
     sync = reader.take(_SYNC_BYTES)
-    codec, form = header.get(_CODEC_KEY, b"null").decode(), _Form(json.loads(header[_SCHEMA_KEY]))
+    codec = header.get(_CODEC_KEY, b"null").decode()
     blocks = []
     while reader.position < len(data):
         number = reader.long()
-        inner = _Reader(_decompressed(reader.take_bytes(), codec), 0)
-        blocks.append([form.take(inner, form.schema) for _ in range(number)])
-        if inner.position != len(inner.data) or reader.take(_SYNC_BYTES) != sync:
+        blocks.append((number, _decompressed(reader.take_bytes(), codec)))
+        if reader.take(_SYNC_BYTES) != sync:
             raise ValueError(f"a block does not end where it should, at byte {reader.position}")
+    return header, sync, blocks
+
+
+def _parse(data: bytes) -> AvroFile:
+    header, sync, raw = _raw(data)
+    form = _Form(json.loads(header[_SCHEMA_KEY]))
+    blocks = []
+    for number, values in raw:
+        inner = _Reader(values, 0)
+        blocks.append([form.take(inner, form.schema) for _ in range(number)])
+        if inner.position != len(inner.data):
+            raise ValueError(f"a block has {len(inner.data) - inner.position} bytes that are no value's")
     return AvroFile(header, sync, blocks)
 
 

@@ -6,18 +6,26 @@ loss the pointer could name an empty file. Here the files are made durable as th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from fluss_lab.errors import StorageError
+from fluss_lab.errors import CorruptDataError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
 
+T = TypeVar("T")
+R = TypeVar("R")
+#: Files of an object store that are read at a time.
+TRIPS_AT_ONCE: Final = 8
 _TABLE_METADATA: Final = ".metadata.json"
 #: A table's first metadata file comes with new folders: its own, the table's, the database's, in the warehouse's.
 _NEW_TABLE_FOLDERS: Final = 4
@@ -147,3 +155,32 @@ def delete_quietly(io: FileIO, location: str) -> bool:
 def storage_error(what: str, error: OSError) -> StorageError:
     """Return the error for a file that could not be written."""
     return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
+
+
+def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
+    """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
+    file = io.new_input(location)
+    return (file._filesystem, file._path) if isinstance(file, PyArrowFile) else None
+
+
+def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:
+    """Return the results of some work on each of several files.
+
+    Where each is a round trip away, several are under way at a time. On this machine's file systems one follows another:
+    there the processor is what is waited for.
+    """
+    if not what or local_path(location(what[0])) is not None:
+        return [work(each) for each in what]
+    with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
+        return list(pool.map(work, what))
+
+
+@contextmanager
+def parquet_errors(location: str, what: str) -> Iterator[None]:
+    """Turn what Arrow raises for a file that is not what it should be into `CorruptDataError`; one that is gone stays so."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDataError(f"lake file {location}: not the {what} that it should be: {error}") from error

@@ -6,11 +6,20 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
 from fluss_lab.lake.iceberg.access import CatalogAccess
-from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY, known_layout
-from fluss_lab.lake.iceberg.manifests import BucketKey, EntryCache, LakeFile, live_files, snapshot_of
+from fluss_lab.lake.iceberg.layout import TABLE_ID_PROPERTY, readable_layout
+from fluss_lab.lake.iceberg.manifests import (
+    BucketKey,
+    BucketState,
+    EntryCache,
+    LakeFile,
+    live_files,
+    live_state,
+    snapshot_of,
+)
 from fluss_lab.lake.iceberg.reading import LakeColumns, LakeFileReader
+from fluss_lab.lake.iceberg.snapshot_chain import SnapshotChain
 from fluss_lab.lake.readers import FileColumn
 from fluss_lab.model import TableInfo
 
@@ -24,33 +33,37 @@ SNAPSHOTS_KEPT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFiles:
-    """The data files of one snapshot.
+    """The files of one snapshot.
 
     Attributes:
         snapshot_id: Its id.
         lake: The table that it was found in.
         columns: The table's columns.
-        by_bucket: By partition name and bucket, each bucket's files ascending by offset.
+        states: By partition name and bucket, what each bucket consists of; of a log table data files only.
     """
 
     snapshot_id: int
     lake: Table
     columns: LakeColumns
-    by_bucket: dict[BucketKey, list[LakeFile]]
+    states: dict[BucketKey, BucketState]
+
+    def data(self, key: BucketKey) -> list[LakeFile]:
+        """Return a bucket's data files, ascending by offset."""
+        state = self.states.get(key)
+        return [] if state is None else state.data
 
 
 class LakeTable:
     """Where readers of one table get its snapshots and open its files. Used by one thread."""
 
     def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
-        if not table.is_log_table:
-            raise UnsupportedError(f"table {table.path}: tables with a primary key are not in the lake in this version")
         self.info = table
         self._access = access
         self._entries = entries
         self._loaded: Table | None = None
         self._columns: LakeColumns | None = None
         self._kept: OrderedDict[int, SnapshotFiles] = OrderedDict()
+        self._chain: SnapshotChain | None = None
 
     def at(self, snapshot_id: int) -> SnapshotFiles:
         """Return the files of a snapshot.
@@ -58,23 +71,45 @@ class LakeTable:
         Raises:
             LakeSnapshotNotFoundError: The table has no such snapshot.
             TableNotFoundError: The lake table is gone.
-            UnsupportedError: Somebody changed the table so that it cannot be read as a log.
+            UnsupportedError: Somebody changed the table so that it cannot be read.
             CorruptDataError: A manifest is missing.
         """
         if (kept := self._kept.get(snapshot_id)) is not None:
             self._kept.move_to_end(snapshot_id)
             return kept
-        lake = self._loaded
-        if lake is None or lake.metadata.snapshot_by_id(snapshot_id) is None:
-            lake = self._load()
+        lake = self.lake_with(snapshot_id)
         try:
             found = self._listed(lake, snapshot_id)
         except FileNotFoundError as error:
-            raise self._missing(snapshot_id, error) from error
+            raise self.missing(snapshot_id, error) from error
         self._kept[snapshot_id] = found
         if len(self._kept) > SNAPSHOTS_KEPT:
             self._kept.popitem(last=False)
         return found
+
+    def lake_with(self, snapshot_id: int) -> Table:
+        """Return the lake table, loaded again if it did not have a snapshot when it was loaded.
+
+        Raises:
+            LakeSnapshotNotFoundError: It has no such snapshot.
+            TableNotFoundError, UnsupportedError: As `at`.
+        """
+        lake = self._loaded
+        if lake is None or lake.metadata.snapshot_by_id(snapshot_id) is None:
+            lake = self._load()
+            snapshot_of(lake, self.info.path, snapshot_id)
+        return lake
+
+    def chain(self, snapshot_id: int) -> SnapshotChain:
+        """Return where the logs of a primary-key table's buckets lie, of a table loaded when it had the snapshot.
+
+        Raises:
+            As `at`.
+        """
+        lake = self.lake_with(snapshot_id)
+        if self._chain is None or self._chain.lake is not lake:
+            self._chain = SnapshotChain(lake, self.info, self._entries, self.missing)
+        return self._chain
 
     def io(self) -> FileIO:
         """Return access to the table's files."""
@@ -88,10 +123,20 @@ class LakeTable:
         return self._columns
 
     def file_columns(self) -> dict[str, FileColumn]:
-        """Return how each column is found in files: by field id; by name too if no schema ever called it otherwise."""
+        """Return how each column is found in files: by field id; by name too if nothing ever called it otherwise.
+
+        That is no schema of the table, and no mapping of names for files without ids. (Iceberg's libraries replace odd
+        characters in the names that they write; names of Fluss columns have none.)
+        """
         columns = self.columns()
-        schemas = (self._loaded or self._load()).metadata.schemas
-        known = {(field.field_id, field.name) for schema in schemas for field in schema.fields}
+        lake = self._loaded or self._load()
+        known = {(field.field_id, field.name) for schema in lake.metadata.schemas for field in schema.fields}
+        known |= {
+            (each.field_id, name)
+            for each in lake.name_mapping() or ()
+            for name in each.names
+            if each.field_id is not None
+        }
         found = {}
         for field in columns.layout.schema.fields:
             others = {pair for pair in known if pair[0] == field.field_id or pair[1].lower() == field.name.lower()}
@@ -112,12 +157,7 @@ class LakeTable:
         try:
             return LakeFileReader(self.io(), location, self.columns())
         except FileNotFoundError as error:
-            if snapshot_id is None:
-                raise CorruptDataError(
-                    f"lake table {self.info.path}: file {location} is missing: its snapshot was expired, plan the read again; "
-                    "or somebody removed it"
-                ) from error
-            raise self._missing(snapshot_id, error) from error
+            raise self.missing(snapshot_id, error) from error
 
     def _load(self) -> Table:
         lake = self._access.load_table(self.info.path)
@@ -126,24 +166,33 @@ class LakeTable:
                 f"lake table {self.info.path}: expected {TABLE_ID_PROPERTY}={self.info.table_id}, found {found}: the lake "
                 "holds another table of that name"
             )
-        self._columns = LakeColumns.of(self.info, known_layout(self.info, lake), lake.name_mapping())
+        self._columns = LakeColumns.of(self.info, readable_layout(self.info, lake), lake.name_mapping())
         self._loaded = lake
         return lake
 
     def _listed(self, lake: Table, snapshot_id: int) -> SnapshotFiles:
         columns = self.columns()
         snapshot = snapshot_of(lake, self.info.path, snapshot_id)
-        return SnapshotFiles(
-            snapshot_id, lake, columns, live_files(lake, self.info.path, columns.layout, snapshot, self._entries)
-        )
+        where = (lake, self.info.path, columns.layout, snapshot, self._entries)
+        if self.info.is_log_table:
+            states = {key: BucketState(files) for key, files in live_files(*where).items()}
+        else:
+            states = live_state(*where)
+        return SnapshotFiles(snapshot_id, lake, columns, states)
 
-    def _missing(self, snapshot_id: int, cause: FileNotFoundError) -> LakeSnapshotNotFoundError | CorruptDataError:
-        """Return what a missing file means: an expired snapshot, or a damaged one."""
+    def missing(self, snapshot_id: int | None, cause: OSError) -> LakeSnapshotNotFoundError | CorruptDataError:
+        """Return what a missing file means: an expired snapshot, or a damaged one; None: of a snapshot that is not known."""
+        if snapshot_id is None:
+            return CorruptDataError(
+                f"lake table {self.info.path}: {cause}: the file's snapshot was expired, plan the read again; or somebody "
+                "removed it"
+            )
         self._kept.pop(snapshot_id, None)
+        self._chain = None
         try:
             snapshot_of(self._load(), self.info.path, snapshot_id)
         except LakeSnapshotNotFoundError as gone:
             return gone
         return CorruptDataError(
-            f"lake table {self.info.path}, snapshot {snapshot_id}: {cause}; somebody removed the file"
+            f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, somebody removed it: {cause}"
         )

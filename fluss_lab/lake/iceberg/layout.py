@@ -86,6 +86,37 @@ def known_layout(table: TableInfo, lake: Table) -> LakeLayout:
     return layout_by(table, lake, kept_field_ids(table, lake))
 
 
+def readable_layout(table: TableInfo, lake: Table) -> LakeLayout:
+    """Return the layout of a table that exists and whose files can be read.
+
+    Whoever renamed or moved columns, made them optional or widened their types: columns are found by field id. One that
+    was dropped is refused, though older files have it: newer ones do not, and nobody could tell its nulls from others.
+
+    Raises:
+        UnsupportedError: As `known_layout`; or a column is gone, or of a type that Iceberg cannot make of it.
+    """
+    layout = known_layout(table, lake)
+    current = lake.schema()
+    for field in layout.schema.fields:
+        _check_readable(f"lake table {table.path}: column {field.name!r}", field, current)
+    return layout
+
+
+def _check_readable(what: str, field: NestedField, current: Schema) -> None:
+    try:
+        found = current.find_field(field.field_id)
+    except ValueError:
+        raise UnsupportedError(
+            f"{what} (field id {field.field_id}) is gone: somebody dropped it in the lake, and files written since lack its "
+            f"values; {_MEND}"
+        ) from None
+    inner = inner_fields(field.field_type)
+    if not inner and not holds(found.field_type, field.field_type):
+        raise UnsupportedError(f"{what}: expected type {field.field_type}, found {found.field_type}; {_MEND}")
+    for each in inner:
+        _check_readable(what, each, current)
+
+
 def kept_field_ids(table: TableInfo, lake: Table) -> dict[str, list[int]]:
     """Return the field ids that were kept with a table that exists: see `FIELD_IDS_PROPERTY`.
 

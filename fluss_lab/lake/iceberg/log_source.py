@@ -1,7 +1,8 @@
 """The log of a table read back from the lake: by offset in order, and by time.
 
-Source: FIP "fetch log from lake". Files of a bucket normally follow one another by offset; those that somebody compacted
-may overlap, and are merged.
+Source: FIP "fetch log from lake". Of a log table it is the rows of the snapshot asked for. Of a primary-key table it is
+rows and events of that snapshot and of those that are kept for replay (see `snapshot_chain`). Files of a bucket normally
+follow one another by offset; those that somebody compacted may overlap, and are merged.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.errors import CorruptDataError, InvalidTimestampError
+from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.lake.iceberg.access import CatalogAccess
+from fluss_lab.lake.iceberg.delete_events import EventRange
+from fluss_lab.lake.iceberg.event_files import EventFile
+from fluss_lab.lake.iceberg.keyed_log import KeyedFiles, KeyedPiece, gap
 from fluss_lab.lake.iceberg.lake_table import LakeTable
-from fluss_lab.lake.iceberg.manifests import EntryCache, LakeFile
-from fluss_lab.lake.iceberg.pieces import Pieces, merged
+from fluss_lab.lake.iceberg.manifests import EntryCache, LakeDelete, LakeFile
+from fluss_lab.lake.iceberg.pieces import ALL, Pieces, merged
 from fluss_lab.lake.iceberg.reading import user_names
+from fluss_lab.lake.iceberg.snapshot_chain import ChainLink
+from fluss_lab.lake.iceberg.time_lookup import FirstRecord, first_event_at, first_row_at
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
-from fluss_lab.lake.readers import FetchContext, FlussLogSource, LookupContext
+from fluss_lab.lake.readers import FetchContext, FlussLogSource, LogFiles, LookupContext
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.records import LogRecords
 
 
 class IcebergFlussLogSource(FlussLogSource):
-    """A log table's records as its Iceberg table holds them. Used by one thread."""
+    """A table's records as its Iceberg table holds them. Used by one thread."""
 
     def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
         self._table = LakeTable(access, entries, table)
@@ -36,19 +42,18 @@ class IcebergFlussLogSource(FlussLogSource):
 
         Raises:
             InvalidTimestampError: The time is after every record of the bucket in the snapshot.
-            LakeSnapshotNotFoundError: No such snapshot.
+            LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: ask again.
             UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
 
-        Cost: one file, of it two columns of the row groups that can hold the answer; one more for each file that
-        overlaps it.
+        Cost: one data file, of it two columns of the row groups that can hold the answer; of a primary-key table one delete
+        file besides; one more for each file that overlaps it.
         """
-        wanted_us = context.timestamp_ms * 1000
-        best: tuple[int, int] | None = None
-        for file in self._files(context.partition, context.bucket, context.lake_snapshot_id):
-            if best is not None and file.min_offset > best[0]:
-                break
-            if file.max_timestamp_us >= wanted_us:
-                best = self._first_at(file, wanted_us, context.lake_snapshot_id, best)
+        key = (context.partition, context.bucket)
+        if self._table.info.is_log_table:
+            files = self._table.at(context.lake_snapshot_id).data(key)
+            best = self._first_in(files, (), context.timestamp_ms, context.lake_snapshot_id, ALL)
+        else:
+            best = self._first_in_chain(context)
         if best is None:
             raise InvalidTimestampError(
                 f"table {self._table.info.path}, partition {context.partition}, bucket {context.bucket}: no record in lake "
@@ -56,36 +61,68 @@ class IcebergFlussLogSource(FlussLogSource):
             )
         return best
 
-    def _first_at(
-        self, file: LakeFile, wanted_us: int, snapshot_id: int, best: tuple[int, int] | None
-    ) -> tuple[int, int] | None:
-        """Return the first record of a file at or after a time, or the best known if that comes before it."""
-        with self._table.open(file.file.file_path, snapshot_id) as reader:
-            groups = [group for group in reader.groups if group.max_timestamp_us >= wanted_us]
-            for group in sorted(groups, key=lambda group: group.min_offset):
-                if best is not None and group.min_offset > best[0]:
-                    break
-                rows = reader.read([group], [OFFSET_COLUMN, TIMESTAMP_COLUMN])
-                micros = rows.column(TIMESTAMP_COLUMN).cast(pa.int64()).to_numpy()
-                late = np.flatnonzero(micros >= wanted_us)
-                if late.size:
-                    offset = int(rows.column(OFFSET_COLUMN)[int(late[0])].as_py())
-                    if best is None or offset < best[0]:
-                        best = (offset, int(micros[late[0]]) // 1000)
+    def _first_in_chain(self, context: LookupContext) -> FirstRecord | None:
+        """Return the first record at or after a time of those that can be replayed."""
+        chain, key = self._table.chain(context.lake_snapshot_id), (context.partition, context.bucket)
+        start = chain.replay_start(context.lake_snapshot_id, key)
+        for link in chain.links(context.lake_snapshot_id, key):
+            span = (max(link.start, start), link.stop)
+            if span[0] >= span[1]:
+                continue
+            found = self._first_in(link.state.data, link.events, context.timestamp_ms, link.snapshot_id, span)
+            if found is not None:
+                return found
+        return None
+
+    def _first_in(
+        self,
+        data: Sequence[LakeFile],
+        deletes: Sequence[tuple[EventRange, LakeDelete]],
+        timestamp_ms: int,
+        snapshot_id: int,
+        span: tuple[int, int],
+    ) -> FirstRecord | None:
+        """Return the first record of a range at or after a time; files that begin behind the best known are not opened."""
+        late_us = timestamp_ms * 1000
+        rows = [
+            (file.min_offset, file) for file in data if file.max_timestamp_us >= late_us and file.max_offset >= span[0]
+        ]
+        events: list[tuple[int, LakeFile | LakeDelete]] = [
+            (found.min_offset, delete)
+            for found, delete in deletes
+            if found.max_timestamp_ms >= timestamp_ms and found.max_offset >= span[0]
+        ]
+        best: FirstRecord | None = None
+        for min_offset, file in sorted([*rows, *events], key=lambda pair: pair[0]):
+            if min_offset >= (span[1] if best is None else best[0]):
+                break
+            if isinstance(file, LakeFile):
+                with self._table.open(file.file.file_path, snapshot_id) as reader:
+                    best = first_row_at(reader, timestamp_ms, span, best)
+            else:
+                with self._open_events(file, snapshot_id) as opened:
+                    best = first_event_at(opened, timestamp_ms, span, best)
         return best
 
     def fetch_log_records(self, context: FetchContext) -> Iterator[LogRecords]:
         """Yield the records of ``[fetch_start_offset, log_end_offset)`` in order, a row group or so at a time.
 
-        Every offset comes exactly once; that is checked while they are yielded.
+        Every offset comes exactly once; that is checked while they are yielded. Of a primary-key table with change types
+        and previous offsets; -1 for a ``+I``.
 
         Raises:
-            LakeSnapshotNotFoundError: No such snapshot.
+            LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: go on from
+                the next offset with the snapshot that is known then.
+            OffsetOutOfRangeError: Of a primary-key table: the range begins before the bucket's replay start.
             CorruptDataError: The lake's files lack an offset of the range, or hold one twice.
-            UnsupportedError: Somebody changed the table's layout or deleted rows.
+            UnsupportedError: Somebody changed the table's layout, or deleted rows of a log table.
 
-        Cost: row groups outside the range are not read; memory is bounded by a row group, and by what overlaps.
+        Cost: row groups outside the range are not read; memory is bounded by a row group, by what overlaps, and by the
+        largest delete file that reaches over it.
         """
+        if not self._table.info.is_log_table:
+            yield from self._changes(context)
+            return
         names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
         expected = context.fetch_start_offset
         columns = list(dict.fromkeys([*names, OFFSET_COLUMN, TIMESTAMP_COLUMN]))
@@ -95,28 +132,94 @@ class IcebergFlussLogSource(FlussLogSource):
             expected = records.next_offset
             yield records
         if expected < context.log_end_offset:
-            raise self._gap(context, expected, context.log_end_offset)
+            raise gap(self._what(context), expected, context.log_end_offset)
 
     def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
-        """Return the first offset of the bucket that the lake holds; None when it holds no record of it.
+        """Return the first offset from which on the lake holds the bucket's log; None when it holds no record of it.
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot.
             UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
         """
-        return min((file.min_offset for file in self._files(partition, bucket, lake_snapshot_id)), default=None)
+        if self._table.info.is_log_table:
+            files = self._table.at(lake_snapshot_id).data((partition, bucket))
+            return min((file.min_offset for file in files), default=None)
+        chain = self._table.chain(lake_snapshot_id)
+        links = chain.links(lake_snapshot_id, (partition, bucket))
+        return chain.replay_start(lake_snapshot_id, (partition, bucket)) if links[-1].stop else None
 
-    def _files(self, partition: str | None, bucket: int, snapshot_id: int) -> Sequence[LakeFile]:
-        return self._table.at(snapshot_id).by_bucket.get((partition, bucket), [])
+    def log_files(self, context: FetchContext) -> LogFiles:
+        """Return which files `fetch_log_records` would open.
+
+        Raises:
+            LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: ask again.
+        """
+        start, stop = context.fetch_start_offset, context.log_end_offset
+        snapshot_id, key = context.lake_snapshot_id, (context.partition, context.bucket)
+        data: list[LakeFile] = []
+        deletes: list[LakeDelete] = []
+        if self._table.info.is_log_table:
+            data += [each for each in self._table.at(snapshot_id).data(key) if _overlaps(each, start, stop)]
+        else:
+            chain = self._table.chain(snapshot_id)
+            for link in chain.links(snapshot_id, key):
+                span = (max(start, link.start), min(stop, link.stop))
+                if span[0] < span[1]:
+                    data += [each for each in link.state.data if _overlaps(each, *span)]
+                    deletes += [delete for found, delete in link.events if _overlaps(found, *span)]
+        files = [each.file for each in data] + [each.file for each in deletes]
+        return LogFiles(
+            len(data),
+            len(deletes),
+            sum(file.record_count for file in files),
+            sum(file.file_size_in_bytes for file in files),
+        )
+
+    # -- primary-key tables --------------------------------------------------------------------------------------------
+
+    def _changes(self, context: FetchContext) -> Iterator[LogRecords]:
+        """Yield the records of a primary-key table's bucket."""
+        what, start, stop = self._what(context), context.fetch_start_offset, context.log_end_offset
+        asked, key = context.lake_snapshot_id, (context.partition, context.bucket)
+        chain = self._table.chain(asked)
+        links, replay_start = chain.links(asked, key), chain.replay_start(asked, key)
+        if start >= stop:
+            return
+        if start < replay_start:
+            raise OffsetOutOfRangeError(
+                f"{what}: offset {start} cannot be replayed any more; the earliest available is {replay_start}"
+            )
+        names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
+        for link in links:
+            span = (max(start, link.start), min(stop, link.stop))
+            if span[0] < span[1]:
+                try:
+                    yield from KeyedPiece(self._files(link), link, span, names, what)
+                except FileNotFoundError as error:
+                    raise self._table.missing(link.snapshot_id, error) from error
+        if stop > links[-1].stop:
+            raise gap(what, max(start, links[-1].stop), stop)
+
+    def _files(self, link: ChainLink) -> KeyedFiles:
+        return KeyedFiles(
+            lambda file: self._table.open(file.file.file_path, link.snapshot_id),
+            lambda delete: self._open_events(delete, link.snapshot_id),
+        )
+
+    def _open_events(self, delete: LakeDelete, snapshot_id: int) -> EventFile:
+        try:
+            return EventFile(self._table.io(), delete.file.file_path, self._table.columns())
+        except FileNotFoundError as error:
+            raise self._table.missing(snapshot_id, error) from error
+
+    # -- log tables ----------------------------------------------------------------------------------------------------
 
     def _merged(self, context: FetchContext, columns: list[str]) -> Iterator[pa.Table]:
         """Yield the rows of the range in ascending order of offset, from files that may overlap."""
-        start, stop = context.fetch_start_offset, context.log_end_offset
-        files = self._files(context.partition, context.bucket, context.lake_snapshot_id)
-        span = (start, stop)
-        with Pieces(
-            lambda file: self._table.open(file.file.file_path, context.lake_snapshot_id), files, span
-        ) as pieces:
+        span = (context.fetch_start_offset, context.log_end_offset)
+        snapshot_id = context.lake_snapshot_id
+        files = self._table.at(snapshot_id).data((context.partition, context.bucket))
+        with Pieces(lambda file: self._table.open(file.file.file_path, snapshot_id), files, span) as pieces:
             yield from merged(pieces, columns, span, lambda piece, names: piece.reader.read([piece.group], names))
 
     def _check_contiguous(self, context: FetchContext, rows: pa.Table, expected: int) -> None:
@@ -127,13 +230,7 @@ class IcebergFlussLogSource(FlussLogSource):
             found, missing = int(offsets[wrong[0]]), int(wanted[wrong[0]])
             if found < missing:
                 raise CorruptDataError(f"{self._what(context)}: offset {found} is there more than once")
-            raise self._gap(context, missing, found)
-
-    def _gap(self, context: FetchContext, start: int, stop: int) -> CorruptDataError:
-        return CorruptDataError(
-            f"{self._what(context)}: the offsets [{start}, {stop}) are missing; somebody deleted them, or the lake was not "
-            "tiered from there"
-        )
+            raise gap(self._what(context), missing, found)
 
     def _what(self, context: FetchContext) -> str:
         return (
@@ -148,3 +245,7 @@ def _records(rows: pa.Table, names: list[str]) -> LogRecords:
     batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     timestamps = pc.cast(rows.column(TIMESTAMP_COLUMN), pa.int64()).to_numpy() // 1000
     return LogRecords(batch, pa.array(rows.column(OFFSET_COLUMN).to_numpy()), pa.array(timestamps))
+
+
+def _overlaps(each: LakeFile | EventRange, start: int, stop: int) -> bool:
+    return each.max_offset >= start and each.min_offset < stop

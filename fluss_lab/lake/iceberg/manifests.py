@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.types import LongType
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.layout import FORMAT_VERSION, LakeLayout, check_spec
+from fluss_lab.lake.iceberg.manifest_decoding import Bounds, bounds_of
+from fluss_lab.lake.iceberg.manifest_rows import HeldManifest, ManifestRow
 from fluss_lab.lake.iceberg.types import FIELD_ID_KEY
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import partition_name
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-#: Entries kept decoded: about 3 kB each with the metrics of ten columns, so 150 MB when full.
+#: Entries kept: about 1 kB each, and 3 kB when decoded with the metrics of ten columns, so 150 MB when full.
 ENTRIES_MAX: Final = 50_000
+#: Snapshots kept put together: those that are kept for replay are looked at again with every new snapshot. Their files are
+#: shared, so one takes eight bytes a file.
+STATES_MAX: Final = 128
 #: Manifest lists kept: each of some twenty manifests, nearly all of which it shares with its neighbours.
 LISTS_MAX: Final = 2_000
 BucketKey = tuple[str | None, int]
@@ -37,12 +40,21 @@ class EntryCache:
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
         self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
-        self._kept: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
+        self._kept: OrderedDict[str, HeldManifest] = OrderedDict()
+        self._states: OrderedDict[str, dict[BucketKey, BucketState]] = OrderedDict()
         self._count = 0
         self._lock = threading.Lock()
 
     def entries(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """Return the live entries of a manifest.
+        """Return the live entries of a manifest, with all that it tells of them.
+
+        Raises:
+            FileNotFoundError: The manifest is gone.
+        """
+        return self.held(io, manifest).entries()
+
+    def held(self, io: FileIO, manifest: ManifestFile) -> HeldManifest:
+        """Return a manifest, decoded as far as it is asked for.
 
         Raises:
             FileNotFoundError: The manifest is gone.
@@ -52,18 +64,36 @@ class EntryCache:
             if (kept := self._kept.get(path)) is not None:
                 self._kept.move_to_end(path)
                 return kept
-        entries = tuple(manifest.fetch_manifest_entry(io, discard_deleted=True))
-        self.keep(path, entries)
-        return entries
+        with io.new_input(path).open() as stream:
+            held = HeldManifest(manifest, stream.read())
+        self._keep(path, held)
+        return held
 
     def keep(self, path: str, entries: tuple[ManifestEntry, ...]) -> None:
-        """Take the live entries of a manifest from who knows them: who read it, or wrote it."""
+        """Take the live entries of a manifest from who knows them: who wrote it."""
+        self._keep(path, HeldManifest.of(entries))
+
+    def _keep(self, path: str, held: HeldManifest) -> None:
         with self._lock:
             if path not in self._kept:
-                self._kept[path] = entries
-                self._count += len(entries)
+                self._kept[path] = held
+                self._count += held.count
             while self._count > self._entries_max and len(self._kept) > 1:
-                self._count -= len(self._kept.popitem(last=False)[1])
+                self._count -= self._kept.popitem(last=False)[1].count
+
+    def state(self, snapshot: Snapshot) -> dict[BucketKey, BucketState] | None:
+        """Return what `keep_state` was given for a snapshot, if it is still there. Not to be changed."""
+        with self._lock:
+            if (kept := self._states.get(snapshot.manifest_list)) is not None:
+                self._states.move_to_end(snapshot.manifest_list)
+            return kept
+
+    def keep_state(self, snapshot: Snapshot, state: dict[BucketKey, BucketState]) -> None:
+        """Take what the buckets of a primary-key table consist of in a snapshot."""
+        with self._lock:
+            self._states[snapshot.manifest_list] = state
+            if len(self._states) > STATES_MAX:
+                self._states.popitem(last=False)
 
     def manifests(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """Return the manifests of a snapshot.
@@ -177,23 +207,17 @@ def live_files(
     """
     _check_version(lake, path)
     found: defaultdict[BucketKey, list[LakeFile]] = defaultdict(list)
-    specs = lake.metadata.specs()
     for manifest in cache.manifests(lake.io, snapshot):
         if manifest.content == ManifestContent.DELETES:
-            if cache.entries(lake.io, manifest):
+            if cache.held(lake.io, manifest).rows(layout.system_ids[1:]):
                 raise UnsupportedError(
                     f"lake table {path}, snapshot {snapshot.snapshot_id}: somebody deleted rows ({manifest.manifest_path}); "
                     "log tables are append-only, and fluss_lab does not read them with deletes. Rewrite the table's data "
                     "files or roll back"
                 )
             continue
-        entries = cache.entries(lake.io, manifest)
-        if entries:
-            check_spec(
-                f"lake table {path}, manifest {manifest.manifest_path}", layout.spec, specs[manifest.partition_spec_id]
-            )
-        for entry in entries:
-            file = lake_file(lake.io, path, layout, entry.data_file, _sequence_number(path, entry))
+        for file in _placed(lake, path, layout, manifest, cache):
+            assert isinstance(file, LakeFile)
             found[file.key].append(file)
     for files in found.values():
         files.sort(key=lambda file: (file.min_offset, file.max_offset))
@@ -213,34 +237,53 @@ def live_state(
             or under another partition spec.
         FileNotFoundError: A manifest is gone.
 
-    Cost: some 10 microseconds a file, and the decoding of manifests that the cache does not have.
+    Returns:
+        By partition name and bucket. Not to be changed.
+
+    Cost: some 10 microseconds a file whose manifest the cache does not have, one for others; none for a snapshot that was
+    asked for lately.
     """
     _check_version(lake, path)
+    if (kept := cache.state(snapshot)) is not None:
+        return kept
     found: defaultdict[BucketKey, BucketState] = defaultdict(BucketState)
-    everywhere: list[ManifestEntry] = []
+    everywhere: list[ManifestRow] = []
     specs = lake.metadata.specs()
     for manifest in cache.manifests(lake.io, snapshot):
-        entries = cache.entries(lake.io, manifest)
-        if not entries:
+        if manifest.content == ManifestContent.DELETES and specs[manifest.partition_spec_id].is_unpartitioned():
+            everywhere += cache.held(lake.io, manifest).rows(layout.system_ids[1:])
             continue
-        spec = specs[manifest.partition_spec_id]
-        if manifest.content == ManifestContent.DELETES and spec.is_unpartitioned():
-            everywhere += entries
-            continue
-        check_spec(f"lake table {path}, manifest {manifest.manifest_path}", layout.spec, spec)
-        for entry in entries:
-            if entry.data_file.content == DataFileContent.DATA:
-                file = lake_file(lake.io, path, layout, entry.data_file, _sequence_number(path, entry))
+        for file in _placed(lake, path, layout, manifest, cache):
+            if isinstance(file, LakeFile):
                 found[file.key].data.append(file)
             else:
-                delete = _lake_delete(path, entry, _place_of(entry.data_file))
-                found[delete.key].deletes.append(delete)
+                found[file.key].deletes.append(file)
     for key, state in found.items():
         # Position deletes of another spec apply to nothing of ours (Iceberg: spec and values must be equal).
-        state.deletes.extend(each for entry in everywhere if (each := _lake_delete(path, entry, key)).is_equality)
+        state.deletes.extend(each for row in everywhere if (each := _lake_delete(path, row, key)).is_equality)
         state.data.sort(key=lambda file: (file.min_offset, file.max_offset))
         state.deletes.sort(key=lambda delete: (delete.data_sequence_number, delete.file.file_path))
+    cache.keep_state(snapshot, dict(found))
     return dict(found)
+
+
+def _placed(
+    lake: Table, path: TablePath, layout: LakeLayout, manifest: ManifestFile, cache: EntryCache
+) -> tuple[LakeFile | LakeDelete, ...]:
+    """Return the files of a manifest by what they are to a bucket; made once, whichever snapshots share the manifest."""
+    held = cache.held(lake.io, manifest)
+    if held.placed is None:
+        rows = held.rows(layout.system_ids[1:])
+        if rows:
+            what = f"lake table {path}, manifest {manifest.manifest_path}"
+            check_spec(what, layout.spec, lake.metadata.specs()[manifest.partition_spec_id])
+        held.placed = tuple(
+            _lake_file(lake.io, path, layout, row)
+            if row.file.content == DataFileContent.DATA
+            else _lake_delete(path, row, _place_of(row.file))
+            for row in rows
+        )
+    return held.placed
 
 
 def _check_version(lake: Table, path: TablePath) -> None:
@@ -256,19 +299,16 @@ def _place_of(file: DataFile) -> BucketKey:
     return (partition_name(tuple(values)) if values else None, int(bucket))
 
 
-def _lake_delete(path: TablePath, entry: ManifestEntry, key: BucketKey) -> LakeDelete:
-    file = entry.data_file
-    _check_format(path, file)
-    is_equality = file.content == DataFileContent.EQUALITY_DELETES
-    return LakeDelete(file, *key, _sequence_number(path, entry), is_equality)
+def _lake_delete(path: TablePath, row: ManifestRow, key: BucketKey) -> LakeDelete:
+    _check_format(path, row.file)
+    is_equality = row.file.content == DataFileContent.EQUALITY_DELETES
+    return LakeDelete(row.file, *key, _sequence_number(path, row), is_equality)
 
 
-def _sequence_number(path: TablePath, entry: ManifestEntry) -> int:
-    if entry.sequence_number is None:
-        raise CorruptDataError(
-            f"lake table {path}: a manifest tells no data sequence number of {entry.data_file.file_path}"
-        )
-    return int(entry.sequence_number)
+def _sequence_number(path: TablePath, row: ManifestRow) -> int:
+    if row.sequence_number is None:
+        raise CorruptDataError(f"lake table {path}: a manifest tells no data sequence number of {row.file.file_path}")
+    return row.sequence_number
 
 
 def _check_format(path: TablePath, file: DataFile) -> None:
@@ -276,6 +316,13 @@ def _check_format(path: TablePath, file: DataFile) -> None:
         raise UnsupportedError(
             f"lake table {path}: {file.file_path} is {file.file_format.value}; fluss_lab reads Parquet"
         )
+
+
+def _lake_file(io: FileIO, path: TablePath, layout: LakeLayout, row: ManifestRow) -> LakeFile:
+    if row.bounds is None:
+        return lake_file(io, path, layout, row.file, _sequence_number(path, row))
+    _check_format(path, row.file)
+    return LakeFile(row.file, *_place_of(row.file), *row.bounds, _sequence_number(path, row))
 
 
 def lake_file(io: FileIO, path: TablePath, layout: LakeLayout, file: DataFile, data_sequence_number: int) -> LakeFile:
@@ -288,20 +335,13 @@ def lake_file(io: FileIO, path: TablePath, layout: LakeLayout, file: DataFile, d
     """
     _check_format(path, file)
     _, offset_id, timestamp_id = layout.system_ids
-    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
-    if offset_id in lower and offset_id in upper and timestamp_id in upper:
-        # All three are eight bytes, little-endian, whatever they count.
-        bounds = tuple(
-            int(from_bytes(LongType(), raw)) for raw in (lower[offset_id], upper[offset_id], upper[timestamp_id])
-        )
-    else:
+    bounds = bounds_of(file.lower_bounds or {}, file.upper_bounds or {}, offset_id, timestamp_id)
+    if bounds is None:
         bounds = _bounds_in_file(io, path, file, offset_id, timestamp_id)
-    return LakeFile(file, *_place_of(file), bounds[0], bounds[1], bounds[2], data_sequence_number)
+    return LakeFile(file, *_place_of(file), *bounds, data_sequence_number)
 
 
-def _bounds_in_file(
-    io: FileIO, path: TablePath, file: DataFile, offset_id: int, timestamp_id: int
-) -> tuple[int, int, int]:
+def _bounds_in_file(io: FileIO, path: TablePath, file: DataFile, offset_id: int, timestamp_id: int) -> Bounds:
     """Return smallest and largest offset and the last timestamp by reading them: somebody wrote the file without metrics."""
     with io.new_input(file.file_path).open() as stream:
         parquet = pq.ParquetFile(stream)

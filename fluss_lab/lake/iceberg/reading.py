@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.layout import LakeLayout
-from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, ids_of
+from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, holds, ids_of
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.name_mapping import NameMapping
 
-_FORMAT: Final = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+#: How files are opened: what a scan needs of one is asked for in few, larger requests.
+PARQUET: Final = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,23 @@ class LakeColumns:
     def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
         """Return the columns of a Fluss table."""
         return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
+
+    def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        """Return rows of a file in the table's own types.
+
+        Raises:
+            CorruptDataError: A value is none of its column's type, or null where there is none.
+        """
+        fields = [self.schema.field(name) for name in rows.schema.names]
+        columns = []
+        for column, field in zip(rows.columns, fields, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r} is NOT NULL, but holds nulls")
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowException as error:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def named_in(self, expression: pc.Expression) -> list[str]:
         """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
@@ -92,9 +111,9 @@ class LakeFileReader(Closing):
         self._columns = columns
         self._stream = io.new_input(location).open()
         try:
-            self._fragment = _FORMAT.make_fragment(self._stream)
+            self._fragment = PARQUET.make_fragment(self._stream)
             self._physical: pa.Schema = self._fragment.physical_schema
-            self._plain, self._absent = _matched(columns, self._physical)
+            self._plain, self._absent = matched(columns, self._physical)
             self.groups = self._row_groups()
         except (pa.ArrowException, OSError) as error:
             self.close()
@@ -115,6 +134,22 @@ class LakeFileReader(Closing):
         if all(before.max_offset < after.min_offset for before, after in pairwise(groups)):
             return [[group] for group in groups]
         return [list(groups)]
+
+    def matching(self, groups: Sequence[RowGroup], where: pc.Expression) -> list[RowGroup]:
+        """Return the row groups that, by their statistics, can hold rows for which a filter is true.
+
+        Args:
+            groups: From `groups`.
+            where: Over columns whose types in the lake are the table's own.
+        """
+        filtered = self._columns.named_in(where)
+        if not set(filtered) <= {*self._plain, *self._absent}:
+            return list(groups)
+        schema = pa.schema([self._scan_field(name) for name in filtered])
+        if any(field.type != self._columns.schema.field(field.name).type for field in schema):
+            return list(groups)
+        found = {group.id for group in self._fragment.subset(filter=where, schema=schema).row_groups}
+        return [group for group in groups if group.index in found]
 
     def read(
         self,
@@ -185,7 +220,7 @@ class LakeFileReader(Closing):
         ids = {field_id for field in fields for field_id in ids_of(field)} & set(in_file.field_ids)
         pruned = prune_columns(in_file, ids, select_full_types=False)
         rows = fragment.to_table(columns=[field.name for field in pruned.fields])
-        requested = Schema(*fields)
+        requested = Schema(*(_as_wide(field, in_file) for field in fields))
         batches = [
             _to_requested_schema(requested, pruned, batch, allow_timestamp_tz_mismatch=True)
             for batch in rows.to_batches()
@@ -234,7 +269,7 @@ class LakeFileReader(Closing):
         return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
 
 
-def _matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+def matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
     """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
     by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
     has_all_ids = len(by_id) == len(physical)
@@ -248,6 +283,17 @@ def _matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str],
         elif has_all_ids and field.name not in physical.names and not field.required:
             absent.add(field.name)
     return frozenset(plain), frozenset(absent)
+
+
+def _as_wide(field: NestedField, in_file: Schema) -> NestedField:
+    """Return a field in the type that a file has it in, where somebody widened it; its values are cast back."""
+    try:
+        found = in_file.find_field(field.field_id).field_type
+    except ValueError:
+        return field
+    if not found.is_primitive or not holds(found, field.field_type):
+        return field
+    return NestedField(field.field_id, field.name, found, required=field.required)
 
 
 def _alive(groups: Sequence[RowGroup], dead: NDArray[np.int64]) -> pa.Array | None:

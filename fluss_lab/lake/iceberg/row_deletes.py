@@ -58,7 +58,7 @@ class DeletedPositions:
     Args:
         io: Access to the files.
         deletes: Position-delete files of a bucket.
-        wanted: Paths of the data files whose positions are kept; those of others are only counted.
+        wanted: Paths of the data files whose positions are kept; those of others are only counted. None: all.
 
     Raises:
         FileNotFoundError: A delete file is gone.
@@ -67,16 +67,16 @@ class DeletedPositions:
     Cost: paths and positions of every delete file are read, a row group at a time; eight bytes a position are kept.
     """
 
-    def __init__(self, io: FileIO, deletes: Iterable[str], wanted: Collection[str]) -> None:
+    def __init__(self, io: FileIO, deletes: Iterable[str], wanted: Collection[str] | None) -> None:
         parts: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
         self.files: list[PositionFile] = []
         for path in deletes:
             found = PositionFile(path, has_events=False)
-            with _opened(io, path) as (parquet, names):
+            with opened(io, path) as (parquet, names):
                 found.has_events = CHANGE_TYPE_ID in names
                 for data_path, positions in _positions(path, parquet, names):
                     found.counts[data_path] = found.counts.get(data_path, 0) + len(positions)
-                    if data_path in wanted:
+                    if wanted is None or data_path in wanted:
                         parts[data_path].append(positions)
             self.files.append(found)
         self._by_file = {path: np.unique(np.concatenate(arrays)) for path, arrays in parts.items()}
@@ -184,20 +184,23 @@ def _key_names(delete: LakeDelete, ids: Sequence[int], columns: LakeColumns) -> 
 def _read_keys(io: FileIO, path: str, ids: Sequence[int], names: Sequence[str], columns: LakeColumns) -> pa.Table:
     """Return the key columns of an equality-delete file, in the table's types; columns that it lacks are null."""
     fields = [columns.schema.field(name) for name in names]
-    with _opened(io, path) as (parquet, found):
+    with opened(io, path) as (parquet, found):
         present = [found[field_id] for field_id in ids if field_id in found]
         rows = parquet.read(columns=present, use_threads=False)
     arrays: list[Any] = []
     for field_id, column in zip(ids, fields, strict=True):
         if field_id in found:
-            arrays.append(rows.column(found[field_id]).cast(column.type))
+            try:
+                arrays.append(rows.column(found[field_id]).cast(column.type))
+            except pa.ArrowException as error:
+                raise CorruptDataError(f"lake file {path}: column {column.name!r}: {error}") from error
         else:
             arrays.append(pa.chunked_array([pa.nulls(len(rows), column.type)]))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
 @contextmanager
-def _opened(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
+def opened(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
     """Open a delete file; with it come the names of its columns by field id."""
     with io.new_input(path).open() as stream:
         try:
@@ -228,7 +231,15 @@ def _positions(path: str, parquet: pq.ParquetFile, names: Mapping[int, str]) -> 
                 paths = paths.dictionary_encode()
             codes = paths.indices.to_numpy(zero_copy_only=False)
             positions = batch.column(columns[1]).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            order = np.argsort(codes, kind="stable")
-            found, firsts = np.unique(codes[order], return_index=True)
-            for code, part in zip(found, np.split(positions[order], firsts[1:]), strict=True):
-                yield paths.dictionary[int(code)].as_py(), part
+            yield from _runs(paths.dictionary, codes, positions)
+
+
+def _runs(
+    paths: pa.Array, codes: NDArray[Any], positions: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield the runs of one path each: files are sorted by path, so they are few."""
+    if not len(codes):
+        return
+    firsts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
+    for first, stop in zip(firsts, [*firsts[1:], len(codes)], strict=True):
+        yield paths[int(codes[first])].as_py(), positions[first:stop]

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, expression_evaluator, inclusive_projection
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.table.sorting import SortDirection, SortField
+from pyiceberg.transforms import IdentityTransform
 
-from fluss_lab.errors import InvalidFilterError
+from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.lake.iceberg.access import CatalogAccess
-from fluss_lab.lake.iceberg.lake_table import LakeTable, SnapshotFiles
-from fluss_lab.lake.iceberg.manifests import BucketKey, EntryCache, LakeFile
-from fluss_lab.lake.iceberg.reading import LakeFileReader, clipped
+from fluss_lab.lake.iceberg.bucket_deletes import BucketDeletes, applies, described
+from fluss_lab.lake.iceberg.dead_rows import NO_NUMBERS, DeadRows, within
+from fluss_lab.lake.iceberg.ended_rows import EndedCache
+from fluss_lab.lake.iceberg.file_reading import FILES_AT_ONCE, FileReading, WantedFile
+from fluss_lab.lake.iceberg.lake_table import LakeTable
+from fluss_lab.lake.iceberg.manifests import BucketKey, BucketState, EntryCache, LakeFile
+from fluss_lab.lake.iceberg.pruning import pruning
 from fluss_lab.lake.interfaces import OFFSET_COLUMN
 from fluss_lab.lake.readers import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pyiceberg.table import Table
+
 
 class IcebergLakeSource(LakeSource):
-    """Reads a log table's Iceberg snapshots. Used by one thread."""
+    """Reads a table's Iceberg snapshots. Used by one thread."""
 
     def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
         self._table = LakeTable(access, entries, table)
+        self._deletes: tuple[tuple[str, ...], int | None, BucketDeletes] | None = None
+        self._ended = EndedCache()
 
     def plan(
         self, snapshot_id: int, *, stops: Mapping[BucketKey, int] | None = None, where: Any = None
     ) -> list[LakeSplit]:
-        """Return the files of a snapshot that can hold rows asked for, by partition, bucket and offset.
+        """Return the files that can hold rows asked for, by partition, bucket and offset; see `LakeSource.plan`.
+
+        Of a primary-key table those of the oldest snapshot kept that reaches to a bucket's stop.
 
         Args:
             snapshot_id: Which snapshot.
@@ -42,26 +54,45 @@ class IcebergLakeSource(LakeSource):
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot.
+            OffsetOutOfRangeError: A primary-key bucket's stop is below its replay start.
             InvalidFilterError: The expression names no column of the table, or compares it with what it is not.
-            UnsupportedError: Somebody deleted rows by delete files, or changed the table's layout.
+            UnsupportedError: Somebody deleted rows of a log table by delete files, or changed the table's layout.
             CorruptDataError: A manifest is missing.
 
         Cost: each manifest is read and decoded once; then some 10 microseconds a file.
         """
-        files = self._table.at(snapshot_id)
-        might_match = _pruning(files, where)
-        buckets = sorted(files.by_bucket, key=lambda key: (key[0] or "", key[1]))
+        lake, columns = self._table.lake_with(snapshot_id), self._table.columns()
+        might_match = pruning(lake, columns, where)
+        orders = _ascending_orders(lake, columns.layout.system_ids[1])
+        keys = self._table.at(snapshot_id).states if stops is None else stops
         splits: list[LakeSplit] = []
-        for key in buckets:
-            if stops is not None and key not in stops:
-                continue
+        for key in sorted(keys, key=lambda key: (key[0] or "", key[1])):
             stop = None if stops is None else stops[key]
+            found_in, state = self._state(snapshot_id, key, stop)
+            deletes = described(state, stop)
             splits += [
-                _split(file)
-                for file in files.by_bucket[key]
+                _split(file, deletes if applies(state.deletes, file) else (), found_in, orders)
+                for file in state.data
                 if (stop is None or file.min_offset < stop) and might_match(file.file)
             ]
         return splits
+
+    def _state(self, snapshot_id: int, key: BucketKey, stop: int | None) -> tuple[int, BucketState]:
+        """Return what holds a bucket's rows as they were at a stop, and in which snapshot that is."""
+        if stop is None or self._table.info.is_log_table:
+            return snapshot_id, self._table.at(snapshot_id).states.get(key, BucketState())
+        if stop <= 0:
+            return snapshot_id, BucketState()
+        chain = self._table.chain(snapshot_id)
+        if stop < (start := chain.replay_start(snapshot_id, key)):
+            raise OffsetOutOfRangeError(
+                f"table {self._table.info.path}, partition {key[0]}, bucket {key[1]}: asked for the rows as they were at "
+                f"offset {stop}, but the lake holds the bucket's changes from offset {start} on"
+            )
+        links = chain.links(snapshot_id, key)
+        # Where two meet, both can tell: the later one has been compacted.
+        link = [link for link in links if link.start <= stop][-1]
+        return link.snapshot_id, link.state
 
     def file_columns(self) -> Mapping[str, FileColumn]:
         """Return how each column is found in the table's files."""
@@ -74,81 +105,162 @@ class IcebergLakeSource(LakeSource):
         *,
         where: pc.Expression | None = None,
         stops: Mapping[BucketKey, int] | None = None,
+        ended: Mapping[BucketKey, NDArray[np.int64]] | None = None,
     ) -> Iterator[tuple[LakeSplit, pa.RecordBatch]]:
         """Yield rows of files in order; see `LakeSource.read`.
 
         Raises:
+            LakeSnapshotNotFoundError: The snapshot of a primary-key table was expired, and a file with it.
             CorruptDataError: A file is missing, or is not what the lake's metadata says.
         """
+        reading = FileReading(self._table, columns, where)
+        for first in range(0, len(splits), FILES_AT_ONCE):
+            part = splits[first : first + FILES_AT_ONCE]
+            found = ((split, self._wanted(split, stops, ended)) for split in part)
+            wanted = [(split, file) for split, file in found if file is not None]
+            for at, rows in reading.read([file for _, file in wanted]):
+                yield wanted[at][0], rows
+
+    def _wanted(
+        self,
+        split: LakeSplit,
+        stops: Mapping[BucketKey, int] | None,
+        ended: Mapping[BucketKey, NDArray[np.int64]] | None,
+    ) -> WantedFile | None:
+        """Return what is read of a split; None: nothing is asked of it."""
+        key = (split.partition, split.bucket)
+        stop = None if stops is None else stops.get(key, 0)
+        if stop is not None and stop <= split.min_offset:
+            return None
+        detail = _Detail.of(split)
+        span = (split.min_offset, split.max_offset + 1)
+        dead = DeadRows()
+        if split.deletes:
+            dead = self._deletes_of(split, detail, stop).of(split.path, *span, detail.number)
+        also = NO_NUMBERS if ended is None else within(ended.get(key, NO_NUMBERS), *span)
+        dead = replace(
+            dead,
+            offsets=(*dead.offsets, also) if len(also) else dead.offsets,
+            stop=stop if stop is not None and stop <= split.max_offset else None,
+        )
+        return WantedFile(split.path, detail.snapshot_id, split.rows, split.size_bytes, detail.ascends, dead)
+
+    def _deletes_of(self, split: LakeSplit, detail: _Detail, stop: int | None) -> BucketDeletes:
+        """Return what deletes rows of a split; loaded once for splits of one bucket that follow one another."""
+        kept = self._deletes
+        if kept is None or kept[0] != split.deletes or kept[1] != stop:
+            self._deletes = None
+            try:
+                found = BucketDeletes(self._table.io(), self._table.columns(), split.deletes, stop, self._ended)
+            except FileNotFoundError as error:
+                raise self._table.missing(detail.snapshot_id, error) from error
+            kept = self._deletes = (split.deletes, stop, found)
+        return kept[2]
+
+    def count(
+        self,
+        splits: Sequence[LakeSplit],
+        *,
+        stops: Mapping[BucketKey, int] | None = None,
+        ended: Mapping[BucketKey, NDArray[np.int64]] | None = None,
+    ) -> int:
+        """Return how many rows `read` would yield without a filter.
+
+        Raises:
+            As `read`.
+
+        Cost: of files from which nothing is left out, nothing is read. Of others what deletes their rows; the files
+        themselves only where offsets do not tell how many of them it hits.
+        """
+        total = 0
+        rest: list[LakeSplit] = []
         for split in splits:
-            stop = None if stops is None else stops.get((split.partition, split.bucket), 0)
-            if stop is not None and stop <= split.min_offset:
+            file = self._wanted(split, stops, ended)
+            if file is None:
                 continue
-            with self._table.open(split.path) as reader:
-                for rows in _rows(reader, columns, where, stop):
-                    yield from ((split, batch) for batch in rows.combine_chunks().to_batches())
+            known = _counted(split, file)
+            if known is None:
+                rest.append(split)
+            else:
+                total += known
+        looked_at = self.read(rest, [OFFSET_COLUMN], stops=stops, ended=ended)
+        return total + sum(int(rows.num_rows) for _, rows in looked_at)
 
 
-def _rows(
-    reader: LakeFileReader, columns: Sequence[str], where: pc.Expression | None, stop: int | None
-) -> Iterator[pa.Table]:
-    groups = [group for group in reader.groups if stop is None or group.min_offset < stop]
-    for run in reader.runs(groups):
-        if stop is None or max(group.max_offset for group in run) < stop:
-            rows = reader.read(run, columns, where)
-        else:
-            with_offsets = reader.read(run, list(dict.fromkeys([*columns, OFFSET_COLUMN])), where)
-            rows = clipped(with_offsets, with_offsets.column(OFFSET_COLUMN), None, stop).select(list(columns))
-        if len(rows):
-            yield rows
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """What a split of this format says besides.
+
+    Attributes:
+        snapshot_id: The snapshot that the file was found in; None: not known.
+        number: Its data sequence number.
+        ascends: Whether it says that its rows ascend by offset.
+    """
+
+    snapshot_id: int | None = None
+    number: int = 0
+    ascends: bool = False
+
+    def text(self) -> str:
+        """Return it as a split carries it."""
+        return json.dumps([self.snapshot_id, self.number, int(self.ascends)], separators=(",", ":"))
+
+    @staticmethod
+    def of(split: LakeSplit) -> _Detail:
+        """Return what a split says.
+
+        Raises:
+            CorruptDataError: It is no split of this format.
+        """
+        if not split.detail:
+            return _Detail()
+        try:
+            snapshot_id, number, ascends = json.loads(split.detail)
+            return _Detail(None if snapshot_id is None else int(snapshot_id), int(number), bool(ascends))
+        except (ValueError, TypeError) as error:
+            raise CorruptDataError(
+                f"lake file {split.path}: expected the detail of a split, found {split.detail!r}"
+            ) from error
 
 
-def _split(file: LakeFile) -> LakeSplit:
+def _counted(split: LakeSplit, file: WantedFile) -> int | None:
+    """Return how many rows of a file are live; None when one has to look."""
+    dead = file.dead
+    if dead.keys is not None or len(dead.positions):
+        return None
+    if not dead.offsets and dead.stop is None:
+        return split.rows
+    if split.rows != split.max_offset - split.min_offset + 1:
+        return None
+    # Every offset of its range is a row's.
+    stop = split.max_offset + 1 if dead.stop is None else dead.stop
+    return stop - split.min_offset - dead.count_in(split.min_offset, stop)
+
+
+def _ascending_orders(lake: Table, offset_id: int) -> frozenset[int]:
+    """Return the ids of the sort orders of a table by which offsets ascend."""
+    orders = lake.metadata.sort_orders
+    return frozenset(order.order_id for order in orders if order.fields and _is_by_offset(order.fields[0], offset_id))
+
+
+def _is_by_offset(field: SortField, offset_id: int) -> bool:
+    return (
+        field.source_id == offset_id
+        and field.direction is SortDirection.ASC
+        and isinstance(field.transform, IdentityTransform)
+    )
+
+
+def _split(file: LakeFile, deletes: tuple[str, ...], snapshot_id: int, orders: Collection[int]) -> LakeSplit:
+    found = file.file
     return LakeSplit(
-        file.file.file_path,
+        found.file_path,
         file.partition,
         file.bucket,
         file.min_offset,
         file.max_offset,
-        file.file.record_count,
-        file.file.file_size_in_bytes,
+        found.record_count,
+        found.file_size_in_bytes,
+        deletes,
+        _Detail(snapshot_id, file.data_sequence_number, found.sort_order_id in orders).text(),
     )
-
-
-class _Pruning:
-    """Tells from partition values and metrics whether a file can hold rows for which an expression is true."""
-
-    def __init__(self, files: SnapshotFiles, where: BooleanExpression) -> None:
-        schema = _filter_schema(files)
-        self._metrics = _InclusiveMetricsEvaluator(schema, where).eval
-        spec = files.columns.layout.spec
-        projected = inclusive_projection(schema, spec)(where)
-        partition_schema = Schema(*spec.partition_type(schema).fields)
-        self._partition = expression_evaluator(partition_schema, projected, case_sensitive=True)
-
-    def __call__(self, file: DataFile) -> bool:
-        return self._partition(file.partition) and self._metrics(file)
-
-
-def _pruning(files: SnapshotFiles, where: Any) -> Any:
-    if where is None or isinstance(where, AlwaysTrue):
-        return lambda _: True
-    if not isinstance(where, BooleanExpression):
-        raise InvalidFilterError(f"filter for the lake: expected a pyiceberg expression, found {type(where).__name__}")
-    try:
-        return _Pruning(files, where)
-    except (ValueError, TypeError) as error:
-        raise InvalidFilterError(f"filter {where}: {error}") from error
-
-
-def _filter_schema(files: SnapshotFiles) -> Schema:
-    """Return the columns under their Fluss names, with the types that they have in the lake now, for bounds of either."""
-    current = files.lake.schema()
-    fields = []
-    for field in files.columns.layout.schema.fields:
-        try:
-            found = current.find_field(field.field_id)
-        except ValueError:
-            found = field
-        fields.append(NestedField(field.field_id, field.name, found.field_type, required=found.required))
-    return Schema(*fields)

@@ -14,7 +14,7 @@ that its entry point is found::
 
 `LakeConformance` is everything. Its parts may be run alone while a format grows: `CatalogConformance`,
 `SerializerConformance`, `CommitConformance`, `LogTableConformance`, `LogSourceConformance`, `KeyedTableConformance`,
-`KillConformance` and `RoundConformance` (whole tiering rounds on a cluster in the process). All derive from `LakeFormat`,
+`KeyedLogConformance`, `KillConformance` and `RoundConformance` (whole tiering rounds on a cluster in the process). All derive from `LakeFormat`,
 which tells what an author may say of a format. Tests marked ``campaign`` do the same at length.
 
 Call ``pytest.register_assert_rewrite("fluss_lab.testing.conformance")`` before the import, and failures show their values.
@@ -24,6 +24,7 @@ Random tests print their seed and take it from ``FLUSS_LAB_SEED``.
 from fluss_lab.testing.conformance.catalogs import CatalogConformance
 from fluss_lab.testing.conformance.commits import CommitConformance
 from fluss_lab.testing.conformance.histories import KeyedHistory
+from fluss_lab.testing.conformance.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed_tables import KeyedTableConformance
 from fluss_lab.testing.conformance.kills import KillConformance
 from fluss_lab.testing.conformance.kit import LakeKit
@@ -38,6 +39,7 @@ __all__ = [
     "CatalogConformance",
     "CommitConformance",
     "KeyedHistory",
+    "KeyedLogConformance",
     "KeyedTableConformance",
     "KillConformance",
     "LakeConformance",

@@ -55,18 +55,19 @@ class KeyedChecks(LakeFormat):
             return
         context = FetchContext(start, history.end, history.partition, history.bucket, newest)
         found = [
-            (change, offset, timestamp, row)
+            (change, offset, timestamp, previous, row)
             for run in kit.log_source(history.info).fetch_log_records(context)
-            for change, offset, timestamp, row in zip(
+            for change, offset, timestamp, previous, row in zip(
                 (run.change_types or pa.nulls(0)).to_pylist(),
                 run.offsets.to_pylist(),
                 run.timestamps_ms.to_pylist(),
+                (run.previous_offsets or pa.nulls(0)).to_pylist(),
                 run.rows.to_pylist(),
                 strict=True,
             )
         ]
         assert found == [
-            (change.change_type, change.offset, change.timestamp_ms, change.row)
+            (change.change_type, change.offset, change.timestamp_ms, change.previous_offset, change.row)
             for change in history.changes
             if change.offset >= start
         ]

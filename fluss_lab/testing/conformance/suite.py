@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fluss_lab.testing.conformance.catalogs import CatalogConformance
 from fluss_lab.testing.conformance.commits import CommitConformance
+from fluss_lab.testing.conformance.keyed_logs import KeyedLogConformance
+from fluss_lab.testing.conformance.keyed_sources import KeyedSourceConformance
 from fluss_lab.testing.conformance.keyed_tables import KeyedTableConformance
 from fluss_lab.testing.conformance.kills import KillConformance
 from fluss_lab.testing.conformance.log_sources import LogSourceConformance
@@ -19,6 +21,8 @@ class LakeConformance(
     LogTableConformance,
     LogSourceConformance,
     KeyedTableConformance,
+    KeyedSourceConformance,
+    KeyedLogConformance,
     KillConformance,
     RoundConformance,
 ):

@@ -15,6 +15,7 @@ from fluss_lab.testing.readers import duckdb_rows  # noqa: E402
 
 class TestIceberg(LakeConformance):
     format_name = "iceberg"
+    replays_changes = True
     kill_points = ("lake.write.after_file", "lake.commit.after_metadata", "lake.commit.after")
     table_properties = {  # noqa: RUF012
         "iceberg.commit.retry.min-wait-ms": "1",
@@ -31,6 +32,9 @@ class TestIceberg(LakeConformance):
 
     def read_state(self, storage, table):
         return duckdb_rows(storage.access.load_table(table.path).metadata_location)
+
+    def read_properties(self, rng):
+        return {"table.datalake.delete-mode": rng.choice(["position", "equality"])}
 
     def test_write_results_of_the_release_before_are_read(self, kit):
         """Version 1 had data files only."""

@@ -1,0 +1,91 @@
+"""Mutants of what reads a primary-key table's log back from the lake, and of how manifests are decoded for it."""
+
+from tests.mutants.mutant import LOG_SOURCE, Mutant
+
+CHAIN = "fluss_lab/lake/iceberg/snapshot_chain.py"
+KEYED_LOG = "fluss_lab/lake/iceberg/keyed_log.py"
+EVENT_FILES = "fluss_lab/lake/iceberg/event_files.py"
+DECODING = "fluss_lab/lake/iceberg/manifest_decoding.py"
+IN_KEYED_LOG = "tests/unit/lake/test_iceberg_keyed_log.py"
+IN_CHAIN = "tests/unit/lake/test_snapshot_chain.py"
+IN_DECODING = "tests/unit/lake/test_manifest_decoding.py"
+IN_ICEBERG = "tests/unit/lake/test_conformance_iceberg.py::TestIceberg"
+IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
+
+LAKE_LOG = (
+    Mutant(
+        "log_of_a_namesake_partition", "P2", CHAIN,
+        "if is_asked or partitions.has(key[0], _number(snapshot)):",
+        "if is_asked or snapshot is not None:",
+        (f"{IN_CHAIN}::test_a_partition_made_again_under_its_name_has_a_log_of_its_own",),
+    ),
+    Mutant(
+        "newer_snapshots_in_the_chain", "P4", CHAIN,
+        "each.snapshot_id in ids and _number(each) < _number(asked)",
+        "each.snapshot_id in ids and each is not asked",
+        (f"{IN_CHAIN}::test_an_older_snapshot_has_nothing_of_newer_ones",),
+    ),
+    Mutant(
+        "foreign_compaction_not_yet_tagged", "P2", CHAIN,
+        "                ids.add(snapshot.parent_snapshot_id)\n",
+        "                continue\n",
+        (f"{IN_CHAIN}::test_what_others_compacted_is_read_before_a_round_tagged_it",),
+    ),
+    Mutant(
+        "unnamed_delete_files_passed_over", "P2", EVENT_FILES,
+        "            self._known[path] = event_range(path) or self._read(path)\n",
+        "            self._known[path] = event_range(path)\n",
+        (f"{IN_CHAIN}::test_delete_files_without_a_telling_name_are_opened",),
+    ),
+    Mutant(
+        "replayed_below_the_replay_start", "P2", LOG_SOURCE,
+        "        if start < replay_start:\n",
+        "        if start < 0:\n",
+        (f"{IN_ICEBERG}::test_a_changelog_begins_where_a_snapshot_was_tiered",),
+    ),
+    Mutant(
+        "time_leads_below_the_replay_start", "P4", LOG_SOURCE,
+        "            span = (max(link.start, start), link.stop)\n",
+        "            span = (link.start, link.stop)\n",
+        (f"{IN_ICEBERG}::test_a_changelog_begins_where_a_snapshot_was_tiered",),
+    ),
+    Mutant(
+        "changelog_with_gaps_or_doubles", "P2", KEYED_LOG,
+        "if count != stop - start or bool((order < 0).any()):",
+        "if count < 0:",
+        (
+            f"{IN_KEYED_LOG}::test_events_that_are_missing_are_named",
+            f"{IN_KEYED_LOG}::test_records_that_are_there_twice_are_named",
+        ),
+    ),
+    Mutant(
+        "changelog_ends_early", "P2", LOG_SOURCE,
+        "        if stop > links[-1].stop:\n",
+        "        if stop < 0:\n",
+        (f"{IN_ICEBERG}::test_what_the_lake_does_not_hold_of_a_changelog_is_told",),
+    ),
+    Mutant(
+        "second_half_of_an_update_taken_for_an_insert", "P2", KEYED_LOG,
+        "(span[0] - 1 if span[0] > link.start else span[0], span[1])",
+        "(span[0], span[1])",
+        (f"{IN_KEYED_LOG}::test_a_range_may_begin_in_the_middle_of_an_update",),
+    ),
+    Mutant(
+        "times_of_events_passed_over", "P4", LOG_SOURCE,
+        "for min_offset, file in sorted([*rows, *events],",
+        "for min_offset, file in sorted([*rows, *events[:0]],",
+        (f"{IN_KEYED_LOG}::test_a_seek_opens_one_data_file_and_one_delete_file",),
+    ),
+    Mutant(
+        "removed_files_taken_for_live", "P3", DECODING,
+        "            if status == ManifestEntryStatus.DELETED:\n",
+        "            if status is None:\n",
+        (f"{IN_DECODING}::test_rows_say_what_pyiceberg_says",),
+    ),
+    Mutant(
+        "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/log_source.py",
+        "if start < min(earliest, stop):",
+        "if start < 0:",
+        (f"{IN_PARQUET}::test_a_changelog_begins_where_a_snapshot_was_tiered",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,104 @@
+"""Mutants of the rows that a lake snapshot holds: which are dead, which files may be read how, whose columns are whose."""
+
+from tests.mutants.mutant import Mutant
+
+SOURCE = "fluss_lab/lake/iceberg/source.py"
+DEAD_ROWS = "fluss_lab/lake/iceberg/dead_rows.py"
+ENDED_ROWS = "fluss_lab/lake/iceberg/ended_rows.py"
+BUCKET_DELETES = "fluss_lab/lake/iceberg/bucket_deletes.py"
+FILE_READING = "fluss_lab/lake/iceberg/file_reading.py"
+LAYOUT = "fluss_lab/lake/iceberg/layout.py"
+LAKE_TABLE = "fluss_lab/lake/iceberg/lake_table.py"
+IN_STATE = "tests/unit/lake/test_lake_state.py"
+IN_SCHEMAS = "tests/unit/lake/test_foreign_schemas.py"
+
+#: P4: a union read equals the model at its read point.
+LAKE_STATE = (
+    Mutant(
+        "replay_start_not_looked_at", "P4", SOURCE,
+        "if stop < (start := chain.replay_start(snapshot_id, key)):",
+        "if stop < min(0, (start := chain.replay_start(snapshot_id, key))):",
+        (f"{IN_STATE}::test_a_stop_before_a_compaction_that_dropped_rows",),
+    ),
+    Mutant(
+        "gaps_between_offsets_counted_as_rows", "P4", SOURCE,
+        "    if split.rows != split.max_offset - split.min_offset + 1:\n        return None\n",
+        "",
+        (f"{IN_STATE}::test_every_stop_of_both_delete_modes",),
+    ),
+    Mutant(
+        "rows_deleted_by_others_counted", "P4", SOURCE,
+        "    if dead.keys is not None or len(dead.positions):\n        return None\n",
+        "",
+        (
+            f"{IN_STATE}::test_what_others_delete_by_position_is_gone_at_every_stop",
+            f"{IN_STATE}::test_what_others_delete_by_key_is_gone_at_every_stop_from_older_files",
+        ),
+    ),
+    Mutant(
+        "deletes_of_another_bucket_kept", "P4", SOURCE,
+        "if kept is None or kept[0] != split.deletes or kept[1] != stop:",
+        "if kept is None or kept[1] != stop:",
+        (f"{IN_STATE}::test_buckets_have_deletes_of_their_own",),
+    ),
+    Mutant(
+        "deletes_of_another_stop_kept", "P4", SOURCE,
+        "if kept is None or kept[0] != split.deletes or kept[1] != stop:",
+        "if kept is None or kept[0] != split.deletes:",
+        (f"{IN_STATE}::test_every_stop_of_both_delete_modes", f"{IN_STATE}::test_deletes_are_loaded_for_each_stop"),
+    ),
+    Mutant(
+        "neighbour_of_an_ended_row_dropped", "P4", DEAD_ROWS,
+        "hits = places[offsets[places] == wanted]",
+        "hits = places[offsets[places] >= wanted]",
+        (f"{IN_STATE}::test_offsets_that_are_no_rows_end_none",),
+    ),
+    Mutant(
+        "events_after_the_stop_count", "P4", ENDED_ROWS,
+        "return ended if event is None or before is None else ended[rows.column(event).to_numpy() < before.stop]",
+        "return ended",
+        (f"{IN_STATE}::test_every_stop_of_both_delete_modes",),
+    ),
+    Mutant(
+        "older_events_end_rows_of_newer_files", "P4", ENDED_ROWS,
+        "            return found if self._smallest >= number else NO_NUMBERS\n",
+        "            return found\n",
+        (f"{IN_STATE}::test_an_event_ends_no_row_of_a_file_that_came_later",),
+    ),
+    Mutant(
+        "every_file_taken_for_clean_of_equality_deletes", "P4", BUCKET_DELETES,
+        "last_number(each) >= file.data_sequence_number and (each.is_equality or _admits(each.file, file))",
+        "last_number(each) >= file.data_sequence_number and _admits(each.file, file) and not each.is_equality",
+        (f"{IN_STATE}::test_a_file_of_which_equality_deletes_alone_delete",),
+    ),
+    Mutant(
+        "positions_counted_in_filtered_rows", "P4", FILE_READING,
+        "if file.ascends and not len(file.dead.positions) else None",
+        "if file.ascends else None",
+        (f"{IN_STATE}::test_what_others_delete_by_position_is_gone_at_every_stop",),
+    ),
+    Mutant(
+        "renamed_columns_read_by_name", "P4", FILE_READING,
+        "return found if needed <= self._simple(physical) else None",
+        "return found",
+        (f"{IN_SCHEMAS}::test_what_somebody_changed_is_read_right",),
+    ),
+    Mutant(
+        "order_of_a_file_believed", "P4", FILE_READING,
+        "    return bool((offsets[1:] > offsets[:-1]).all())",
+        "    return len(offsets) >= 0",
+        (f"{IN_STATE}::test_a_file_that_claims_an_order_it_has_not_is_corruption",),
+    ),
+    Mutant(
+        "dropped_column_read_as_null", "P4", LAYOUT,
+        "        _check_readable(f\"lake table {table.path}: column {field.name!r}\", field, current)\n    return layout",
+        "        assert field is not None and current is not None\n    return layout",
+        (f"{IN_SCHEMAS}::test_a_dropped_column_is_refused_with_what_to_do",),
+    ),
+    Mutant(
+        "names_of_a_mapping_forgotten", "P4", LAKE_TABLE,
+        "            for name in each.names\n            if each.field_id is not None\n",
+        "            for name in each.names\n            if each.field_id is None\n",
+        (f"{IN_SCHEMAS}::test_names_that_others_write_otherwise_are_not_pushed_to_them",),
+    ),
+)  # fmt: skip
