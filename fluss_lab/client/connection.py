@@ -26,7 +26,7 @@ from fluss_lab.errors import (
     ServerUnavailableError,
     UnavailableError,
 )
-from fluss_lab.lake import LakeStorage, lake_storage
+from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, check_options
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -84,6 +84,7 @@ class Connection(Closing):
         self._address: ServerAddress | None = None
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
+        self._without_lake: set[int] = set()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
@@ -280,6 +281,33 @@ class Connection(Closing):
             properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
             self._storage = lake_storage(format_name, properties)
         return self._storage
+
+    def log_source(self, info: TableInfo) -> FlussLogSource | None:
+        """Return the table's log in the lake, for one thread; None when the cluster has no lake, or it cannot be read here.
+
+        Why it cannot is logged, once a table. Source: FIP "fetch log from lake", "Changed in FlussClient": a client without
+        plug-in goes on as before.
+
+        Raises:
+            UnavailableError: The coordinator does not answer.
+        """
+        try:
+            storage = self.lake_storage()
+            if storage is None:
+                return None
+            if isinstance(storage, SupportsCreateFlussLogSource):
+                return storage.create_fluss_log_source(info)
+            reason: object = "its lake format cannot be read as a log"
+        except UnavailableError:
+            raise
+        except Exception as error:  # a plug-in may be installed by half, or fail in its own way
+            reason = error
+        with self._lock:
+            known = info.table_id in self._without_lake
+            self._without_lake.add(info.table_id)
+        if not known:
+            log.warning("%s: the lake cannot be read as a log, going on without it: %s", info.path, reason)
+        return None
 
     # -- gateways ----------------------------------------------------------------------------------------------------
 

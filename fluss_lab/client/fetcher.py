@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, fetch_request, fetched_buckets
-from fluss_lab.client.offsets import log_source
 from fluss_lab.client.positions import FETCHES_PER_SERVER, Position, Positions
 from fluss_lab.client.ranges import checked_lake_records
 from fluss_lab.client.remote import SegmentGoneError, remote_records
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: A bucket gives its turn to the others that are read from the lake after so many bytes: opening its files again costs some
+#: milliseconds then, beside a second of reading.
+LAKE_TURN_BYTES: Final = 64 * 1024 * 1024
 #: Where there are several servers: a thread that finds servers again while those of all others are busy.
 _FINDERS: Final = 1
 
@@ -129,7 +131,9 @@ class Fetcher:
         if fetched.error is not None:
             self._failed(position, fetched.error)
             return
-        position.went_well()
+        if fetched.lake is None or fetched.lake.snapshot_id != position.lake_gone:
+            # A snapshot that is gone and is named again is no progress, though the server answers.
+            position.went_well()
         if fetched.lake is not None:
             position.lake = fetched.lake
         elif fetched.remote is not None:
@@ -178,6 +182,7 @@ class Fetcher:
                     self._read_lake(position)
             except LakeSnapshotNotFoundError as error:
                 # It was replaced since the server named it: ask the server again.
+                position.lake_gone = None if position.lake is None else position.lake.snapshot_id
                 position.lake = None
                 self._failed(position, ServerUnavailableError(str(error)))
             except FlussError as error:
@@ -211,10 +216,11 @@ class Fetcher:
         position.remote = None
 
     def _read_lake(self, position: Position) -> None:
+        """Read on; when the others have their turn, or an error comes, what is left is asked for again."""
         place = position.lake
         assert place is not None
         if self._source is None:
-            self._source = log_source(self._connection, self._info)
+            self._source = self._connection.log_source(self._info)
         if self._source is None:
             raise OffsetOutOfRangeError("the offset has left the cluster, and no plug-in here can read the lake")
         context = FetchContext(
@@ -225,9 +231,19 @@ class Fetcher:
             place.snapshot_id,
             self._projection.columns,
         )
-        for records in checked_lake_records(self._source, context, f"bucket {position.bucket} of {self._info.path}"):
+        what = f"bucket {position.bucket} of {self._info.path}"
+        found = checked_lake_records(
+            self._source, context, what, keyed=not self._info.is_log_table,
+            previous_offsets=self._limits.previous_offsets,
+        )  # fmt: skip
+        size_bytes = 0
+        for records in found:
             self._positions.arrived(position, records, records.next_offset, records.rows.nbytes)
             position.went_well()
+            position.lake_gone = None
+            size_bytes += records.rows.nbytes
             if not (self._positions.has_room() and self._positions.is_current(position)):
+                return
+            if size_bytes >= LAKE_TURN_BYTES and self._positions.others_away(position):
                 return
         position.lake = None

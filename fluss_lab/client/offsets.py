@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,10 +13,9 @@ from fluss_lab.errors import (
     InternalError,
     InvalidTimestampError,
     LakeSnapshotNotFoundError,
-    UnavailableError,
     error_from_code,
 )
-from fluss_lab.lake import FlussLogSource, LookupContext, SupportsCreateFlussLogSource
+from fluss_lab.lake import FlussLogSource, LookupContext
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -26,10 +24,11 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
-log = logging.getLogger(__name__)
-
 #: A client, not a following server.
 CLIENT: Final = -1
+#: How often in a row the lake snapshot that a server named may be gone: each time it is asked again, and two expiries within
+#: one look are no accident.
+LAKE_ATTEMPTS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +65,6 @@ class OffsetQuery:
     local_only: bool = False
 
 
-def log_source(connection: Connection, info: TableInfo) -> FlussLogSource | None:
-    """Return the table's log in the lake; None when the cluster has no lake or no plug-in here can read it so.
-
-    Source: FIP "fetch log from lake", "Changed in FlussClient": without plug-in the client goes on as before.
-    """
-    try:
-        storage = connection.lake_storage()
-        if isinstance(storage, SupportsCreateFlussLogSource):
-            return storage.create_fluss_log_source(info)
-    except UnavailableError:
-        raise
-    except (FlussError, ImportError) as error:
-        log.warning("%s: the lake cannot be read as a log, going on without it: %s", info.path, error)
-    return None
-
-
 def list_offsets(
     connection: Connection,
     info: TableInfo,
@@ -93,9 +76,13 @@ def list_offsets(
     connection.remember(info)
     partition_id = None if partition is None else partition.partition_id
     wanted = [TableBucket(info.table_id, partition_id, bucket) for bucket in _bucket_ids(info, buckets)]
-    asks_lake = query.lake and not query.local_only and info.descriptor.lake_enabled
-    source = log_source(connection, info) if asks_lake else None
-    answers = _ask(connection, wanted, query, enable_lake=source is not None)
+    # Also of a table whose lake is switched off by now: what it holds has left the cluster all the same.
+    asks_lake = query.lake and not query.local_only
+    answers = _ask(connection, wanted, query, enable_lake=asks_lake)
+    in_lake = [bucket for bucket, answer in answers.items() if answer.HasField("lake_snapshot_id")]
+    source = connection.log_source(info) if asks_lake and in_lake else None
+    if in_lake and source is None:
+        answers |= _ask(connection, in_lake, query, enable_lake=False)
     found: dict[int, BucketOffset] = {}
     for bucket, answer in answers.items():
         if source is not None and answer.HasField("lake_snapshot_id"):
@@ -126,24 +113,52 @@ def _from_lake(
     partition: PartitionInfo | None,
     answer: pb.PbListOffsetsRespForBucket,
 ) -> BucketOffset:
-    """Find the offset in the lake snapshot that the server named; without success, ask for what the cluster holds."""
-    name = None if partition is None else partition.name
-    try:
-        if query.spec.kind == TIMESTAMP:
-            context = LookupContext(name, bucket.bucket, query.spec.timestamp_ms, answer.lake_snapshot_id)
-            offset, timestamp_ms = source.lookup_log_offset_by_timestamp(context)
-            return BucketOffset(offset, timestamp_ms, answer.lake_snapshot_id)
-        if query.spec.kind == EARLIEST:
+    """Find the offset in the lake snapshot that the server named, or in its successor where it was expired since.
+
+    A time that is after all that the lake holds is the cluster's to answer, which did so beside naming the snapshot.
+
+    Raises:
+        LakeSnapshotNotFoundError: The server keeps naming snapshots that are gone.
+    """
+    gone = 0
+    while answer.HasField("lake_snapshot_id"):
+        try:
+            found = _looked_up(source, query, bucket, None if partition is None else partition.name, answer)
+            if found is not None:
+                return found
             if answer.HasField("offset"):
-                return BucketOffset(answer.offset, None, answer.lake_snapshot_id)
-            first = source.earliest_offset(name, bucket.bucket, answer.lake_snapshot_id)
-            if first is not None:
-                return BucketOffset(first, None, answer.lake_snapshot_id)
-        else:
-            return _from_cluster(answer)
-    except (InvalidTimestampError, LakeSnapshotNotFoundError) as error:
-        log.info("bucket %s: lake snapshot %s has no answer: %s", bucket, answer.lake_snapshot_id, error)
-    return _from_cluster(_ask(connection, [bucket], query, enable_lake=False)[bucket])
+                break
+            answer = _ask(connection, [bucket], query, enable_lake=False)[bucket]
+        except LakeSnapshotNotFoundError:
+            # Without the lake the answer would be wrong: it would pass over what has left the cluster.
+            gone += 1
+            if gone == LAKE_ATTEMPTS_MAX:
+                raise
+            answer = _ask(connection, [bucket], query, enable_lake=True)[bucket]
+    return _from_cluster(answer)
+
+
+def _looked_up(
+    source: FlussLogSource,
+    query: OffsetQuery,
+    bucket: TableBucket,
+    partition: str | None,
+    answer: pb.PbListOffsetsRespForBucket,
+) -> BucketOffset | None:
+    """Return the answer of the lake snapshot that the server named; None when it has none."""
+    snapshot_id = answer.lake_snapshot_id
+    if query.spec.kind == TIMESTAMP:
+        context = LookupContext(partition, bucket.bucket, query.spec.timestamp_ms, snapshot_id)
+        try:
+            offset, timestamp_ms = source.lookup_log_offset_by_timestamp(context)
+        except InvalidTimestampError:
+            return None
+        return BucketOffset(offset, timestamp_ms, snapshot_id)
+    if query.spec.kind == EARLIEST:
+        named = answer.offset if answer.HasField("offset") else None
+        first = named if named is not None else source.earliest_offset(partition, bucket.bucket, snapshot_id)
+        return None if first is None else BucketOffset(first, None, snapshot_id)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

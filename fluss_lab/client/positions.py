@@ -37,6 +37,7 @@ class Position:
         lake: Where in the lake the records from `fetch_offset` on are; None: ask the server.
         remote: Where in remote storage they are; None: ask the server.
         gone: Which remote segment was not there.
+        lake_gone: Which lake snapshot was not there.
         busy: Whether a thread works on it.
         stopped: Whether an error ended it, until it is subscribed again.
         damaged: Whether that error lies before what was fetched last, which is of no use then.
@@ -51,6 +52,7 @@ class Position:
     lake: pb.PbLakeLogFetchInfo | None = None
     remote: pb.PbRemoteLogFetchInfo | None = None
     gone: GoneSegments = field(default_factory=GoneSegments)
+    lake_gone: int | None = None
     busy: bool = False
     stopped: bool = False
     damaged: bool = False
@@ -206,6 +208,11 @@ class Positions:
         """Wait for and return a bucket to be read from remote storage or the lake; None after `close`."""
         found = self._next(lambda position: position.is_away, lambda ready: ready[:1])
         return None if found is None else found[0]
+
+    def others_away(self, position: Position) -> bool:
+        """Tell whether other buckets wait for the thread that reads from remote storage and the lake."""
+        with self._changed:
+            return any(each.is_away and not each.stopped for each in self._positions.values() if each is not position)
 
     def _of_one_leader(self, ready: list[Position]) -> list[Position]:
         if (leader := ready[0].leader) is not None:

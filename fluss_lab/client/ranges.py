@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, decoded, fetch_request, fetched_buckets
-from fluss_lab.client.offsets import log_source
 from fluss_lab.client.remote import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
@@ -27,8 +26,6 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
-
-log = logging.getLogger(__name__)
 
 
 def read_range(
@@ -57,11 +54,12 @@ def read_range(
         partition: Name of the bucket's partition; needed only where the lake is.
         projection: Names or positions of columns, in the order wanted; None: all.
         lake: Whether the lake may be read.
-        previous_offsets: Of a primary-key table: whether records from the cluster have their previous offsets.
+        previous_offsets: Of a primary-key table: whether records have their previous offsets.
 
     Raises:
         OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
         CorruptDataError: Offsets are missing in between, or bytes failed their checks.
+        LakeSnapshotNotFoundError: The server goes on naming a lake snapshot that is gone.
         StorageError: Remote storage cannot be read from here.
         TableNotFoundError, PartitionNotFoundError: The bucket is gone.
         ServerUnavailableError: No server answered in time.
@@ -97,7 +95,6 @@ class _RangeReader:
     def read(self, start: int, stop: int) -> Iterator[LogRecords]:
         offset = start
         attempts = self._connection.attempts(f"read of bucket {self._bucket} of {self._info.path}")
-        lake_failures = 0
         gone = GoneSegments()
         while offset < stop:
             begin = offset
@@ -108,11 +105,11 @@ class _RangeReader:
                     for records in self._from_lake(fetched.lake, offset, stop):
                         offset = records.next_offset
                         yield records
-                except LakeSnapshotNotFoundError:
+                except LakeSnapshotNotFoundError as error:
                     # It was replaced since the server named it; the server learns of its successor.
-                    lake_failures += 1
-                    if lake_failures > 3 and offset == begin:
-                        raise
+                    if offset == begin:
+                        attempts.failed(error, "the lake")
+                        continue
             elif fetched.remote is not None:
                 try:
                     for records in self._from_remote(fetched.remote, offset, stop):
@@ -158,7 +155,7 @@ class _RangeReader:
 
     def _from_lake(self, place: pb.PbLakeLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         if self._source is None:
-            self._source = log_source(self._connection, self._info)
+            self._source = self._connection.log_source(self._info)
         if self._source is None:
             raise OffsetOutOfRangeError(
                 f"bucket {self._bucket} of {self._info.path}: offset {start} has left the cluster, and no plug-in here "
@@ -172,14 +169,27 @@ class _RangeReader:
             place.snapshot_id,
             self._projection.columns,
         )
-        yield from checked_lake_records(self._source, context, f"bucket {self._bucket} of {self._info.path}")
+        what = f"bucket {self._bucket} of {self._info.path}"
+        yield from checked_lake_records(
+            self._source, context, what, keyed=not self._info.is_log_table,
+            previous_offsets=self._limits.previous_offsets,
+        )  # fmt: skip
 
 
-def checked_lake_records(source: FlussLogSource, context: FetchContext, what: str) -> Iterator[LogRecords]:
+def checked_lake_records(
+    source: FlussLogSource, context: FetchContext, what: str, *, keyed: bool = False, previous_offsets: bool = False
+) -> Iterator[LogRecords]:
     """Yield the records that a lake holds of a range, seen to be in order and complete.
 
+    Args:
+        source: The lake.
+        context: The range.
+        what: Who reads, for messages.
+        keyed: Whether the table has a primary key, and the records change types.
+        previous_offsets: Of such a table: whether records keep their previous offsets.
+
     Raises:
-        CorruptDataError: Offsets of the range are missing or out of order.
+        CorruptDataError: Offsets of the range are missing or out of order, or a changelog has no change types.
         LakeSnapshotNotFoundError: The snapshot is gone.
     """
     offset = context.fetch_start_offset
@@ -191,8 +201,13 @@ def checked_lake_records(source: FlussLogSource, context: FetchContext, what: st
                 f"{what}, lake snapshot {context.lake_snapshot_id}: expected offsets from {offset} without a gap, found "
                 f"{len(records)} between {records.base_offset} and {records.next_offset}"
             )
+        if keyed and (records.change_types is None or records.previous_offsets is None):
+            raise CorruptDataError(
+                f"{what}, lake snapshot {context.lake_snapshot_id}: expected change types and previous offsets, as a "
+                "changelog has, found records without"
+            )
         offset = records.next_offset
-        yield records
+        yield records if previous_offsets or not keyed else replace(records, previous_offsets=None)
     if offset != context.log_end_offset:
         raise CorruptDataError(
             f"{what}, lake snapshot {context.lake_snapshot_id}: expected records [{context.fetch_start_offset}, "

@@ -1021,7 +1021,7 @@ class NotifyLakeTableOffsetRequest(_message.Message):
     def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_req: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbNotifyLakeTableOffsetReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id", "log_start_offset", "log_end_offset", "log_max_timestamp")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id", "log_start_offset", "log_end_offset", "log_max_timestamp", "commit_sequence")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1029,6 +1029,7 @@ class PbNotifyLakeTableOffsetReqForBucket(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
@@ -1036,7 +1037,8 @@ class PbNotifyLakeTableOffsetReqForBucket(_message.Message):
     log_start_offset: int
     log_end_offset: int
     log_max_timestamp: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
+    commit_sequence: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_max_timestamp: _Optional[int] = ..., commit_sequence: _Optional[int] = ...) -> None: ...
 
 class NotifyLakeTableOffsetResponse(_message.Message):
     __slots__ = ()

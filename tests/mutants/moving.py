@@ -258,9 +258,9 @@ READING = (
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/rows.py",
-        "if max(split.max_offset for split in run) >= part.lake_stop:",
-        "if max(split.max_offset for split in run) > part.lake_stop:",
+        "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/lake_rows.py",
+        "if max(split.max_offset for split in run) >= span[1]:",
+        "if max(split.max_offset for split in run) > span[1]:",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
@@ -270,13 +270,13 @@ READING = (
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/reader.py",
+        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/taking.py",
         "as_of_ms + 1, raise_clock=True)",
         "as_of_ms + 1)",
         (f"{IN_UNION}::test_a_read_at_a_time_stays_true_though_the_clock_steps_back_behind_it",),
     ),
     Mutant(
-        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/reader.py",
+        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/taking.py",
         "source.offsets_by_time(state, as_of_ms + 1, raise_clock=True)",
         "source.offsets_by_time(state, as_of_ms, raise_clock=True)",
         (f"{IN_UNION}::test_a_read_at_a_time_holds_that_time_and_nothing_later",),
@@ -300,9 +300,9 @@ READING = (
         (f"{IN_OFFSETS}::test_by_time",),
     ),
     Mutant(
-        "seek_in_the_lake_off_by_one", "P4", LOG_SOURCE,
-        "late = np.flatnonzero(micros >= wanted_us)",
-        "late = np.flatnonzero(micros > wanted_us)",
+        "seek_in_the_lake_off_by_one", "P4", "fluss_lab/lake/iceberg/time_lookup.py",
+        "late = np.flatnonzero(micros[low:high] >= wanted_us)",
+        "late = np.flatnonzero(micros[low:high] > wanted_us)",
         (f"{IN_LOG_SOURCE}::test_seeks_find_what_brute_force_finds",),
     ),
     Mutant(
@@ -343,7 +343,7 @@ READING = (
     ),
     Mutant(
         "delete_files_ignored", "P4", "fluss_lab/lake/iceberg/manifests.py",
-        "            if cache.entries(lake.io, manifest):\n                raise",
+        "            if cache.held(lake.io, manifest).rows(layout.system_ids[1:]):\n                raise",
         "            if not manifest:\n                raise",
         (f"{IN_SOURCE}::test_files_with_deletes_are_refused_not_ignored",),
     ),

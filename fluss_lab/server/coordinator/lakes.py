@@ -45,10 +45,15 @@ _NO_STARTS: Final[Mapping[BucketKey, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class TieredSnapshot:
-    """A lake snapshot: its id and how far each bucket is tiered in it."""
+    """A lake snapshot: its id and how far each bucket is tiered in it.
+
+    Attributes:
+        sequence: Grows with every commit of the table; ids do not.
+    """
 
     snapshot_id: int
     offsets: Mapping[BucketKey, TieredOffset]
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class LakeLedger:
         """Return a lake snapshot, the latest without an id; None when it is not known."""
         with self._store.read() as db:
             found = _version(db, table_id, snapshot_id)
-            return None if found is None else TieredSnapshot(found[1], _offsets(db, table_id, found[0]))
+            return None if found is None else TieredSnapshot(found[1], _offsets(db, table_id, found[0]), found[0])
 
     def require(self, table_id: int, path: TablePath, snapshot_id: int | None) -> TieredSnapshot:
         """Return a lake snapshot.

@@ -22,7 +22,7 @@ from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.coordinator import messages
 from fluss_lab.server.coordinator.assignment import leaders_for, load_of
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
-from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset
+from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.teller import Teller
 
 log = logging.getLogger(__name__)
@@ -321,7 +321,7 @@ class TabletServers:
                 if leader == server_id:
                     # Without an offset too: after a repair the lake may hold nothing of a bucket any more.
                     offset = snapshot.offsets.get((group.partition_id, bucket))
-                    found.append(_lake_offset(group, bucket, snapshot.snapshot_id, offset))
+                    found.append(_lake_offset(group, bucket, snapshot, offset))
         return found
 
 
@@ -333,9 +333,11 @@ def _bucket(group: BucketGroup, bucket: int) -> pb.PbTableBucket:
 
 
 def _lake_offset(
-    group: BucketGroup, bucket: int, snapshot_id: int, offset: TieredOffset | None
+    group: BucketGroup, bucket: int, snapshot: TieredSnapshot, offset: TieredOffset | None
 ) -> pb.PbNotifyLakeTableOffsetReqForBucket:
-    found = pb.PbNotifyLakeTableOffsetReqForBucket(table_id=group.table_id, bucket_id=bucket, snapshot_id=snapshot_id)
+    found = pb.PbNotifyLakeTableOffsetReqForBucket(
+        table_id=group.table_id, bucket_id=bucket, snapshot_id=snapshot.snapshot_id, commit_sequence=snapshot.sequence
+    )
     if group.partition_id != NO_PARTITION:
         found.partition_id = group.partition_id
     if offset is None:

@@ -34,11 +34,21 @@ class LakeState:
     end: int
     max_timestamp_ms: int
 
+    def leads_up_to(self, offset: int) -> bool:
+        """Tell whether it holds what comes before an offset, without a hole (as there is where the lake was switched off)."""
+        return self.start < offset <= self.end
+
 
 class OffsetAnswer(NamedTuple):
-    """An answer to ListOffsets: the offset, the timestamp of the record there if it is held here, where to look first."""
+    """An answer to ListOffsets.
 
-    offset: int
+    Attributes:
+        offset: The answer, as far as the cluster knows; None: it cannot tell at the moment, but the lake may.
+        timestamp_ms: Timestamp of the record there, if it is held here.
+        lake_snapshot_id: Where to look first.
+    """
+
+    offset: int | None
     timestamp_ms: int | None = None
     lake_snapshot_id: int | None = None
 
@@ -129,10 +139,11 @@ class Bucket:
         )
         if (remote := self._remote_before(self.log.start)) is not None:
             text += f", or in remote storage one in [{remote.start}, {remote.end})"
-        if self.lake is None:
+        if (lake := self.lake) is None:
             return f"{text}; the lake holds nothing of the bucket"
         asked = "" if enable_lake else " (the request did not allow reading from there)"
-        return f"{text}, or in the lake one in [{self.lake.start}, {self.lake.end}){asked}"
+        first = min(self.start, lake.start) if enable_lake and lake.start < lake.end else self.start
+        return f"{text}, or in the lake one in [{lake.start}, {lake.end}){asked}; the earliest is {first}"
 
     # -- list offsets --------------------------------------------------------------------------------------------------
 
@@ -143,7 +154,7 @@ class Bucket:
             CorruptDataError, StorageError: It may be in remote storage, which cannot be read.
         """
         start, lake = self.start, self.lake
-        if enable_lake and lake is not None and lake.start < min(start, lake.end):
+        if enable_lake and lake is not None and lake.leads_up_to(start):
             return OffsetAnswer(lake.start, None, lake.snapshot_id)
         if self.remote is not None and self.log.start:
             held = self.remote.manifest
@@ -165,7 +176,7 @@ class Bucket:
         Args:
             timestamp_ms: Epoch milliseconds, UTC.
             enable_lake: Whether the answer may lie in the lake. When it may, the answer names the lake's snapshot, to
-                be asked first; the offset is the answer if the lake has none.
+                be asked first; the offset is the answer if the lake has none (absent when remote storage cannot be read).
             raise_clock: Whether no record appended later may come before the time, so that the answer stays.
 
         Returns:
@@ -189,10 +200,12 @@ class Bucket:
         except FlussError as error:
             problem = error
         start = self.start if problem is None else self.log.start
-        # Where nothing here is older than the time, the first record that is not older may have left.
-        may_have_left = enable_lake and lake is not None and offset <= start and lake.start < min(start, lake.end)
+        # Where nothing here is older than the time, the first record that is not older may have left. With a problem, what
+        # lies between the lake and the log here is in remote storage.
+        behind = lake is not None and lake.leads_up_to(start if problem is None else min(start, lake.end))
+        may_have_left = enable_lake and offset <= start and behind
         if lake is not None and may_have_left and (lake.max_timestamp_ms < 0 or lake.max_timestamp_ms >= timestamp_ms):
-            return OffsetAnswer(offset, found_ms, lake.snapshot_id)
+            return OffsetAnswer(offset if problem is None else None, found_ms, lake.snapshot_id)
         if problem is not None:
             raise problem
         return OffsetAnswer(offset, found_ms)

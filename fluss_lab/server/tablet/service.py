@@ -247,7 +247,8 @@ class TabletService:
             except Exception as error:
                 put_error(answer, error, f"list offsets of {bucket}")
                 continue
-            answer.offset = found.offset
+            if found.offset is not None:
+                answer.offset = found.offset
             if found.timestamp_ms is not None:
                 answer.timestamp = found.timestamp_ms
             if found.lake_snapshot_id is not None:
@@ -323,7 +324,7 @@ class TabletService:
         return pb.NotifyLakeTableOffsetResponse()
 
     def set_lake_offsets(self, buckets: Iterable[pb.PbNotifyLakeTableOffsetReqForBucket]) -> None:
-        """Take note of what the lake holds of buckets, open or not; what is said last is true.
+        """Take note of what the lake holds of buckets, open or not; what is said of the newest commit is true.
 
         A message without end offset is about a bucket of which the lake holds nothing, perhaps nothing any more.
         """
@@ -332,7 +333,7 @@ class TabletService:
             if each.HasField("log_end_offset"):
                 max_timestamp_ms = each.log_max_timestamp if each.HasField("log_max_timestamp") else -1
                 lake = LakeState(each.snapshot_id, each.log_start_offset, each.log_end_offset, max_timestamp_ms)
-            self._store.set_lake(bucket_of(each), lake)
+            self._store.set_lake(bucket_of(each), lake, each.commit_sequence)
 
     def _check_epoch(self, epoch: int) -> None:
         with self._epoch_lock:

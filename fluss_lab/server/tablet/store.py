@@ -75,6 +75,8 @@ class BucketStore:
         self._buckets: dict[TableBucket, Bucket] = {}
         self._failed: dict[TableBucket, FlussError] = {}
         self._lakes: dict[TableBucket, LakeState] = {}
+        #: The newest commit that was told of each bucket.
+        self._lake_sequences: dict[TableBucket, int] = {}
         self._trash.mkdir(parents=True, exist_ok=True)
         self._empty_trash()
 
@@ -194,9 +196,18 @@ class BucketStore:
             remote = RemoteLog(away, place, bucket, opened.end, logger)
         return Bucket(bucket, table, partition, opened, kv=kv, remote=remote)
 
-    def set_lake(self, bucket: TableBucket, lake: LakeState | None) -> None:
-        """Take note of what the lake holds of a bucket, None for nothing; it may be opened later."""
+    def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:
+        """Take note of what the lake holds of a bucket, None for nothing; it may be opened later.
+
+        Args:
+            bucket: Which bucket.
+            lake: What the lake holds of it.
+            sequence: The commit that made it so; what is said of an older one than was told before comes too late.
+        """
         with self._lock:
+            if sequence < self._lake_sequences.get(bucket, sequence):
+                return
+            self._lake_sequences[bucket] = sequence
             if lake is None:
                 self._lakes.pop(bucket, None)
             else:
@@ -227,6 +238,7 @@ class BucketStore:
             if not delete:
                 return
             self._lakes.pop(bucket, None)
+            self._lake_sequences.pop(bucket, None)
             folder = self._folder(bucket)
             if folder.exists():
                 aside = Path(tempfile.mkdtemp(prefix=f"{bucket}-".replace("/", "-"), dir=self._trash))

@@ -112,3 +112,9 @@ def test_what_the_lake_gives_is_complete_and_in_order():
     for wrong in [(), ((10, 29),), ((11, 30),), ((10, 15), (16, 30)), ((10, 15), (14, 30)), ((15, 30), (10, 15))]:
         with pytest.raises(CorruptDataError, match="lake snapshot 1"):
             from_lake(*wrong)
+
+
+def test_a_changelog_from_the_lake_has_change_types_and_previous_offsets():
+    context = FetchContext(10, 30, None, 0, 1)
+    with pytest.raises(CorruptDataError, match="change types and previous offsets"):
+        list(checked_lake_records(_Lake((10, 30)), context, "t", keyed=True))

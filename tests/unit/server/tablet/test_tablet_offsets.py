@@ -134,6 +134,18 @@ def test_a_time_whose_record_may_have_left_is_looked_for_in_the_lake(half_gone):
     assert ask(first_ms, enable_lake=True) == (start, 7)
 
 
+def test_a_lake_with_a_hole_behind_it_is_passed_over(half_gone):
+    """It was switched off for a while: who began there could not go on."""
+    tablet, start = half_gone
+    for end, snapshot_id in ((start - 1, None), (start, 5)):
+        tablet.tell_lake(0, end, start=2, snapshot_id=5, max_timestamp_ms=START_MS + 1_000)
+        for kind, asked in ((EARLIEST, {}), (TIMESTAMP, {"startTimestamp": START_MS})):
+            answer = tablet.offsets(kind, enable_lake=True, **asked)[0]
+            assert (answer.lake_snapshot_id if answer.HasField("lake_snapshot_id") else None) == snapshot_id
+            if snapshot_id is None:
+                assert (answer.offset, answer.timestamp) == (start, START_MS + start * 10)
+
+
 def test_an_empty_log_leaves_times_to_the_lake(half_gone):
     tablet, _ = half_gone
     tablet.clock.advance(10_000)

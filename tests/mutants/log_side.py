@@ -1,0 +1,118 @@
+"""Mutants of what follows, replays and compares the log across cluster and lake."""
+
+from tests.mutants.mutant import BUCKET, IN_OFFSETS, Mutant
+
+FETCHER = "fluss_lab/client/fetcher.py"
+OFFSETS = "fluss_lab/client/offsets.py"
+NET = "fluss_lab/read/net.py"
+RANGES = "fluss_lab/read/ranges.py"
+IN_NEWS = "tests/unit/server/test_lake_news.py"
+IN_LAKE_LOG = "tests/unit/client/test_lake_log.py"
+IN_FETCHING = "tests/unit/client/test_fetching.py"
+IN_REPLAY = "tests/unit/read/test_replay.py"
+IN_EDGES = "tests/unit/read/test_edges.py"
+
+LOG_SIDE = (
+    Mutant(
+        "late_lake_news_believed", "P2", "fluss_lab/server/tablet/store.py",
+        "if sequence < self._lake_sequences.get(bucket, sequence):",
+        "if sequence < 0:",
+        (f"{IN_NEWS}::test_a_late_word_of_an_older_commit_changes_nothing",),
+    ),
+    Mutant(
+        "lake_news_without_their_order", "P2", "fluss_lab/server/coordinator/tablets.py",
+        "snapshot_id=snapshot.snapshot_id, commit_sequence=snapshot.sequence",
+        "snapshot_id=snapshot.snapshot_id",
+        (f"{IN_NEWS}::test_a_commit_is_told_with_its_place_in_the_order",),
+    ),
+    Mutant(
+        "lake_with_a_hole_behind_it_offered", "P4", BUCKET,
+        "return self.start < offset <= self.end",
+        "return self.start < offset",
+        (f"{IN_OFFSETS}::test_a_lake_with_a_hole_behind_it_is_passed_over",),
+    ),
+    Mutant(
+        "before_the_replay_start_sent_to_the_lake", "P4", BUCKET,
+        "lake.start <= offset < lake.end:",
+        "offset < lake.end:",
+        (f"{IN_NEWS}::test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_named",),
+    ),
+    Mutant(
+        "warned_again_and_again", "P8", "fluss_lab/client/connection.py",
+        "        if not known:\n            log.warning(",
+        "        if info:\n            log.warning(",
+        (f"{IN_LAKE_LOG}::test_without_the_plug_in_the_client_goes_on_as_before_and_says_so_once",),
+    ),
+    Mutant(
+        "expired_snapshot_answered_by_the_cluster", "P4", OFFSETS,
+        "answer = _ask(connection, [bucket], query, enable_lake=True)[bucket]",
+        "answer = _ask(connection, [bucket], query, enable_lake=False)[bucket]",
+        (f"{IN_LAKE_LOG}::test_a_time_is_looked_for_in_the_snapshot_that_took_the_place_of_an_expired_one",),
+    ),
+    Mutant(
+        "scanner_spins_on_an_expired_snapshot", "P8", FETCHER,
+        "if fetched.lake is None or fetched.lake.snapshot_id != position.lake_gone:",
+        "if fetched.lake is None or fetched.lake:",
+        (f"{IN_LAKE_LOG}::test_a_snapshot_that_is_named_again_and_again_though_it_is_gone_ends_the_question",),
+    ),
+    Mutant(
+        "changelog_without_change_types_taken", "P7", "fluss_lab/client/ranges.py",
+        "if keyed and (records.change_types is None",
+        "if not keyed and (records.change_types is None",
+        (f"{IN_FETCHING}::test_a_changelog_from_the_lake_has_change_types_and_previous_offsets",),
+    ),
+    Mutant(
+        "time_before_the_replay_start_taken", "P4", RANGES,
+        "if moment_ms <= next_ms:",
+        "if moment_ms < 0:",
+        (f"{IN_REPLAY}::test_replay_begins_at_the_replay_start_and_says_so",),
+    ),
+    Mutant(
+        "time_of_the_earliest_record_taken", "P4", RANGES,
+        "if moment_ms <= next_ms:",
+        "if moment_ms < next_ms:",
+        (f"{IN_REPLAY}::test_replay_begins_at_the_replay_start_and_says_so",),
+    ),
+    Mutant(
+        "remade_partition_taken_for_the_first", "P4", RANGES,
+        "if now.get((partition, bucket), -1) == partition_id",
+        "if (partition, bucket) in now",
+        (f"{IN_EDGES}::test_what_was_planned_of_a_partition_is_not_read_from_one_made_again_under_its_name",),
+    ),
+    Mutant(
+        "earliest_behind_a_hole", "P4", "fluss_lab/read/reach.py",
+        "return bucket.start is None or bucket.start <= bucket.lake_end",
+        "return bucket.lake_end > 0",
+        (f"{IN_EDGES}::test_a_lake_with_a_hole_behind_it_is_not_where_a_table_begins",),
+    ),
+    Mutant(
+        "net_of_events_astray", "P7", NET,
+        "np.flatnonzero((rows < 0) | (rows >= offsets))",
+        "np.flatnonzero(rows < -1)",
+        (f"{IN_REPLAY}::test_events_that_contradict_each_other_are_noticed",),
+    ),
+    Mutant(
+        "net_with_a_key_twice", "P7", NET,
+        "for each in (one, other)) > 1:",
+        "for each in (one, other)) > 9:",
+        (f"{IN_REPLAY}::test_events_that_contradict_each_other_are_noticed",),
+    ),
+    Mutant(
+        "net_holds_wide_rows", "P8", NET,
+        "if size_bytes > HELD_BYTES_MAX:\n                held = None",
+        "if size_bytes > HELD_BYTES_MAX:\n                held = []",
+        (f"{IN_REPLAY}::test_wide_rows_are_not_held_for_a_second_look",),
+    ),
+    Mutant(
+        "net_takes_zeros_for_equal", "P4", NET,
+        "return column.view(widths[column.type]) if column.type in widths else column",
+        "return column",
+        (f"{IN_REPLAY}::test_every_way_in_which_a_key_can_change",),
+    ),
+    Mutant(
+        "difference_told_forward_only", "P4", "fluss_lab/read/diff.py",
+        "changes.append((part, change if is_forward else change.reversed()))",
+        "changes.append((part, change))",
+        (f"{IN_REPLAY}::test_a_difference_shows_what_was_added_removed_and_changed",),
+    ),
+)  # fmt: skip
