@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from fluss_lab.client.ranges import checked_lake_records, read_range
 from fluss_lab.display import html_table
-from fluss_lab.errors import InvalidSchemaError, UnsupportedError
+from fluss_lab.errors import (
+    FlussError,
+    InvalidSchemaError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.changes import CHANGE_SYMBOLS
-from fluss_lab.read.columns import BATCH_ROWS, conform, evened, timestamps
+from fluss_lab.read.columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
 from fluss_lab.read.explain import ExplainedBucket, Explanation
 from fluss_lab.read.points import BucketKey
 from fluss_lab.read.ranges import OffsetRange, resolve_ranges
+from fluss_lab.read.reach import log_starts
 from fluss_lab.read.rows import FAILURES_MAX, MOVED, gone
 from fluss_lab.read.state import TableSource
 from fluss_lab.records import LogRecords
@@ -62,6 +69,9 @@ class Changelog:
 
     Made by `TableReader.changelog`.
     """
+
+    #: Whether it tells what the range comes to, instead of every change: see `NetChangelog`.
+    net: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -121,10 +131,14 @@ class Changelog:
         return self._spark(self)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        schema = self.schema
         for each in self.plan():
-            for records in read_changes(self.source, each, self.columns):
-                yield changelog_batch(records, each, schema)
+            yield from self.read(each)
+
+    def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one of the ranges of `plan`. For those who carry it out elsewhere."""
+        schema = self.schema
+        for records in read_changes(self.source, part, self.columns):
+            yield changelog_batch(records, part, schema)
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -134,28 +148,35 @@ class Changelog:
 
     def explain(self) -> Explanation:
         """Return what will be read from where, without reading it."""
-        plan = self.plan()
-        snapshots = [each.snapshot_id for each in plan if each.snapshot_id is not None and each.lake_stop > each.start]
-        return Explanation(
-            title=repr(self).strip("<>"),
-            snapshot_id=snapshots[0] if snapshots else None,
-            buckets=[self._explained(each) for each in plan],
-        )
+        for attempt in range(FAILURES_MAX):
+            plan = self.plan()
+            snapshots = [
+                each.snapshot_id for each in plan if each.snapshot_id is not None and each.lake_stop > each.start
+            ]
+            try:
+                buckets = [self._explained(each) for each in plan]
+            except LakeSnapshotNotFoundError:
+                if attempt == FAILURES_MAX - 1:
+                    raise
+                continue  # expired since the plan was made
+            return Explanation(repr(self).strip("<>"), snapshots[0] if snapshots else None, buckets)
+        raise AssertionError
 
     def _explained(self, each: ChangelogRange) -> ExplainedBucket:
         lake = (each.start, each.lake_stop) if each.lake_stop > each.start else None
-        splits = []
+        files = None
         if lake is not None and each.snapshot_id is not None:
-            found = self.source.lake_source.plan(each.snapshot_id, stops={each.key: each.lake_stop})
-            splits = [split for split in found if split.max_offset >= each.start]
+            context = FetchContext(*lake, each.partition, each.bucket.bucket, each.snapshot_id, self.columns)
+            files = self.source.log_source.log_files(context)
         return ExplainedBucket(
             each.partition,
             each.bucket.bucket,
             lake,
-            len(splits),
-            sum(split.rows for split in splits),
-            sum(split.size_bytes for split in splits),
+            0 if files is None else files.data_files,
+            0 if files is None else files.rows,
+            0 if files is None else files.size_bytes,
             (max(each.start, each.lake_stop), each.stop) if each.stop > each.lake_stop else None,
+            0 if files is None else files.delete_files,
         )
 
     # -- for people ---------------------------------------------------------------------------------------------------
@@ -192,12 +213,16 @@ def changelog_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
     return pa.schema(fields + [info.schema.column(name).type.arrow_field(name) for name in columns])
 
 
-def changelog_batch(records: LogRecords, part: ChangelogRange, schema: pa.Schema) -> pa.RecordBatch:
-    """Return records with their changelog columns."""
+def changelog_batch(
+    records: LogRecords, part: ChangelogRange, schema: pa.Schema, change: str | None = None
+) -> pa.RecordBatch:
+    """Return records with their changelog columns; `change` is the change type of all, None: each has its own."""
     count = len(records)
+    if change is None and records.change_types is None:
+        change = CHANGE_SYMBOLS[0]
     system = {
-        CHANGE_TYPE: pa.repeat(CHANGE_SYMBOLS[0], count)
-        if records.change_types is None
+        CHANGE_TYPE: pa.repeat(change, count)
+        if change is not None
         else pa.array(CHANGE_SYMBOLS, pa.string()).take(records.change_types),
         PARTITION: pa.repeat(part.partition or "", count),
         BUCKET: pa.array(np.full(count, part.bucket.bucket, dtype=np.int32)),
@@ -230,45 +255,66 @@ def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[Changelog
     return divided
 
 
-def read_changes(source: TableSource, part: ChangelogRange, columns: Sequence[str]) -> Iterator[LogRecords]:
-    """Yield the records of a range in order, every offset once.
+def read_changes(
+    source: TableSource, part: ChangelogRange, columns: Sequence[str], *, previous_offsets: bool = False
+) -> Iterator[LogRecords]:
+    """Yield the records of a range in order, every offset once, wherever they move meanwhile.
+
+    Args:
+        source: The table.
+        part: From `divide`; where it says that records are is where they are looked for first.
+        columns: User's columns, in the order wanted; none at all gives rows of one column, to be counted.
+        previous_offsets: Of a primary-key table: whether records have their previous offsets.
 
     Raises:
-        OffsetOutOfRangeError: Some are held nowhere any more.
+        OffsetOutOfRangeError: Some are held nowhere any more; the text names the earliest that are.
         CorruptDataError: A record is missing, or there twice.
     """
-    projection = tuple(columns) or tuple(source.info.schema.names[:1])
+    projection = tuple(stored_columns(source.info, columns))
     failures = 0
     position = part.start
     while position < part.stop:
         try:
-            for records in _read_once(source, part, position, projection):
+            for records in _read_once(source, part, position, projection, previous_offsets):
                 failures = 0
                 position = records.next_offset
                 yield records
             if position < part.stop:
-                raise gone(source, part.bucket, part.partition, position, part.stop)
+                raise _lost(source, part, position)
         except MOVED as error:
             failures += 1
             if failures >= FAILURES_MAX:
-                raise gone(source, part.bucket, part.partition, position, part.stop) from error
+                raise _lost(source, part, position) from error
             part = _divided_again(source, part)
 
 
+def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+    error = gone(source, part.bucket, part.partition, position, part.stop)
+    try:
+        state = source.look()
+        earliest = log_starts(source, state)
+    except FlussError:
+        return error  # what is lost is the news
+    low = next((earliest[each.key] for each in state.buckets if each.bucket == part.bucket), 0)
+    return OffsetOutOfRangeError(f"{error}. The earliest available is offset {low}") if position < low else error
+
+
 def _read_once(
-    source: TableSource, part: ChangelogRange, position: int, projection: tuple[str, ...]
+    source: TableSource, part: ChangelogRange, position: int, projection: tuple[str, ...], previous_offsets: bool
 ) -> Iterator[LogRecords]:
     if position < part.lake_stop and part.snapshot_id is not None:
         context = FetchContext(
             position, part.lake_stop, part.partition, part.bucket.bucket, part.snapshot_id, projection
         )
         what = f"table {source.info.path}, bucket {part.bucket}"
-        yield from checked_lake_records(source.log_source, context, what)
+        yield from checked_lake_records(
+            source.log_source, context, what, keyed=not source.info.is_log_table, previous_offsets=previous_offsets
+        )
     if part.lake_stop < part.stop:
         start = max(position, part.lake_stop)
         yield from read_range(
             source.connection, source.info, part.bucket, start, part.stop,
-            partition=part.partition, projection=projection, lake=False,
+            partition=part.partition, projection=projection, lake=False, previous_offsets=previous_offsets,
         )  # fmt: skip
 
 

@@ -10,17 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError
-from fluss_lab.model import Schema
+from fluss_lab.model import Schema, TableInfo
 from fluss_lab.read.filters import SYSTEM_TYPES, Filter
-from fluss_lab.records import LogRecords
+from fluss_lab.records import LogRecords, joined
 
 SOURCE_COLUMN: Final = "_source"
 LAKE: Final = "lake"
 LOG: Final = "log"
 OFFSET: Final = "__offset"
+TIMESTAMP: Final = "__timestamp"
 
 #: Rows of a batch that a reader is given: big enough for vectorised work, small enough to hold many.
 BATCH_ROWS: Final = 65_536
+#: Records that are worth the work on a batch, some 100 microseconds.
+GATHERED_ROWS: Final = 8_192
+_UNBOUNDED_BITS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,10 @@ class Columns:
 
     def finish(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
         """Return the columns that the read gives, of a batch with at least these."""
-        arrays = [batch.column(name) for name in self.names]
         if self.with_source:
-            arrays.append(pa.repeat(source, batch.num_rows))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema())
+            arrays = [batch.column(name) for name in self.names]
+            return pa.RecordBatch.from_arrays([*arrays, pa.repeat(source, batch.num_rows)], schema=self.schema())
+        return batch if tuple(batch.schema.names) == self.names else batch.select(list(self.names))
 
 
 def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool = False) -> Columns:
@@ -124,9 +128,49 @@ def of_records(records: LogRecords, bucket: int, schema: pa.Schema) -> pa.Record
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def stored_columns(info: TableInfo, names: Iterable[str]) -> list[str]:
+    """Return the user's columns among some; at least one that every record has, so that records can be counted."""
+    user = [name for name in names if name not in SYSTEM_TYPES]
+    candidates = info.schema.primary_key or info.schema.names[:1]
+    return user or [min(candidates, key=lambda name: _width(info.schema.column(name).type.arrow()))]
+
+
+def _width(dtype: pa.DataType) -> int:
+    """Return how many bits a value has; of types without a width, more than of any that has one."""
+    try:
+        return int(dtype.bit_width)
+    except ValueError:
+        return _UNBOUNDED_BITS
+
+
+def gathered(runs: Iterable[LogRecords], limit: int | None = None) -> Iterator[LogRecords]:
+    """Yield the same records with small runs joined: a writer that flushes often leaves batches of a few rows each.
+
+    Args:
+        runs: Records of one bucket, in order.
+        limit: So many are enough to hand out; None: as many as are worth the work on a batch.
+    """
+    enough = GATHERED_ROWS if limit is None else min(max(1, limit), GATHERED_ROWS)
+    held: list[LogRecords] = []
+    count = 0
+    for records in runs:
+        held.append(records)
+        count += len(records)
+        if count >= enough:
+            yield held[0] if len(held) == 1 else joined(held)
+            held, count = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else joined(held)
+
+
 def timestamps(records: LogRecords) -> pa.Array:
     """Return the records' timestamps as moments in microseconds, as the lake has them."""
-    return records.timestamps_ms.cast(pa.timestamp("ms", "UTC")).cast(SYSTEM_TYPES["__timestamp"])
+    return moments(records.timestamps_ms)
+
+
+def moments(millis: pa.Int64Array) -> pa.Array:
+    """Return epoch milliseconds as the type of ``__timestamp``."""
+    return millis.cast(pa.timestamp("ms", "UTC")).cast(SYSTEM_TYPES[TIMESTAMP])
 
 
 def evened(

@@ -21,6 +21,8 @@ class ExplainedBucket:
         rows: Rows in these files.
         size_bytes: Bytes of these files.
         log: Offsets ``[start, stop)`` from the cluster; None for none.
+        delete_files: Files of the lake that delete rows of these files.
+        live: Whether the cluster's live rows are read, and what `log` did to them is taken back.
     """
 
     partition: str | None
@@ -30,6 +32,8 @@ class ExplainedBucket:
     rows: int
     size_bytes: int
     log: tuple[int, int] | None
+    delete_files: int = 0
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,6 +74,11 @@ class Explanation:
         return sum(each.size_bytes for each in self.buckets)
 
     @property
+    def delete_files(self) -> int:
+        """Return how many delete files are read for them."""
+        return sum(each.delete_files for each in self.buckets)
+
+    @property
     def log_records(self) -> int:
         """Return how many records come from the cluster's log, before the filter."""
         return sum(each.log[1] - each.log[0] for each in self.buckets if each.log)
@@ -87,9 +96,7 @@ class Explanation:
             lines.append(f"  limit: {self.limit:,}")
         for each in list(self.buckets)[:20]:
             name = f"bucket {each.bucket}" if each.partition is None else f"{each.partition}/{each.bucket}"
-            lake = "" if each.lake is None else f" lake [{each.lake[0]}, {each.lake[1]}) in {each.files} files"
-            log = "" if each.log is None else f" log [{each.log[0]}, {each.log[1]})"
-            lines.append(f"  {name}:{lake}{',' if lake and log else ''}{log}")
+            lines.append(f"  {name}: {_described(each)}")
         if len(self.buckets) > 20:
             lines.append(f"  … and {len(self.buckets) - 20} more buckets")
         return "\n".join(lines)
@@ -98,9 +105,10 @@ class Explanation:
         if self.snapshot_id is None:
             return "lake: nothing"
         pruned = f", {self.files_pruned:,} files pruned" if self.files_pruned else ""
+        deletes = f", {self.delete_files:,} delete files" if self.delete_files else ""
         return (
             f"lake: snapshot {self.snapshot_id}, {self.files:,} files, {self.rows:,} rows, "
-            f"{format_size(self.size_bytes)}{pruned}"
+            f"{format_size(self.size_bytes)}{deletes}{pruned}"
         )
 
     def _log_line(self) -> str:
@@ -111,12 +119,35 @@ class Explanation:
     def _repr_html_(self) -> str:
         rows = [
             [each.partition, each.bucket, _range(each.lake), each.files or None, each.rows or None,
-             format_size(each.size_bytes) if each.files else None, _range(each.log)]
+             format_size(each.size_bytes) if each.files else None, each.delete_files or None, _range(each.log),
+             "live" if each.live else None]
             for each in self.buckets
         ]  # fmt: skip
         title = "; ".join(filter(None, [self.title, self._lake_line(), self._log_line(), self.filter]))
-        headers = ["partition", "bucket", "lake offsets", "files", "rows", "size", "log offsets"]
+        headers = [
+            "partition",
+            "bucket",
+            "lake offsets",
+            "files",
+            "rows",
+            "size",
+            "delete files",
+            "log offsets",
+            "rows",
+        ]
         return html_table(title, headers, rows)
+
+
+def _described(each: ExplainedBucket) -> str:
+    parts = []
+    if each.lake is not None:
+        deletes = f" and {each.delete_files} delete files" if each.delete_files else ""
+        parts.append(f"lake [{each.lake[0]}, {each.lake[1]}) in {each.files} files{deletes}")
+    if each.live:
+        parts.append("live rows")
+    if each.log is not None:
+        parts.append(f"log [{each.log[0]}, {each.log[1]}){' taken back' if each.live else ''}")
+    return ", ".join(parts)
 
 
 def _range(edges: tuple[int, int] | None) -> str | None:

@@ -97,8 +97,8 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
 
     Args:
         where: A pyarrow expression, a pyiceberg expression (unbound), SQL text (the grammar is in
-            `fluss_lab.read.sql_filter`), or None. It may name the table's columns and ``__bucket``, ``__offset``,
-            ``__timestamp``; in SQL in any case.
+            `fluss_lab.read.sql_filter`), a filter that was made already, or None. It may name the table's columns and
+            ``__bucket``, ``__offset``, ``__timestamp``; in SQL in any case.
         schema: The table's.
 
     Returns:
@@ -108,16 +108,16 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
     Raises:
         InvalidFilterError: It cannot be read, names an unknown column, or compares what cannot be compared.
     """
-    if where is None:
-        return None
-    types = {column.name: column.type.arrow() for column in schema.columns} | SYSTEM_TYPES
+    if where is None or isinstance(where, Filter):
+        return where
+    types = _types(schema)
     tests = _tests(types)
     if isinstance(where, str):
-        return _from_predicate(where, parse_sql(where, tests))
+        return filter_of(parse_sql(where, tests), where)
     if isinstance(where, pc.Expression):
         return _from_arrow(where, types, tests)
     if type(where).__module__.startswith("pyiceberg."):
-        return _from_predicate(str(where), _from_iceberg(where, tests))
+        return filter_of(_from_iceberg(where, tests), str(where))
     raise InvalidFilterError(
         f"where: expected SQL text, a pyarrow expression or a pyiceberg expression, found {type(where).__name__}"
     )
@@ -127,9 +127,14 @@ def _holds_nan(column: tree.Reference) -> bool:
     return bool(pa.types.is_floating(column.type))
 
 
-def _from_predicate(text: str, node: tree.Predicate) -> Filter:
+def filter_of(node: tree.Predicate, text: str) -> Filter:
+    """Return the filter that a tree says; the tree's literals are of their columns' own types."""
     columns = frozenset(leaf.column.column for leaf in tree.leaves(node))
     return Filter(text, columns, tree.to_arrow(node), node)
+
+
+def _types(schema: Schema) -> dict[str, pa.DataType]:
+    return {column.name: column.type.arrow() for column in schema.columns} | SYSTEM_TYPES
 
 
 # -- checked leaves ---------------------------------------------------------------------------------------------------

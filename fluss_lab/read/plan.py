@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,6 +14,7 @@ from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidPartitionError,
     LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
     PartitionNotFoundError,
 )
 from fluss_lab.lake import LakeSplit
@@ -18,9 +22,13 @@ from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
 from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
 from fluss_lab.model.names import partition_values
 from fluss_lab.read.filters import Filter
+from fluss_lab.read.keyed_plan import joins, placed
 from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint
 from fluss_lab.read.predicates import bounds, equal_values
 from fluss_lab.read.state import TableSource
+
+#: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
+KEYS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,10 @@ class BucketPart:
         stop: Offset after the last one wanted.
         filter: What is left of the filter in this bucket; None: every row is wanted.
         splits: The files that can hold rows wanted, ordered by offset.
+        row_stop: Only rows with smaller offsets are wanted, though the bucket is read as it is at `stop`: a task's share of
+            a primary-key table's bucket. None: all up to `stop`.
+        live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
+            back, because neither the lake nor the log alone can tell them (or not as cheaply); `lake_stop` is `start`.
     """
 
     bucket: TableBucket
@@ -44,6 +56,8 @@ class BucketPart:
     stop: int
     filter: Filter | None
     splits: tuple[LakeSplit, ...] = ()
+    row_stop: int | None = None
+    live: bool = False
 
     @property
     def key(self) -> BucketKey:
@@ -123,17 +137,27 @@ def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) ->
 def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
     """Return the buckets of the bucket keys that a filter asks for; None when it asks for no certain ones."""
     key = info.descriptor.bucket_key
-    if where is None or where.predicate is None or len(key) != 1:
+    if where is None or where.predicate is None or not key:
         return None
-    values = equal_values(where.predicate, key[0])
-    if values is None:
+    asked = []
+    for name in key:
+        values = equal_values(where.predicate, name)
+        if values is None:
+            return None
+        asked.append([value.as_py() for value in values])
+    count = prod(len(values) for values in asked)
+    if count > KEYS_MAX:
         return None
-    if not values:
+    if not count:
         return set()
-    keys = pa.array([value.as_py() for value in values], info.schema.column(key[0]).type.arrow())
-    count = info.descriptor.buckets
-    ids = iceberg_bucket_ids(keys, count) if info.descriptor.bucketing == "iceberg" else fluss_bucket_ids([keys], count)
-    return set(ids.to_pylist())
+    columns = [
+        pa.array(values, info.schema.column(name).type.arrow())
+        for name, values in zip(key, zip(*product(*asked), strict=True), strict=True)
+    ]
+    buckets = info.descriptor.buckets
+    if info.descriptor.bucketing == "iceberg":
+        return set(iceberg_bucket_ids(columns[0], buckets).to_pylist())
+    return set(fluss_bucket_ids(columns, buckets).to_pylist())
 
 
 def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
@@ -148,7 +172,11 @@ def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter 
     if left is False or start >= stop:
         return None
     bucket = TableBucket(point.table_id, each.partition_id, each.bucket)
-    return BucketPart(bucket, each.partition, start, start, stop, left if isinstance(left, Filter) else None)
+    part = BucketPart(bucket, each.partition, start, start, stop, left if isinstance(left, Filter) else None)
+    if info.is_log_table or stop == each.stop:
+        return part
+    # What is a row of the bucket is told by all of its records, also by those whose own rows are not wanted.
+    return replace(part, stop=each.stop, row_stop=stop)
 
 
 def known_values(info: TableInfo, partition: str | None, bucket: int) -> dict[str, object]:
@@ -172,24 +200,33 @@ def make_plan(
         newest: Whether to look at the newest snapshot whatever the hint says.
     """
     hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
-    if hint is not None:
+    if hint is not None and joins(source, parts, hint):
         try:
             return _planned(source, parts, where, hint)
         except LakeSnapshotNotFoundError:
             pass  # expired in the lake though the cluster still knows it
-    snapshot = source.snapshot()
-    if snapshot is None:
-        return Plan(tuple(replace(part, lake_stop=part.start, splits=()) for part in parts), None)
-    return _planned(source, parts, where, snapshot)
+        except OffsetOutOfRangeError:
+            if source.info.is_log_table:
+                raise
+            # The hint does not tell the rows; a newer snapshot, or the cluster as it is now, may.
+    if newest or hint is not None:
+        source.look()
+    return _planned(source, parts, where, source.newest_snapshot())
 
 
-def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot) -> Plan:
-    ends = {part.key: _lake_end(snapshot, part.bucket) for part in parts}
-    divided = [replace(part, lake_stop=max(part.start, min(ends[part.key], part.stop)), splits=()) for part in parts]
+def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
+    divided = _divided(source, parts, snapshot)
     stops = {part.key: part.lake_stop for part in divided if part.lake_stop > part.start}
-    if not stops:
+    if not stops or snapshot is None:
         return Plan(tuple(divided), None)
-    splits = _splits(source, snapshot.snapshot_id, stops, where)
+    try:
+        splits = _splits(source, snapshot.snapshot_id, stops, where)
+    except OffsetOutOfRangeError:
+        known = None if source.info.is_log_table else source.with_lake_starts(snapshot)
+        if known is None or known.starts == snapshot.starts:
+            raise
+        # The lake can tell less than the cluster believed.
+        return _planned(source, parts, where, known)
     return Plan(
         tuple(
             replace(part, splits=tuple(each for each in splits.get(part.key, ()) if each.max_offset >= part.start))
@@ -199,8 +236,19 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
     )
 
 
-def _lake_end(snapshot: LakeSnapshot, bucket: TableBucket) -> int:
-    offset = snapshot.offsets.get(bucket)
+def _divided(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:
+    """Return the parts with where lake and log meet, still without files."""
+    if not source.info.is_log_table:
+        return [placed(source, part, snapshot) for part in parts]
+    ends = [_lake_end(snapshot, part.bucket) for part in parts]
+    return [
+        replace(part, lake_stop=max(part.start, min(end, part.stop)), splits=())
+        for part, end in zip(parts, ends, strict=True)
+    ]
+
+
+def _lake_end(snapshot: LakeSnapshot | None, bucket: TableBucket) -> int:
+    offset = None if snapshot is None else snapshot.offsets.get(bucket)
     return 0 if offset is None else offset.end
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,13 +10,16 @@ from typing import Any
 from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidRequestError,
-    LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
+    PartitionNotFoundError,
 )
-from fluss_lab.model.times import TIMESTAMP_MS_MAX, parse_moment
+from fluss_lab.model import TableBucket
+from fluss_lab.model.times import parse_moment
 from fluss_lab.read.points import BucketKey, ReadPoint
+from fluss_lab.read.reach import log_starts, shown, too_early
 from fluss_lab.read.seek import Seek
 from fluss_lab.read.state import BucketState, TableSource, TableState
+from fluss_lab.read.taking import snapshot_moment
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -31,6 +34,21 @@ class OffsetRange:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What a start or an end means.
+
+    Attributes:
+        offsets: By bucket.
+        reaches_back: Buckets of which records before the earliest that is held may belong to what was asked for.
+        checked: Whether offsets may lie outside of what is held, which is an error then.
+    """
+
+    offsets: Mapping[BucketKey, int]
+    reaches_back: frozenset[BucketKey] = frozenset()
+    checked: bool = True
+
+
 def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRange]:
     """Return the range of each bucket, by partition name and bucket; buckets without records in it are left out.
 
@@ -40,61 +58,195 @@ def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRang
             (the first offset at or after it), or a lake snapshot's id (the end of what it holds).
         end: The same, exclusive; None: the latest.
 
-    A bucket that offsets do not name is not read. One that did not exist yet at a seek, a read point or a snapshot is
-    read from its beginning where that is the start, and not at all where it is the end.
+    ``"earliest"`` is the first offset from which on every record is held: of a primary-key table the replay start, where
+    the cluster does not reach further back. A bucket that offsets do not name is not read. One that did not exist yet at
+    a seek, a read point or a snapshot is read from its beginning where that is the start, and not at all where it is the
+    end.
 
     Raises:
-        OffsetOutOfRangeError: Offsets given are held nowhere any more, or are not written yet.
+        OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet. Of the first kind the
+            text names the earliest offset and time that there is in each bucket. A time up to that of the earliest record
+            reaches back too far, unless that is the very first one: others at or after it may be gone.
+        BucketNotFoundError: An offset of a bucket that there is not.
         InvalidRequestError: A start or end that is none of these.
         LakeSnapshotNotFoundError: The table has no such lake snapshot.
     """
-    state = source.look()
-    low, high = source.starts(state, log=True), {each.key: each.end for each in state.buckets}
-    starts = _resolve(source, state, start, low, high, absent=low)
-    ends = _resolve(source, state, LATEST if end is None else end, low, high, absent={})
-    found = []
+    return source.answered(lambda state: _resolved(source, state, start, end))
+
+
+def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[BucketKey, int]]:
+    """Return the table as it is now, and the offset that a start means in each bucket; for reads without an end.
+
+    Args:
+        source: The table.
+        start: As for `resolve_ranges`. A bucket that offsets do not name has no entry.
+
+    Raises:
+        As `resolve_ranges`.
+    """
+    return source.answered(lambda state: (state, _starts(source, state, start)))
+
+
+def ranges_between(
+    source: TableSource, wanted: Mapping[TableBucket, tuple[int, int]], what: str, unsure: Collection[TableBucket] = ()
+) -> list[OffsetRange]:
+    """Return ranges of offsets ``[start, stop)``, by partition name and bucket; empty ones are left out.
+
+    Args:
+        source: The table.
+        wanted: By bucket.
+        what: What is in them, for messages.
+        unsure: Buckets of which records before the start may belong to what was asked for: see `unsure_buckets`.
+
+    Raises:
+        OffsetOutOfRangeError: Some are not held any more, or not written yet.
+        PartitionNotFoundError: A bucket is gone with its partition.
+    """
+    return source.answered(lambda state: _between(source, state, wanted, what, unsure))
+
+
+def unsure_buckets(source: TableSource, point: ReadPoint) -> frozenset[TableBucket]:
+    """Return the buckets that a read point may have put too late: nothing that is held was as old as its time.
+
+    A log table of which records are gone for good has none to tell the time of those. (Of a primary-key table there is no
+    read point then.)
+    """
+    if not (source.info.is_log_table and point.as_of):
+        return frozenset()
+    late = [each for each in point.buckets if 0 < each.start == each.stop]
+    return frozenset(TableBucket(point.table_id, each.partition_id, each.bucket) for each in late)
+
+
+def _between(
+    source: TableSource,
+    state: TableState,
+    wanted: Mapping[TableBucket, tuple[int, int]],
+    what: str,
+    unsure: Collection[TableBucket],
+) -> list[OffsetRange]:
+    low, known = log_starts(source, state), {each.bucket for each in state.buckets}
+    if gone := [bucket for bucket, (start, stop) in wanted.items() if start < stop and bucket not in known]:
+        raise PartitionNotFoundError(
+            f"table {source.info.path}: bucket {gone[0]} was dropped, with its partition and all of its rows: {what} cannot be "
+            "told there"
+        )
+    found, lost = [], []
     for bucket in state.buckets:
-        begin, stop = starts.get(bucket.key), ends.get(bucket.key)
-        if begin is None or stop is None or begin >= stop:
+        start, stop = wanted.get(bucket.bucket, (0, 0))
+        if bucket.bucket in unsure:
+            lost.append((bucket, start))
             continue
-        if begin < low[bucket.key] or stop > high[bucket.key]:
+        if start >= stop:
+            continue
+        if stop > bucket.end:
             raise OffsetOutOfRangeError(
-                f"table {source.info.path}, bucket {_shown(bucket.key)}: expected offsets in "
-                f"[{low[bucket.key]}, {high[bucket.key]}], found [{begin}, {stop})"
+                f"table {source.info.path}, bucket {shown(bucket.key)}: expected offsets in "
+                f"[{low[bucket.key]}, {bucket.end}], found [{start}, {stop})"
             )
-        found.append(OffsetRange(bucket, begin, stop))
+        if start < low[bucket.key]:
+            lost.append((bucket, start))
+        found.append(OffsetRange(bucket, start, stop))
+    if lost:
+        raise OffsetOutOfRangeError(too_early(source, state, lost, low, what))
     return found
 
 
-def _shown(key: BucketKey) -> str:
-    return str(key[1]) if key[0] is None else f"{key[0]}/{key[1]}"
+def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[OffsetRange]:
+    low, high = log_starts(source, state), {each.key: each.end for each in state.buckets}
+    first = _resolve(source, state, start, low, high)
+    last = _resolve(source, state, LATEST if end is None else end, low, high)
+    later = dict.fromkeys(low, 0) if isinstance(start, Seek | ReadPoint | int) else {}
+    found, lost = [], []
+    for bucket in state.buckets:
+        begin, stop = first.offsets.get(bucket.key, later.get(bucket.key)), last.offsets.get(bucket.key)
+        if begin is None or stop is None:
+            continue
+        if bucket.key in first.reaches_back:
+            lost.append((bucket, begin))
+            continue
+        if begin >= stop:
+            continue
+        if last.checked and stop > high[bucket.key]:
+            raise OffsetOutOfRangeError(
+                f"table {source.info.path}, bucket {shown(bucket.key)}: expected offsets in "
+                f"[{low[bucket.key]}, {high[bucket.key]}], found [{begin}, {stop})"
+            )
+        if begin < low[bucket.key]:
+            lost.append((bucket, begin))
+        found.append(OffsetRange(bucket, begin, stop))
+    if lost:
+        raise OffsetOutOfRangeError(too_early(source, state, lost, low, f"the records from {start!r} on"))
+    return found
+
+
+def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKey, int]:
+    low, high = log_starts(source, state), {each.key: each.end for each in state.buckets}
+    first = _resolve(source, state, start, low, high)
+    later = dict.fromkeys(low, 0) if isinstance(start, Seek | ReadPoint | int) else {}
+    found, lost = {}, []
+    for bucket in state.buckets:
+        begin = first.offsets.get(bucket.key, later.get(bucket.key))
+        if begin is None:
+            continue
+        if first.checked and begin > high[bucket.key]:
+            raise OffsetOutOfRangeError(
+                f"table {source.info.path}, bucket {shown(bucket.key)}: expected a start in "
+                f"[{low[bucket.key]}, {high[bucket.key]}], found {begin}"
+            )
+        if begin < low[bucket.key] or bucket.key in first.reaches_back:
+            lost.append((bucket, begin))
+        found[bucket.key] = begin
+    if lost:
+        raise OffsetOutOfRangeError(too_early(source, state, lost, low, f"the records from {start!r} on"))
+    return found
 
 
 def _resolve(
-    source: TableSource,
-    state: TableState,
-    edge: Any,
-    low: Mapping[BucketKey, int],
-    high: Mapping[BucketKey, int],
-    absent: Mapping[BucketKey, int],
-) -> dict[BucketKey, int]:
-    """Return the offset that an edge means in each bucket; `absent` is for buckets that it cannot know of."""
+    source: TableSource, state: TableState, edge: Any, low: Mapping[BucketKey, int], high: Mapping[BucketKey, int]
+) -> _Edge:
+    """Return the offset that an edge means in each bucket that it can know of."""
     if isinstance(edge, str) and edge in {EARLIEST, LATEST}:
-        return dict(low if edge == EARLIEST else high)
+        return _Edge(low if edge == EARLIEST else high)
     if isinstance(edge, Seek):
-        return {**absent, **edge.offsets}
+        return _Edge(
+            _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets])
+        )
     if isinstance(edge, ReadPoint):
         source.check_table(edge.table_id)
-        return {**absent, **edge.stops}
+        late = unsure_buckets(source, edge)
+        return _Edge(
+            _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in edge.buckets]),
+            frozenset(each.key for each in state.buckets if each.bucket in late),
+        )
     if isinstance(edge, Mapping):
-        return _offsets(source, state, edge)
-    if isinstance(edge, int) and not isinstance(edge, bool) and (snapshot := _snapshot(source, edge)) is not None:
-        return {**absent, **snapshot}
+        return _Edge(_offsets(source, state, edge))
+    if isinstance(edge, int) and not isinstance(edge, bool) and (moment := snapshot_moment(source, edge)) is not None:
+        places = moment.stops.values()
+        return _Edge(_of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in places]))
     if isinstance(edge, str | datetime | int) and not isinstance(edge, bool):
-        return {key: each.offset for key, each in source.offsets_by_time(state, parse_moment(edge)).items()}
+        return _by_time(source, state, parse_moment(edge), low)
     raise InvalidRequestError(
         f"expected 'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint, a time or a lake snapshot id, found {edge!r}"
     )
+
+
+def _by_time(source: TableSource, state: TableState, moment_ms: int, low: Mapping[BucketKey, int]) -> _Edge:
+    answers = source.offsets_by_time(state, moment_ms)
+    back = set()
+    for each in state.buckets:
+        answer = answers[each.key]
+        if low[each.key] and answer.offset <= low[each.key]:
+            # The record before is gone, and with it the knowledge of its time: up to that of the next one it may count.
+            next_ms = _lake_time(state, each) if answer.timestamp_ms is None else answer.timestamp_ms
+            if moment_ms <= next_ms:
+                back.add(each.key)
+    return _Edge({key: answer.offset for key, answer in answers.items()}, frozenset(back), checked=False)
+
+
+def _lake_time(state: TableState, bucket: BucketState) -> int:
+    """Return the time of the last record that went to the lake, though it cannot be replayed; -1 when nobody knows."""
+    offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
+    return -1 if offset is None else offset.max_timestamp_ms
 
 
 def _offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -> dict[BucketKey, int]:
@@ -111,11 +263,11 @@ def _offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -
     return found
 
 
-def _snapshot(source: TableSource, number: int) -> dict[BucketKey, int] | None:
-    """Return how far a lake snapshot holds each bucket; None when the number is a time instead."""
-    snapshot = source.snapshot(number)
-    if snapshot is not None:
-        return {(each.partition, bucket.bucket): each.end for bucket, each in snapshot.offsets.items()}
-    if number > TIMESTAMP_MS_MAX:
-        raise LakeSnapshotNotFoundError(f"table {source.info.path}: the cluster knows no lake snapshot {number}")
-    return None
+def _of_these(state: TableState, places: Iterable[tuple[str | None, int | None, int, int]]) -> dict[BucketKey, int]:
+    """Return the offsets in buckets that there are: of a partition made again under its name the first one says nothing."""
+    now = {each.key: each.bucket.partition_id for each in state.buckets}
+    return {
+        (partition, bucket): offset
+        for partition, partition_id, bucket, offset in places
+        if now.get((partition, bucket), -1) == partition_id
+    }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from fluss_lab.client import Connection
@@ -16,12 +16,15 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.columns import make_columns
+from fluss_lab.read.diff import Diff, diff
 from fluss_lab.read.filters import compile_filter
+from fluss_lab.read.net import NetChangelog
 from fluss_lab.read.plan import Selection, check_selection
-from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint
+from fluss_lab.read.points import BucketKey, ReadPoint
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek, seek
 from fluss_lab.read.state import LOOKS_MAX, TableSource
+from fluss_lab.read.taking import point_at_snapshot, point_at_time, point_now, snapshot_moment
 
 Moment = datetime | str | int
 
@@ -66,16 +69,22 @@ class TableReader:
         """Return a moment of the table, to read it there again and again.
 
         Args:
-            as_of: None: now. Else all records with a timestamp up to this time (a datetime, ISO text, epoch ms); from
-                then on no record gets a timestamp up to it, so that the answer stays true.
+            as_of: None: now. A time (a datetime, ISO text, epoch ms): all records with a timestamp up to it; from then on
+                no record gets a timestamp up to it, so that the answer stays true. The id of a lake snapshot (a number
+                that the cluster knows as one, or that is too large for a time): what that snapshot holds.
 
         Raises:
             InvalidTimestampError: The time cannot be read, or is after the servers' clock.
+            LakeSnapshotNotFoundError: There is no such lake snapshot any more.
+            OffsetOutOfRangeError: Of a primary-key table: the rows at that moment cannot be told any more; the text says
+                from when on they can.
+
+        Cost: two or three calls for now, of a partitioned table one more; for a time one more a partition.
         """
-        moment_ms = None if as_of is None else parse_moment(as_of)
+        take = self._taking(as_of)
         for attempt in range(LOOKS_MAX):
             try:
-                return self._point(moment_ms)
+                return take()
             except PartitionNotFoundError:
                 if attempt == LOOKS_MAX - 1:
                     raise
@@ -86,34 +95,13 @@ class TableReader:
                 threading.Event().wait(_PRESENT_WAIT_S)
         raise AssertionError
 
-    def _point(self, as_of_ms: int | None) -> ReadPoint:
+    def _taking(self, as_of: Moment | None) -> Callable[[], ReadPoint]:
         source = self._source
-        moment_ms = time.time_ns() // 1_000_000 if as_of_ms is None else as_of_ms
-        state = source.look()
-        starts = source.starts(state)
-        stops = {each.key: each.end for each in state.buckets}
-        if as_of_ms is not None:
-            answers = source.offsets_by_time(state, as_of_ms + 1, raise_clock=True)
-            stops = {key: answer.offset for key, answer in answers.items()}
-        buckets = tuple(
-            PointBucket(
-                each.partition,
-                each.bucket.partition_id,
-                each.bucket.bucket,
-                min(starts[each.key], stops[each.key]),
-                stops[each.key],
-            )
-            for each in state.buckets
-        )
-        return ReadPoint(
-            self.info.path,
-            self.info.table_id,
-            self.info.schema_id,
-            moment_ms,
-            as_of_ms is not None,
-            state.snapshot_id,
-            buckets,
-        )
+        if as_of is None:
+            return partial(point_now, source)
+        if isinstance(as_of, int) and not isinstance(as_of, bool) and (moment := snapshot_moment(source, as_of)):
+            return partial(point_at_snapshot, source, moment)
+        return partial(point_at_time, source, parse_moment(as_of))
 
     def scan(
         self,
@@ -134,7 +122,7 @@ class TableReader:
                 None: the user's, in schema order.
             where: SQL text, a pyarrow expression or a pyiceberg expression; rows for which it is not true are left out.
             limit: At most so many rows, the first in reading order; None: all.
-            as_of: The table as it was at this time.
+            as_of: The table as it was at this time, or as the lake snapshot of this id holds it; see `read_point`.
             read_point: The table as it was at this point. At most one of the two; neither: at the scan's first use.
             partitions: Names of the partitions wanted; None: all.
             buckets: Numbers of the buckets wanted; None: all.
@@ -144,17 +132,12 @@ class TableReader:
             InvalidFilterError: The filter cannot be read, or names an unknown column.
             InvalidSchemaError: There is no such column.
             InvalidTimestampError: `as_of` cannot be read, or is after the servers' clock.
+            LakeSnapshotNotFoundError, OffsetOutOfRangeError: What `as_of` asks for is not held any more.
             InvalidRequestError: A limit below 0, or both `as_of` and `read_point`.
             TableNotFoundError: The read point is of a table that was dropped since.
-            UnsupportedError: It is a primary-key table.
 
         A read point is read in the schema that the table had when it was taken.
         """
-        if not self.info.is_log_table:
-            raise UnsupportedError(
-                f"table {self.info.path}: this version scans log tables; it has a primary key: look rows up, or read its "
-                "changelog"
-            )
         if as_of is not None and read_point is not None:
             raise InvalidRequestError("scan: expected as_of or read_point, found both")
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
@@ -207,20 +190,36 @@ class TableReader:
             end: The same, exclusive; None: the latest at first use.
             buckets: Numbers, or (partition, bucket); None: all.
             columns: User's columns, in the order wanted; None: all.
-            net: Only what has changed in effect; for primary-key tables.
+            net: Only what has changed in effect, by key; for primary-key tables. See `NetChangelog`.
 
         Raises:
-            UnsupportedError: `net`: a log table only grows, and of primary-key tables this version gives every change.
+            UnsupportedError: `net`: a log table only grows.
             InvalidSchemaError: There is no such column.
         """
-        if net:
-            why = (
-                "it is for primary-key tables, a log table only grows"
-                if self.info.is_log_table
-                else "this version gives every single change"
+        if net and self.info.is_log_table:
+            raise UnsupportedError(
+                f"table {self.info.path}: changelog(net=True): it is for primary-key tables, a log table only grows"
             )
-            raise UnsupportedError(f"table {self.info.path}: changelog(net=True): {why}")
-        return Changelog(self._source, start, end, _collected(buckets), columns, self._spark)
+        kind = NetChangelog if net else Changelog
+        return kind(self._source, start, end, _collected(buckets), columns, self._spark)
+
+    def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
+        """Return what changed in the table from one moment to another: rows added, removed and changed.
+
+        Args:
+            before: A time, a lake snapshot's id, or a `ReadPoint`.
+            after: The same, earlier or later; None: now.
+
+        Raises:
+            OffsetOutOfRangeError: What happened in between is not all held any more; the text names the earliest that is.
+            PartitionNotFoundError: A partition of one of the two moments was dropped with its rows.
+            InvalidTimestampError: A time cannot be read, or is after the servers' clock.
+            LakeSnapshotNotFoundError: The cluster knows no such lake snapshot.
+
+        Cost: the log between the two is read now; memory is what changed.
+        """
+        points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
+        return diff(self._source, points[0], points[1])
 
 
 def _collected(values: Collection[Any] | None) -> Any:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss_lab.display import html_table
-from fluss_lab.errors import UnsupportedError
-from fluss_lab.read.columns import BATCH_ROWS, Columns, evened, make_columns
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, make_columns
 from fluss_lab.read.explain import ExplainedBucket, Explanation
+from fluss_lab.read.keyed_rows import keyed_count
 from fluss_lab.read.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
 from fluss_lab.read.points import ReadPoint
-from fluss_lab.read.rows import Request, read_rows
+from fluss_lab.read.rows import MOVED, Request, read_rows
 from fluss_lab.read.state import TableSource
 
 if TYPE_CHECKING:
@@ -93,16 +94,37 @@ class Scan:
     def count(self) -> int:
         """Return how many rows there are.
 
-        Cost: without a filter that looks into rows, metadata only.
+        Cost: without a filter that looks into rows, metadata only; of a primary-key table also its log's end, and what
+        the lake format has to read of its deletes.
         """
-        plan = self.plan()
-        total = sum(_counted(part) for part in plan.parts if _countable(part))
-        rest = tuple(part for part in plan.parts if not _countable(part))
-        if rest and (self.limit is None or total < self.limit):
-            # The narrowest thing to read: offsets come along anyway.
-            request = Request(make_columns(self.source.info.schema, ["__offset"]), self.selection.filter)
-            total += sum(batch.num_rows for batch in read_rows(self.source, replace(plan, parts=rest), request))
-        return total if self.limit is None else min(total, self.limit)
+        if self.limit == 0:
+            return 0
+        # The narrowest thing to read: offsets come along anyway.
+        request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
+        plan, total = self.plan(), 0
+        for part in plan.parts:
+            total += self._count(replace(plan, parts=(part,)), request)
+            if self.limit is not None and total >= self.limit:
+                return self.limit
+        return total
+
+    def _count(self, plan: Plan, request: Request) -> int:
+        """Return how many rows the one part of a plan has; of a limited scan maybe fewer, but not below the limit."""
+        (part,) = plan.parts
+        if self.source.info.is_log_table:
+            if _countable(part):
+                return _counted(part)
+        elif part.filter is None and part.row_stop is None and part.start == 0 and not part.live:
+            try:
+                return keyed_count(self.source, part, request)
+            except (*MOVED, CorruptDataError):
+                pass  # what has moved is found again by reading
+        total = 0
+        for batch in read_rows(self.source, plan, request):
+            total += batch.num_rows
+            if self.limit is not None and total >= self.limit:
+                break
+        return total
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +132,7 @@ class Scan:
         """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
         point = self.read_point
         parts = wanted_parts(self.source, point, self.selection)
-        if self.limit is not None:
+        if self.limit is not None and self.source.info.is_log_table:
             parts = _cut(parts, self.limit)
         return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
 
@@ -125,15 +147,32 @@ class Scan:
         return Explanation(
             title=f"Scan of {repr(point).strip('<>')}",
             snapshot_id=plan.snapshot_id,
-            buckets=[_explained(part) for part in plan.parts],
+            buckets=[self._explained(part) for part in plan.parts],
             files_pruned=len(unpruned.splits) - len(plan.splits) if comparable else 0,
             buckets_pruned=sum(each.key not in known for each in point.buckets),
             filter=None if self.selection.filter is None else self.selection.filter.text,
             limit=self.limit,
         )
 
+    def _explained(self, part: BucketPart) -> ExplainedBucket:
+        log: tuple[int, int] = (max(part.start, part.lake_stop), part.stop)
+        if part.live:
+            known = self.source.known_state(part.bucket)
+            log = (part.stop, part.stop if known is None else known.end)
+        return ExplainedBucket(
+            partition=part.partition,
+            bucket=part.bucket.bucket,
+            lake=(part.start, part.lake_stop) if part.lake_stop > part.start else None,
+            files=len(part.splits),
+            rows=sum(split.rows for split in part.splits),
+            size_bytes=sum(split.size_bytes for split in part.splits),
+            log=log if log[0] < log[1] else None,
+            delete_files=len({deletes for split in part.splits for deletes in split.deletes}),
+            live=part.live,
+        )
+
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        return read_rows(self.source, self.plan(), Request(self.columns, self.selection.filter))
+        return read_rows(self.source, self.plan(), Request(self.columns, self.selection.filter, self.limit))
 
     def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         left = self.limit
@@ -198,16 +237,3 @@ def _counted(part: BucketPart) -> int:
         else:
             total += max(0, min(split.max_offset + 1, part.lake_stop) - max(split.min_offset, part.start))
     return total
-
-
-def _explained(part: BucketPart) -> ExplainedBucket:
-    position = max(part.start, part.lake_stop)
-    return ExplainedBucket(
-        partition=part.partition,
-        bucket=part.bucket.bucket,
-        lake=(part.start, part.lake_stop) if part.lake_stop > part.start else None,
-        files=len(part.splits),
-        rows=sum(split.rows for split in part.splits),
-        size_bytes=sum(split.size_bytes for split in part.splits),
-        log=(position, part.stop) if part.stop > position else None,
-    )

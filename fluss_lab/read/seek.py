@@ -12,7 +12,7 @@ from fluss_lab.display import html_table
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.points import BucketKey
-from fluss_lab.read.state import BucketState, TableSource
+from fluss_lab.read.state import BucketState, TableSource, TableState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +44,7 @@ class SeekBucket:
         offset: The first offset at or after the time; the bucket's end when there is none.
         timestamp_ms: Timestamp of the record there; None at the end.
         lives: ``local`` (the cluster's disk), ``remote`` (the remote log), ``lake``, or ``end``.
+        partition_id: The partition's id: one of the same name made later is another.
     """
 
     partition: str | None
@@ -51,6 +52,7 @@ class SeekBucket:
     offset: int
     timestamp_ms: int | None
     lives: str
+    partition_id: int | None = None
 
 
 class Seek(Mapping[int | BucketKey, SeekBucket]):
@@ -126,14 +128,22 @@ def seek(source: TableSource, moment_ms: int) -> Seek:
     Raises:
         InvalidTimestampError: The time is after the servers' clock.
     """
-    state = source.look()
+    buckets = source.answered(lambda state: _sought(source, state, moment_ms))
+    return Seek(source.info.path, moment_ms, buckets)
+
+
+def _sought(source: TableSource, state: TableState, moment_ms: int) -> list[SeekBucket]:
     answers = source.offsets_by_time(state, moment_ms)
     found = []
     for each in state.buckets:
         answer = answers[each.key]
         lives = _lives(each, answer.offset, answer.timestamp_ms)
-        found.append(SeekBucket(each.partition, each.bucket.bucket, answer.offset, answer.timestamp_ms, lives))
-    return Seek(source.info.path, moment_ms, found)
+        found.append(
+            SeekBucket(
+                each.partition, each.bucket.bucket, answer.offset, answer.timestamp_ms, lives, each.bucket.partition_id
+            )
+        )
+    return found
 
 
 def _lives(bucket: BucketState, offset: int, timestamp_ms: int | None) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from fluss_lab.client import BucketOffset, BucketStatus, Connection
 from fluss_lab.errors import (
+    FlussError,
     InvalidTimestampError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
@@ -18,6 +20,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FlussLogSource, LakeSource, LakeStorage, LookupContext, SupportsCreateFlussLogSource
 from fluss_lab.model import LakeSnapshot, OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.times import format_moment
 from fluss_lab.read.points import BucketKey
 
 T = TypeVar("T")
@@ -37,6 +40,7 @@ class BucketState:
         local_start: First one on a server's disk: those before are in remote storage.
         end: Offset after the last readable record, in the cluster, or in the lake when only that holds it.
         lake_end: Offsets below are in the lake (0 when none are).
+        max_timestamp_ms: Of its last record; None when it has none, or only the lake knows it.
     """
 
     bucket: TableBucket
@@ -45,6 +49,7 @@ class BucketState:
     local_start: int | None
     end: int
     lake_end: int
+    max_timestamp_ms: int | None = None
 
     @property
     def key(self) -> BucketKey:
@@ -72,10 +77,13 @@ class TableSource:
         self.connection = connection
         self.info = info
         self._given = storage
+        self._seen: TableState | None = None
 
     def with_info(self, info: TableInfo) -> TableSource:
         """Return the same table as it is otherwise known: with the columns that it had at some time."""
-        return TableSource(self.connection, info, self._given)
+        other = TableSource(self.connection, info, self._given)
+        other._seen = self._seen
+        return other
 
     def check_table(self, table_id: int) -> None:
         """Raise `TableNotFoundError` when this is not the table of that id."""
@@ -110,11 +118,30 @@ class TableSource:
         return self.storage.create_fluss_log_source(self.info)
 
     def snapshot(self, snapshot_id: int | None = None) -> LakeSnapshot | None:
-        """Return a lake snapshot as the cluster knows it, or the newest; None when it knows none such."""
+        """Return a lake snapshot as the cluster knows it, or the newest; None when it knows none such.
+
+        Cost: a call, unless it is the newest one of the last look.
+        """
+        seen = None if self._seen is None else self._seen.snapshot
+        if seen is not None and seen.snapshot_id == snapshot_id:
+            return seen
         try:
             return self.connection.admin().lake_snapshot(self.info.path, snapshot_id)
         except (LakeSnapshotNotFoundError, LakeNotConfiguredError):
             return None
+
+    def newest_snapshot(self) -> LakeSnapshot | None:
+        """Return the newest lake snapshot as of the last look, or as of now without one."""
+        return self.snapshot() if self._seen is None else self._seen.snapshot
+
+    def with_lake_starts(self, snapshot: LakeSnapshot) -> LakeSnapshot:
+        """Return a snapshot of a primary-key table with the replay starts that the lake itself tells."""
+        starts = dict(snapshot.starts)
+        for bucket, offset in snapshot.offsets.items():
+            start = self.log_source.earliest_offset(offset.partition, bucket.bucket, snapshot.snapshot_id)
+            if start is not None:
+                starts[bucket] = max(start, starts.get(bucket, 0))
+        return replace(snapshot, starts=starts)
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
@@ -129,8 +156,55 @@ class TableSource:
                 if attempt == LOOKS_MAX - 1:
                     raise
                 continue
-            return self._merged(snapshot, statuses)
+            self._seen = self._merged(snapshot, statuses)
+            return self._seen
         raise AssertionError
+
+    def answered(self, ask: Callable[[TableState], T]) -> T:
+        """Return what is told of the table as it is now; asked again where a lake snapshot was expired since the look.
+
+        Raises:
+            LakeSnapshotNotFoundError: One is missing that the cluster still names, or that the question named.
+        """
+        for attempt in range(LOOKS_MAX):
+            state = self.look()
+            try:
+                return ask(state)
+            except LakeSnapshotNotFoundError:
+                if attempt == LOOKS_MAX - 1 or self.look().snapshot_id == state.snapshot_id:
+                    raise
+        raise AssertionError
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Return whether there was a look: a bucket that it did not find is not there."""
+        return self._seen is not None
+
+    def known_state(self, bucket: TableBucket) -> BucketState | None:
+        """Return a bucket as it was at the last look; None when there was none, or it was not there."""
+        found = () if self._seen is None else self._seen.buckets
+        return next((each for each in found if each.bucket == bucket), None)
+
+    def bucket_state(self, bucket: TableBucket) -> BucketState | None:
+        """Return a bucket as it was at the last look, or as it is now without one; None when it is not there."""
+        if self._seen is None:
+            self.look()
+        return self.known_state(bucket)
+
+    def told_from(self, bucket: TableBucket, earliest: int) -> str:
+        """Return, for a message, from when on the rows of a bucket can be told: an offset, and its time if that is known."""
+        state = self._seen or self.look()
+        for each in state.buckets:
+            if each.bucket != bucket:
+                continue
+            moment_ms = each.max_timestamp_ms if earliest == each.end else None
+            with suppress(FlussError):  # the error that is told is another one
+                found = self.offsets_by_time(state, 0)[each.key]
+                if found.offset == earliest and found.timestamp_ms is not None:
+                    moment_ms = found.timestamp_ms
+            if moment_ms is not None:
+                return f"they can from {format_moment(moment_ms)} on, offset {earliest}"
+        return f"they can from offset {earliest} on"
 
     def offsets_by_time(
         self, state: TableState, timestamp_ms: int, *, raise_clock: bool = False
@@ -173,21 +247,26 @@ class TableSource:
             return BucketOffset(bucket.end)
         return BucketOffset(offset, found_ms, snapshot_id)
 
-    def starts(self, state: TableState, *, log: bool = False) -> dict[BucketKey, int]:
+    def starts(self, state: TableState) -> dict[BucketKey, int]:
         """Return, for every bucket of `state`, the first offset that is held anywhere: cluster or lake.
 
-        Args:
-            state: From `look`.
-            log: Whether all records from there on must be held: the lake may have rows from before a gap.
+        The lake may have rows from before a gap. The rows of a primary-key table are those of all records: 0.
+
+        Cost: none, unless the lake cannot replay a bucket from its begin on; then its files are planned.
         """
+        if not self.info.is_log_table:
+            return {each.key: 0 for each in state.buckets}
         found = {each.key: each.end if each.start is None else each.start for each in state.buckets}
-        behind = {each.key: each.lake_end for each in state.buckets if each.lake_end and each.start != 0}
-        if behind and state.snapshot is not None:
-            replayed = state.snapshot.starts if log else {}
-            first = {each.key: replayed.get(each.bucket, 0) for each in state.buckets}
-            for split in self.lake_source.plan(state.snapshot.snapshot_id, stops=behind):
+        behind = {each.key: each for each in state.buckets if each.lake_end and each.start != 0}
+        if not behind or state.snapshot is None:
+            return found
+        whole = {key for key, each in behind.items() if state.snapshot.starts.get(each.bucket, 0) == 0}
+        found |= dict.fromkeys(whole, 0)
+        stops = {key: each.lake_end for key, each in behind.items() if key not in whole}
+        if stops:
+            for split in self.lake_source.plan(state.snapshot.snapshot_id, stops=stops):
                 key = (split.partition, split.bucket)
-                found[key] = min(found[key], max(split.min_offset, first[key]))
+                found[key] = min(found[key], split.min_offset)
         return found
 
     def _merged(self, snapshot: LakeSnapshot | None, statuses: Sequence[BucketStatus]) -> TableState:
@@ -203,6 +282,7 @@ class TableSource:
                     status.local_start_offset,
                     status.high_watermark,
                     0 if offset is None else offset.end,
+                    status.max_timestamp_ms,
                 )
             )
         found += [

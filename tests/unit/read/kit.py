@@ -21,7 +21,12 @@ from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.round import run_round
 
-OPTIONS = {"log.segment.file-size": "2kb", "log.retention.check-interval": "10ms", "log.index.interval-size": "1kb"}
+OPTIONS = {
+    "log.segment.file-size": "2kb",
+    "log.retention.check-interval": "10ms",
+    "log.index.interval-size": "1kb",
+    "kv.snapshot.num-retained": 1,
+}
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}
 COLUMNS = {"id": "int", "month": "string", "delay": "smallint", "ratio": "double", "dest": "string"}
 BUCKETS = 3

@@ -1,0 +1,120 @@
+"""Where a stream of a table stands: an offset in every bucket, and how much further it goes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model import TableBucket
+
+_VERSION: Final = 1
+#: What no partition's id is.
+NO_PARTITION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where a stream stands. Plain data, which Spark keeps in its checkpoints as JSON.
+
+    Attributes:
+        table: Path of the table, for people.
+        table_id: Its id: a table of the same path made later is another.
+        offsets: By bucket: the offset of the next record.
+        partitions: Name of each partition that has a bucket in `offsets`, by its id.
+        newest_partition: Partitions of larger ids are new, and read from their beginning; of those up to it, only the ones
+            listed are read. -1 while there was none.
+    """
+
+    table: str
+    table_id: int
+    offsets: Mapping[TableBucket, int]
+    partitions: Mapping[int, str] = field(default_factory=dict)
+    newest_partition: int = NO_PARTITION
+
+    def name(self, bucket: TableBucket) -> str | None:
+        """Return the name of a bucket's partition; None without partitions."""
+        return None if bucket.partition_id is None else self.partitions[bucket.partition_id]
+
+    def is_new(self, bucket: TableBucket) -> bool:
+        """Return whether a bucket that is not listed is of a partition made since."""
+        return bucket.partition_id is not None and bucket.partition_id > self.newest_partition
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset as a JSON object; equal offsets give equal texts."""
+        value: dict[str, Any] = {"version": _VERSION, "table": self.table, "table_id": self.table_id}
+        if self.newest_partition == NO_PARTITION and not self.partitions:
+            return value | {"offsets": {str(each.bucket): offset for each, offset in _ascending(self.offsets)}}
+        value |= {"newest_partition": self.newest_partition, "partitions": {}}
+        for number, name in sorted(self.partitions.items()):
+            value["partitions"][str(number)] = {"name": name, "offsets": {}}
+        for bucket, offset in _ascending(self.offsets):
+            value["partitions"][str(bucket.partition_id)]["offsets"][str(bucket.bucket)] = offset
+        return value
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> StreamOffset:
+        """Read an offset.
+
+        Raises:
+            InvalidRequestError: It is none, or of a newer version.
+        """
+        try:
+            if value["version"] != _VERSION:
+                raise InvalidRequestError(
+                    f"offset of a stream: expected version {_VERSION}, found {value['version']!r}: this checkpoint was "
+                    "written by another release of fluss_lab; go on with that, or start the stream in a new checkpoint"
+                )
+            table_id = int(value["table_id"])
+            offsets: dict[TableBucket, int] = {}
+            partitions: dict[int, str] = {}
+            for bucket, offset in value.get("offsets", {}).items():
+                offsets[TableBucket(table_id, None, int(bucket))] = _checked(offset)
+            for number, partition in value.get("partitions", {}).items():
+                partitions[int(number)] = str(partition["name"])
+                for bucket, offset in partition["offsets"].items():
+                    offsets[TableBucket(table_id, int(number), int(bucket))] = _checked(offset)
+            newest = int(value.get("newest_partition", NO_PARTITION))
+            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
+
+
+def _ascending(offsets: Mapping[TableBucket, int]) -> Iterable[tuple[TableBucket, int]]:
+    return sorted(offsets.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket))
+
+
+def _checked(offset: Any) -> int:
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise ValueError(f"expected an offset of at least 0, found {offset!r}")
+    return offset
+
+
+def shares(backlogs: Sequence[int], rows_max: int, turn: int) -> list[int]:
+    """Return how many records each of several buckets may give, together at most `rows_max`.
+
+    All get the same, as far as they have it: what one has too little of, the others share. What does not divide goes one
+    by one to the buckets from `turn` on, in a circle: where `turn` moves on by what was given, as the records read so far
+    do, every bucket gets on within as many calls as there are buckets, also when `rows_max` is smaller than their number.
+
+    Args:
+        backlogs: How many records each has; not negative.
+        rows_max: How many may be given; not negative.
+        turn: Which bucket is the first to get one more; any number.
+    """
+    given = [0] * len(backlogs)
+    left = rows_max
+    while hungry := [index for index, backlog in enumerate(backlogs) if given[index] < backlog]:
+        each = left // len(hungry)
+        if not each:
+            # The circle is of all buckets, not of the hungry ones: its order does not depend on who has what.
+            hungry.sort(key=lambda index: (index - turn) % len(backlogs))
+            for index in hungry[:left]:
+                given[index] += 1
+            break
+        for index in hungry:
+            taken = min(each, backlogs[index] - given[index])
+            given[index] += taken
+            left -= taken
+    return given
