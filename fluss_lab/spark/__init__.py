@@ -1,1 +1,5 @@
-"""The only importer of pyspark: the session, the tiering job, union reads, the streaming source, the lookup join."""
+"""The only importer of pyspark: the session, the tiering job, union reads, the data source, the lookup join."""
+
+from fluss_lab.spark.registration import register
+
+__all__ = ["register"]

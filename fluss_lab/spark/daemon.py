@@ -23,7 +23,9 @@ _WARM = (
     "pandas",
     "grpc",
     "fluss_lab.tiering.task",
+    "fluss_lab.lake.iceberg.source",
     "fluss_lab.lake.iceberg.writer",
+    "fluss_lab.spark.table_reader",
 )
 
 

@@ -64,6 +64,15 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
                 session.catalog.dropTempView(view)
 
 
+def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
+    """Return the names of the relations with two name parts in a statement, each once.
+
+    Raises:
+        pyspark.errors.ParseException: The text is no statement.
+    """
+    return list(dict.fromkeys(each.path for each in _named(_parse(session, text)).tables))
+
+
 # -- what a statement names -------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.model import DataType
+from fluss_lab.model import DataType, Schema
+from fluss_lab.read.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION
+from fluss_lab.read.columns import SOURCE_COLUMN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +19,16 @@ if TYPE_CHECKING:
 PRECISION_MAX: Final = 6
 #: Spark 4.3 has TIME behind a switch.
 TIME_SETTING: Final = "spark.sql.timeType.enabled"
+
+_INT: Final = DataType("INT")
+_BIGINT: Final = DataType("BIGINT")
+_STRING: Final = DataType("STRING")
+_MOMENT: Final = DataType("TIMESTAMP_LTZ", (PRECISION_MAX,))
+#: The columns that reads give beside the user's, in Fluss's types.
+SYSTEM_COLUMNS: Final = {
+    "__bucket": _INT, "__offset": _BIGINT, "__timestamp": _MOMENT, SOURCE_COLUMN: _STRING,
+    CHANGE_TYPE: _STRING, PARTITION: _STRING, BUCKET: _INT, LOG_OFFSET: _BIGINT, COMMIT_TIMESTAMP: _MOMENT,
+}  # fmt: skip
 
 
 def spark_type(dtype: DataType, column: str) -> T.DataType:
@@ -54,6 +67,18 @@ def spark_type(dtype: DataType, column: str) -> T.DataType:
             return T.MapType(key, value)
         case _:
             return T.StructType([T.StructField(f.name, spark_type(f.type, f"{column}.{f.name}")) for f in dtype.fields])
+
+
+def wanted_schema(schema: Schema, columns: Sequence[str]) -> T.StructType:
+    """Return the Spark schema of some of a table's columns and those that reads give beside them.
+
+    Raises:
+        UnsupportedError: A time finer than microseconds.
+    """
+    from pyspark.sql import types as T  # noqa: N812
+
+    types = SYSTEM_COLUMNS | {column.name: column.type for column in schema.columns}
+    return T.StructType([T.StructField(name, spark_type(types[name], name)) for name in columns])
 
 
 def stored_schema(wanted: T.StructType) -> T.StructType:

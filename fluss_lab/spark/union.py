@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lake import LakeSplit
-from fluss_lab.model import DataType, TableInfo
+from fluss_lab.model import TableInfo
 from fluss_lab.model.names import PARTITION_SEPARATOR, partition_values
 from fluss_lab.read.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
 from fluss_lab.read.columns import LAKE, LOG, OFFSET, SOURCE_COLUMN
@@ -23,7 +23,8 @@ from fluss_lab.read.plan import BucketPart, Plan, make_plan
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.state import TableSource
 from fluss_lab.spark.filters import spark_condition
-from fluss_lab.spark.types import allow_time, has_time, spark_type, stored_schema
+from fluss_lab.spark.table_frame import changelog_frame, scan_frame
+from fluss_lab.spark.types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,18 +35,13 @@ _READ_OPTIONS: Final = {"recursiveFileLookup": "true", "mergeSchema": "false"}
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _FIELD_ID: Final = "parquet.field.id"
-#: The types of the system columns, as Fluss would call them.
-_SYSTEM: Final = {
-    "__bucket": DataType("INT"),
-    "__offset": DataType("BIGINT"),
-    "__timestamp": DataType("TIMESTAMP_LTZ", (6,)),
-}
 
 
 def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     """Return a scan's rows as a DataFrame, in the table's own types and the scan's column order.
 
-    With a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
+    A primary-key table's lake and log are merged by tasks, bucket by bucket; see `fluss_lab.spark.table_reader`. Of a log
+    table, with a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
     `Scan.to_arrow` gives.
 
     Args:
@@ -55,6 +51,8 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds, or a filter that Spark cannot express.
     """
+    if not scan.source.info.is_log_table:
+        return scan_frame(session, scan)
     from pyspark.sql import functions as F  # noqa: N812
 
     names = list(scan.columns.names)
@@ -85,6 +83,8 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
+    if not log.source.info.is_log_table:
+        return changelog_frame(session, log)
     from pyspark.sql import functions as F  # noqa: N812
 
     source = log.source
@@ -164,12 +164,10 @@ def _labelled(part: _Part) -> DataFrame:
 
 
 def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) -> T.StructType:
-    from pyspark.sql import types as T  # noqa: N812
-
-    types = {column.name: column.type for column in info.schema.columns} | _SYSTEM
-    if any(has_time(types[name]) for name in names):
+    user = {column.name: column.type for column in info.schema.columns}
+    if any(name in user and has_time(user[name]) for name in names):
         allow_time(session)
-    return T.StructType([T.StructField(name, spark_type(types[name], name)) for name in names])
+    return wanted_schema(info.schema, names)
 
 
 def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame | None:

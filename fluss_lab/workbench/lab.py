@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
     InvalidNameError,
+    InvalidRequestError,
     LakeNotConfiguredError,
     NotFoundError,
     TableNotFoundError,
@@ -22,7 +23,8 @@ from fluss_lab.errors import (
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import DataType, TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
-from fluss_lab.model.times import format_moment
+from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.reader import Moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.tls import LOOPBACK
 from fluss_lab.rpc.token import read_token
@@ -30,7 +32,7 @@ from fluss_lab.server import cluster
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
-from fluss_lab.workbench.listing import Listing
+from fluss_lab.workbench.status import LabStatus
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -50,10 +52,19 @@ class Lab(Closing):
     threads.
     """
 
-    def __init__(self, connection: Connection, *, folder: Path | None, attachment: cluster.Attachment | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        folder: Path | None,
+        attachment: cluster.Attachment | None,
+        place: Mapping[str, str],
+    ) -> None:
         self.connection = connection
         self.folder = folder
         self._attachment = attachment
+        #: How processes of Spark find the cluster: options of the data source ``fluss``.
+        self._place = dict(place)
         self.compute = Compute(connection)
         self._services: WeakSet[TieringService] = WeakSet()
 
@@ -96,7 +107,8 @@ class Lab(Closing):
             place = attachment.address()
             return ServerAddress.of(place.host, place.port, place.token, place.trust)
 
-        return Lab(Connection(address, settings.client), folder=path, attachment=attachment)
+        place = {"lab": str(path), **settings.client}
+        return Lab(Connection(address, settings.client), folder=path, attachment=attachment, place=place)
 
     @staticmethod
     def connect(
@@ -133,7 +145,13 @@ class Lab(Closing):
         server = ServerAddress(name, int(port), read_token(Path(token_file)), speaks_tls)
         connection = Connection(lambda: server, options)
         connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        return Lab(connection, folder=None, attachment=None)
+        place = {
+            "server": address,
+            "token.file": str(Path(token_file).absolute()),
+            "tls": str(speaks_tls).lower(),
+            **options,
+        }
+        return Lab(connection, folder=None, attachment=None, place=place)
 
     def close(self) -> None:
         """Let go. A server that `Lab.open` started ends when nobody is attached any more.
@@ -325,10 +343,13 @@ class Lab(Closing):
     def spark(self) -> SparkSession:
         """Return the Spark session, made on first use (some 10 s): loopback only, UTC, Arrow on.
 
+        It knows the data source ``fluss``, which means this lab's tables unless its options name another cluster:
+        ``lab.spark.read.format("fluss").load("nyc.flights")``.
+
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
         """
-        return self.compute.session()
+        return self._registered(self.compute.session())
 
     def start_spark(self, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
         """Start Spark on a master and with settings of your own; `spark` is that session from then on.
@@ -345,25 +366,62 @@ class Lab(Closing):
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
             UnsupportedError: A session is active that does not fit: stop it first (``lab.spark.stop()``).
         """
-        return self.compute.start(master, config)
+        return self._registered(self.compute.start(master, config))
 
-    def sql(self, text: str) -> DataFrame:
+    def _registered(self, session: SparkSession) -> SparkSession:
+        from fluss_lab.spark import register
+
+        register(session, self._place)
+        return session
+
+    def sql(
+        self,
+        text: str,
+        *,
+        as_of: Moment | None = None,
+        read_points: Mapping[str, ReadPoint] | None = None,
+    ) -> DataFrame:
         """Run Spark SQL in which every table of the lab is known by its path.
 
-        Each table named is read at one moment, taken when this is called.
+        Each table named is read at one moment, taken when this is called: what the frame returned shows never changes.
+
+        Args:
+            text: One statement.
+            as_of: Read every table as it was at this time (a datetime, ISO text, epoch ms).
+            read_points: By path, read these tables as they were at these points.
+
+        Raises:
+            InvalidRequestError: A read point of a table that the statement does not name.
+            InvalidTimestampError: `as_of` cannot be read, or is after the servers' clock.
+            pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
-        from fluss_lab.spark.sql import sql
+        from fluss_lab.spark.sql import named_tables, sql
 
-        return sql(self.spark, text, self._frame_of)
+        session = self.spark
+        points = {TablePath.parse(path): point for path, point in (read_points or {}).items()}
+        if points and (unnamed := set(points) - {self._path_of(parts) for parts in named_tables(session, text)}):
+            raise InvalidRequestError(
+                f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
+            )
+        return sql(session, text, lambda parts: self._frame_of(parts, as_of, points))
 
-    def _frame_of(self, parts: list[str]) -> DataFrame | None:
-        if len(parts) != 2:
+    def _path_of(self, parts: Sequence[str]) -> TablePath | None:
+        try:
+            return TablePath.parse(".".join(parts)) if len(parts) == 2 else None
+        except InvalidNameError:
+            return None
+
+    def _frame_of(
+        self, parts: list[str], as_of: Moment | None, points: Mapping[TablePath, ReadPoint]
+    ) -> DataFrame | None:
+        if (path := self._path_of(parts)) is None:
             return None
         try:
-            table = self.table(".".join(parts))
-        except (NotFoundError, InvalidNameError):
+            table = self.table(path)
+        except NotFoundError:
             return None
-        frame: DataFrame = table.scan().to_spark()
+        point = points.get(path)
+        frame: DataFrame = table.scan(as_of=as_of if point is None else None, read_point=point).to_spark()
         return frame
 
     # -- the state of things -------------------------------------------------------------------------------------------
@@ -371,9 +429,7 @@ class Lab(Closing):
     def status(self) -> LabStatus:
         """Return servers, tables, lag, tiering states and disk use, as they are now."""
         described = self.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        states = {state.table_id: state for state in described.tiering_states}
-        tables = [_table_row(table, states) for table in self._all_tables()]
-        return LabStatus(self.folder, described, Listing("tables", tables, _TABLE_COLUMNS))
+        return LabStatus(self.folder, described, self._all_tables())
 
     def _all_tables(self) -> list[Table]:
         return [Table(self, TablePath(db, name)) for db in self.databases() for name in self.tables(db)]
@@ -390,70 +446,3 @@ class Lab(Closing):
             [f"{table.path}", table.descriptor.buckets, table.descriptor.lake_enabled] for table in self._all_tables()
         ]
         return html_table(repr(self), ["table", "buckets", "lake"], rows)
-
-
-_TABLE_COLUMNS = ("table", "buckets", "rows_in_cluster", "bytes", "end", "lake_end", "lag", "state", "last_error")
-
-
-def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
-    info = table.info
-    buckets = table.buckets(patient=False)
-    state = states.get(info.table_id)
-    lake = info.descriptor.lake_enabled
-    return {
-        "table": str(table.path),
-        "buckets": len(buckets),
-        "rows_in_cluster": sum(row["end"] - row["start"] for row in buckets),
-        "bytes": sum(row["bytes"] for row in buckets),
-        "end": sum(row["end"] for row in buckets),
-        "lake_end": sum(row["lake_end"] or 0 for row in buckets) if lake else None,
-        "lag": sum(row["lag"] or 0 for row in buckets) if lake else None,
-        "state": state.state if state is not None else None,
-        "last_error": next((row["error"] for row in buckets if row.get("error")), None)
-        or (state.last_error or None if state is not None else None),
-    }
-
-
-def _server_row(status: pb.PbTabletServerStatus) -> dict[str, Any]:
-    return {
-        "id": status.server_id,
-        "state": status.state,
-        "host": status.host or None,
-        "port": status.port or None,
-        "process": status.process_id or None,
-        "restarts": status.restarts,
-        "last_error": status.last_error or None,
-    }
-
-
-class LabStatus:
-    """The state of a lab at one moment.
-
-    Attributes:
-        servers: One row a tablet server: where it is, how often it was started again, why it ended last.
-        tables: One row a table: buckets, rows and bytes in the cluster, end offsets, lag in records, tiering state.
-        attached: Processes attached to the cluster.
-        ephemeral: Whether the cluster ends when nobody is attached any more.
-        coordinator_epoch: Starts of the coordinator so far.
-    """
-
-    def __init__(self, folder: Path | None, described: pb.DescribeClusterResponse, tables: Listing) -> None:
-        self.folder = folder
-        self.tables = tables
-        self.attached = described.attached
-        self.ephemeral = described.ephemeral
-        self.coordinator_epoch = described.coordinator_epoch
-        self.started = format_moment(described.started_time)
-        self.servers = Listing(
-            "servers",
-            [_server_row(each) for each in described.tablet_server_status],
-            ("id", "state", "host", "port", "process", "restarts", "last_error"),
-        )
-
-    def __repr__(self) -> str:
-        kind = "ephemeral" if self.ephemeral else "permanent"
-        head = f"lab {self.folder or ''} · {kind} · {self.attached} attached · since {self.started}"
-        return f"{head}\n{self.servers!r}\n{self.tables!r}"
-
-    def _repr_html_(self) -> str:
-        return self.servers._repr_html_() + self.tables._repr_html_()

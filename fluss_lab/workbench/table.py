@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.times import parse_moment
 from fluss_lab.read.changelog import Changelog
+from fluss_lab.read.diff import Diff
 from fluss_lab.read.points import ReadPoint
 from fluss_lab.read.reader import TableReader
 from fluss_lab.read.scan import Scan
@@ -25,6 +27,8 @@ from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.progress import RoundProgress
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from fluss_lab.workbench.lab import Lab
 
 _BUCKET_COLUMNS = (
@@ -248,10 +252,16 @@ class Table(LakeUpkeep):
     # -- reading across ------------------------------------------------------------------------------------------------
 
     def read_point(self, as_of: datetime | str | int | None = None) -> ReadPoint:
-        """Return a moment of the table, to read it there again and again.
+        """Return a moment of the table, to read it there again and again: also kept as JSON, and in another process.
 
         Args:
-            as_of: None for now; else a time: every record with a timestamp up to it.
+            as_of: None for now; a time: every record with a timestamp up to it; the id of a lake snapshot: what that holds.
+
+        Raises:
+            InvalidTimestampError: The time cannot be read, or is after the servers' clock.
+            LakeSnapshotNotFoundError: There is no such lake snapshot any more.
+            OffsetOutOfRangeError: Of a primary-key table: its rows at that moment cannot be told any more; the text says
+                from when on they can.
         """
         return self._reader().read_point(as_of)
 
@@ -269,11 +279,14 @@ class Table(LakeUpkeep):
     ) -> Scan:
         """Return a read of the whole table across lake and log, at one moment; nothing is read yet.
 
+        Of a primary-key table the rows are those that lived at that moment, each with the offset and time of the record
+        that wrote it. Rows come by partition, bucket and offset.
+
         Args:
             columns: User's columns, and ``__bucket``, ``__offset``, ``__timestamp`` by name; None: the user's.
             where: A SQL condition, a pyarrow or a pyiceberg expression.
-            limit: At most so many rows.
-            as_of: A past time, instead of now.
+            limit: At most so many rows, the first ones.
+            as_of: A past time, or a lake snapshot's id, instead of now.
             read_point: A moment taken before, instead of now.
             partitions: Only these partitions, by name.
             buckets: Only these buckets.
@@ -307,9 +320,24 @@ class Table(LakeUpkeep):
             end: The same; None: now.
             buckets: Only these.
             columns: Only these of the user's columns.
-            net: For primary-key tables.
+            net: For primary-key tables: only what has changed in effect, by key; ``_change_type`` is ``INSERT``, ``DELETE``,
+                or ``UPDATE_BEFORE`` and ``UPDATE_AFTER``.
         """
         return self._reader().changelog(start=start, end=end, buckets=buckets, columns=columns, net=net)
+
+    def diff(
+        self, before: datetime | str | int | ReadPoint, after: datetime | str | int | ReadPoint | None = None
+    ) -> Diff:
+        """Return the rows added, removed and changed from one moment to another; read when called.
+
+        Args:
+            before: A time, a lake snapshot id, or a read point.
+            after: The same, earlier or later; None: now.
+
+        Raises:
+            OffsetOutOfRangeError: What happened in between is not all held any more; the text names the earliest that is.
+        """
+        return self._reader().diff(before, after)
 
     def subscribe(self, start: Any = "latest", *, columns: Sequence[str] | None = None) -> LogScanner:
         """Return a scanner of every bucket, existing and new partitions', that follows the table. Close it.
@@ -323,6 +351,50 @@ class Table(LakeUpkeep):
         spec = specs.get(start) if isinstance(start, str) else None
         scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start)))
         return scanner
+
+    def stream(
+        self,
+        start: Any = "earliest",
+        columns: Sequence[str] | None = None,
+        *,
+        max_rows_per_trigger: int | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> DataFrame:
+        """Return the table's log as a frame of Structured Streaming, with the columns of `changelog`.
+
+        A query of it follows the table: lake, remote storage and servers, whichever holds a record; new partitions from
+        their beginning. It goes on from its checkpoint, with every record once at a sink that knows batches by their
+        number (``writeStream.format("fluss")`` does). It has the columns that the table has now.
+
+        Args:
+            start: Where a query without checkpoint starts: ``"earliest"``, ``"latest"``, offsets by bucket or (partition,
+                bucket) (buckets left out are not read), a `Seek`, a `ReadPoint`, a time, or a lake snapshot id.
+            columns: Only these of the user's columns.
+            max_rows_per_trigger: At most so many records in a batch, taken from all buckets evenly.
+            fail_on_data_loss: Whether a query ends with an error when records that it has not read are held nowhere any
+                more; else it goes on from the first that is held, with a warning.
+
+        Raises:
+            InvalidRequestError: A start that is none.
+            InvalidSchemaError: There is no such column.
+        """
+        from fluss_lab.read.stream import start_text
+
+        # What cannot be is refused here, in our words, and not by Spark's planner.
+        wanted = self._reader().changelog(columns=columns).columns
+        session = self.lab.spark
+        options = {
+            "table": str(self.path),
+            "changelog": "true",
+            "start": start_text(self.info, start),
+            "failOnDataLoss": str(fail_on_data_loss).lower(),
+            "tasks": str(session.sparkContext.defaultParallelism),
+        }
+        if columns is not None:
+            options["columns"] = json.dumps(wanted)
+        if max_rows_per_trigger is not None:
+            options["maxRowsPerTrigger"] = str(max_rows_per_trigger)
+        return session.readStream.format("fluss").options(**options).load()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

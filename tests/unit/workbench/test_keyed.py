@@ -84,8 +84,26 @@ def test_the_changelog_says_what_changed(flights):
         while len(found) < 4:
             found += [change for batch in scanner.poll(30) for change in batch.records.change_types.to_pylist()]
     assert found == [1, 2, 3, 4]
-    with pytest.raises(errors.UnsupportedError, match="net"):
-        flights.changelog(net=True)
+
+
+def test_net_changes_and_differences_say_what_that_came_to(flights):
+    flights.upsert([row(1, 5), row(2, 5)])
+    before = flights.read_point()
+    flights.upsert([row(1, 6), row(3, 1)])
+    flights.upsert([row(1, 7)])
+    flights.delete([{"id": 2, "month": "2013-01"}])
+    net = flights.changelog(before, columns=["id", "delay"], net=True).to_pandas()
+    found = sorted(zip(net["_change_type"], net["id"], net["delay"], strict=True))
+    expected = [("DELETE", 2, 5), ("INSERT", 3, 1), ("UPDATE_AFTER", 1, 7), ("UPDATE_BEFORE", 1, 5)]
+    assert found == expected
+    difference = flights.diff(before)
+    assert (difference.added["id"].to_pylist(), difference.removed["id"].to_pylist()) == ([3], [2])
+    assert difference.changed.select(["id", "before.delay", "after.delay"]).to_pylist() == [
+        {"id": 1, "before.delay": 5, "after.delay": 7}
+    ]
+    assert "1 added, 1 removed, 1 changed" in repr(difference)
+    assert "UPDATE_AFTER" in difference._repr_html_()
+    assert flights.diff(flights.read_point(), before).added["id"].to_pylist() == [2]
 
 
 def test_columns_are_added_to_the_live_table(flights):
@@ -126,7 +144,6 @@ def test_partitions_are_dropped_also_from_the_lake(flights):
     ("call", "says"),
     [
         (lambda table: table.append([row(1, 1)]), "call upsert"),
-        (lambda table: table.scan(), "look rows up"),
         (lambda table: table.prefix_lookup({"id": 1, "month": "a"}), "proper prefix"),
     ],
 )

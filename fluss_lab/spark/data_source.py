@@ -1,0 +1,93 @@
+"""The data source ``fluss``: tables as Spark reads and writes them by name, in batches and in streams.
+
+``spark.read.format("fluss").option("table", "nyc.flights").load()``. A frame (or ``CREATE TEMPORARY VIEW v USING fluss
+OPTIONS (table 'nyc.flights')``) takes its read point at its first query and keeps it, unless options pin one; ``CREATE TABLE
+t USING fluss OPTIONS (table 'nyc.flights')``, and views over that, take a new one for each query. Spark makes the objects
+here in processes of its own: on the driver's machine to plan, on executors to read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from fluss_lab.spark.registration import FORMAT
+from fluss_lab.spark.source_options import SourceOptions, own_options, parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import types as T  # noqa: N812
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+#: Metadata of a table's first column in Spark's catalog: the options that the table was created with.
+_OPTIONS: Final = "fluss.options"
+
+
+class FlussDataSource(DataSource):
+    """The data source; Spark makes it from options.
+
+    Attributes:
+        defaults: Where the cluster of the session is, for options that name none; see `registered`.
+    """
+
+    defaults: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name it is registered under."""
+        return FORMAT
+
+    def schema(self) -> T.StructType:
+        """Return the schema of what the options ask for."""
+        from fluss_lab.spark.table_reader import source_schema
+
+        found = source_schema(self._parsed())
+        if "provider" in self._given:
+            # CREATE TABLE: when the table is queried, Spark 4.3 gives its schema and none of its options.
+            found.fields[0].metadata = {_OPTIONS: json.dumps(own_options(self._given))}
+        return found
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        from fluss_lab.spark.table_reader import make_reader
+
+        return make_reader(self._parsed(schema), schema)
+
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of a stream."""
+        from fluss_lab.spark.stream_source import FlussStreamReader
+
+        return FlussStreamReader(self._parsed(schema), schema)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch."""
+        from fluss_lab.spark.stream_sink import FlussBatchWriter
+
+        return FlussBatchWriter(self._parsed(schema), schema, overwrite)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a stream."""
+        from fluss_lab.spark.stream_sink import FlussStreamWriter
+
+        return FlussStreamWriter(self._parsed(schema), schema, overwrite)
+
+    def _parsed(self, schema: T.StructType | None = None) -> SourceOptions:
+        given = self._given
+        if not given and schema is not None and schema.fields and _OPTIONS in schema.fields[0].metadata:
+            given = json.loads(schema.fields[0].metadata[_OPTIONS])
+        return parse_options(given, self.defaults)
+
+
+def with_defaults(defaults: Mapping[str, str]) -> type[FlussDataSource]:
+    """Return the data source for a session that has a cluster of its own.
+
+    Args:
+        defaults: Options that name it, and client options; see `fluss_lab.spark.source_options`.
+    """
+    return type(FlussDataSource.__name__, (FlussDataSource,), {"defaults": dict(defaults)})

@@ -1,0 +1,44 @@
+"""Making the data source ``fluss`` known to a session."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from fluss_lab.spark.types import allow_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The name under which the source is registered with a session.
+FORMAT: Final = "fluss"
+#: Where a session keeps which cluster is its own: a digest, for the options may hold a token.
+_REGISTERED: Final = "spark.fluss_lab.cluster"
+
+
+def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -> None:
+    """Make ``spark.read.format("fluss")`` and its like known to a session; `Lab.spark` has done so.
+
+    Args:
+        session: Where.
+        defaults: Options of the cluster that is meant when a query names none, such as ``{"lab": "/data/lab"}``; None:
+            queries must name one.
+
+    Cost: some 10 ms; a call of the JVM when it has been done already.
+    """
+    known = hashlib.sha256(json.dumps(dict(defaults or {}), sort_keys=True).encode()).hexdigest()
+    if session.conf.get(_REGISTERED, None) == known:
+        return
+    from fluss_lab.spark.data_source import with_defaults
+
+    session.dataSource.register(with_defaults(defaults or {}))
+    allow_time(session)
+    session.conf.set(_REGISTERED, known)
+
+
+def ensure_registered(session: SparkSession) -> None:
+    """Make the data source known to a session that does not know it yet; one that has a cluster of its own keeps it."""
+    if session.conf.get(_REGISTERED, None) is None:
+        register(session)

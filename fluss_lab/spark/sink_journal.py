@@ -1,0 +1,267 @@
+"""What a sink keeps in its folder, so that any process can go on where another one died.
+
+``sink.json`` says which batch is done; ``intent.json`` says what the batch under way is made of, and under which numbers
+its parts are sent; ``progress.json`` says how far it got. Each is replaced whole. ``staged`` holds the rows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import CorruptDataError, UnavailableError
+from fluss_lab.files import make_folder, write_json_atomic
+from fluss_lab.model import TableBucket
+
+log = logging.getLogger(__name__)
+
+_VERSION: Final = 1
+NO_BATCH: Final = -1
+_LOCK_LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """Where a sink stands.
+
+    Attributes:
+        table_id: The table that it writes to.
+        query: Id of the streaming query whose batches it has; empty for a single batch.
+        done: The last batch that was written whole; -1 for none.
+        writers: By bucket: the writer id of its batches, and the number of the next one.
+    """
+
+    table_id: int
+    query: str
+    done: int = NO_BATCH
+    writers: Mapping[TableBucket, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IntentBucket:
+    """What a batch has for one bucket.
+
+    Attributes:
+        bucket: Which.
+        partition: Name of its partition.
+        writer_id: Under whose numbers it is sent, at first.
+        sequence: The number of its first part.
+        log_end: No part of it lies before this offset of the bucket's log.
+        runs: Place of each run of rows: number of the file, number of the record batch, rows.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    writer_id: int
+    sequence: int
+    log_end: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a batch is made of; once it is written down, this is the batch, whatever tasks bring later.
+
+    Attributes:
+        batch_id: Spark's number of the batch.
+        schema_id: Of the table's schema that the rows have.
+        targets: Columns of a partial update; None: all.
+        files: Name and bytes of each staged file.
+        buckets: What goes where.
+    """
+
+    batch_id: int
+    schema_id: int
+    targets: tuple[str, ...] | None
+    files: tuple[tuple[str, int], ...]
+    buckets: tuple[IntentBucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one bucket's part of a batch was sent, and how the next rows are numbered.
+
+    Attributes:
+        run: The next run.
+        row: The first row of it that is left.
+        rows_max: Rows of it to send at once, where the server found more too large; 0: all that are left.
+        writer_id: Under whose numbers.
+        sequence: The next number.
+        log_end: What is not sent yet, or not known to be there, lies at this offset of the bucket's log or behind.
+    """
+
+    run: int
+    row: int
+    rows_max: int
+    writer_id: int
+    sequence: int
+    log_end: int
+
+    @staticmethod
+    def first(bucket: IntentBucket) -> Position:
+        """Return where a bucket's part begins."""
+        return Position(0, 0, 0, bucket.writer_id, bucket.sequence, bucket.log_end)
+
+    def after(self, rows: int, run_rows: int, sequence: int, log_end: int) -> Position:
+        """Return the position when some rows of the run are in the log."""
+        at = self.row + rows
+        moved = replace(self, sequence=sequence, log_end=max(self.log_end, log_end))
+        return replace(moved, row=at) if at < run_rows else replace(moved, run=self.run + 1, row=0, rows_max=0)
+
+
+class SinkFolder:
+    """A sink's folder. What changes it is called under `locked`.
+
+    Args:
+        path: Where; on a file system that driver and tasks share, with POSIX renames and locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.staged = path / "staged"
+
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        make_folder(self.staged)
+
+    @contextmanager
+    def locked(self, timeout_s: float) -> Iterator[None]:
+        """Let nobody else in while the block runs. The lock of a process that dies goes with it.
+
+        Raises:
+            UnavailableError: Another process has not left in time.
+        """
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
+            while not _lock(fd):
+                if time.monotonic() > deadline_s:
+                    raise UnavailableError(
+                        f"{self.path}: another process has been writing for {timeout_s:g} s; two queries must not have one "
+                        "checkpoint, and the process of a query that was killed ends by itself"
+                    )
+                pause.wait(_LOCK_LOOK_S)
+            yield
+        finally:
+            os.close(fd)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def state(self) -> SinkState | None:
+        """Return where the sink stands; None for a new one."""
+        value = self._read("sink.json")
+        if value is None:
+            return None
+        table_id = int(value["table_id"])
+        writers = {
+            TableBucket(table_id, partition_id, number): (int(writer_id), int(sequence))
+            for partition_id, number, writer_id, sequence in value["writers"]
+        }
+        return SinkState(table_id, str(value["query"]), int(value["done"]), writers)
+
+    def write_state(self, state: SinkState) -> None:
+        """Replace where the sink stands."""
+        writers = [[each.partition_id, each.bucket, *found] for each, found in state.writers.items()]
+        self._write(
+            "sink.json", {"table_id": state.table_id, "query": state.query, "done": state.done, "writers": writers}
+        )
+
+    def intent(self, table_id: int) -> Intent | None:
+        """Return the batch under way; None when there is none."""
+        value = self._read("intent.json")
+        if value is None:
+            return None
+        buckets = tuple(
+            IntentBucket(
+                TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end,
+                tuple((file, batch, rows) for file, batch, rows in runs),
+            )
+            for partition_id, partition, number, writer_id, sequence, log_end, runs in value["buckets"]
+        )  # fmt: skip
+        targets = None if value["targets"] is None else tuple(value["targets"])
+        files = tuple((str(name), int(size)) for name, size in value["files"])
+        return Intent(int(value["batch_id"]), int(value["schema_id"]), targets, files, buckets)
+
+    def write_intent(self, intent: Intent) -> None:
+        """Write down what a batch is made of."""
+        buckets = [
+            [each.bucket.partition_id, each.partition, each.bucket.bucket, each.writer_id, each.sequence, each.log_end,
+             each.runs]
+            for each in intent.buckets
+        ]  # fmt: skip
+        value = {"batch_id": intent.batch_id, "schema_id": intent.schema_id, "files": intent.files, "buckets": buckets}
+        self._write("intent.json", value | {"targets": intent.targets})
+
+    def positions(self, intent: Intent) -> list[Position]:
+        """Return how far each bucket's part of a batch is known to be sent."""
+        value = self._read("progress.json")
+        if value is None or value["batch_id"] != intent.batch_id:
+            return [Position.first(each) for each in intent.buckets]
+        return [Position(*numbers) for numbers in value["positions"]]
+
+    def write_positions(self, intent: Intent, positions: Iterable[Position]) -> None:
+        """Write down how far a batch was sent. Not made durable: the log itself is asked where more was sent than noted."""
+        numbers = [[p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end] for p in positions]
+        value = {"version": _VERSION, "batch_id": intent.batch_id, "positions": numbers}
+        write_json_atomic(self.path / "progress.json", value, durable=False)
+
+    def clear(self, batch_id: int) -> None:
+        """Remove what a batch that is done, or those before it, left."""
+        for name in ("intent.json", "progress.json"):
+            (self.path / name).unlink(missing_ok=True)
+        for path in self.staged.iterdir():
+            number, _, _ = path.name.rpartition("-")
+            if number.lstrip("-").isdecimal() and int(number) <= batch_id:
+                path.unlink(missing_ok=True)
+
+    def abandon(self, names: Iterable[str], timeout_s: float) -> None:
+        """Remove staged files of a batch that failed, but for those that it was written down with: it will be gone on with.
+
+        When somebody still works here, nothing is removed; what is left goes with the batch.
+        """
+        try:
+            with self.locked(timeout_s):
+                intent = self.intent(0)
+                kept = set() if intent is None else {name for name, _ in intent.files}
+                self.remove(set(names) - kept)
+        except (UnavailableError, CorruptDataError) as error:
+            log.warning("event=staged_rows_left folder=%s reason=%s", self.path, error)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove staged files that nobody needs."""
+        for name in names:
+            if name:
+                (self.staged / name).unlink(missing_ok=True)
+
+    def _read(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            value = json.loads(path.read_bytes())
+            version = value["version"]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}") from error
+        if version != _VERSION:
+            raise CorruptDataError(f"{path}: expected version {_VERSION}, found {version!r}: it is of another release")
+        return value
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        write_json_atomic(self.path / name, {"version": _VERSION} | value)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""The state of a lab as people see it: servers, tables, lag, tiering, disk use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.model.times import format_moment
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.listing import Listing
+from fluss_lab.workbench.table import Table
+
+_TABLE_COLUMNS: Final = (
+    "table",
+    "buckets",
+    "rows_in_cluster",
+    "bytes",
+    "end",
+    "lake_end",
+    "lag",
+    "state",
+    "last_error",
+)
+
+
+class LabStatus:
+    """The state of a lab at one moment.
+
+    Attributes:
+        servers: One row a tablet server: where it is, how often it was started again, why it ended last.
+        tables: One row a table: buckets, rows and bytes in the cluster, end offsets, lag in records, tiering state.
+        attached: Processes attached to the cluster.
+        ephemeral: Whether the cluster ends when nobody is attached any more.
+        coordinator_epoch: Starts of the coordinator so far.
+    """
+
+    def __init__(self, folder: Path | None, described: pb.DescribeClusterResponse, tables: Iterable[Table]) -> None:
+        states = {state.table_id: state for state in described.tiering_states}
+        self.folder = folder
+        self.tables = Listing("tables", [_table_row(table, states) for table in tables], _TABLE_COLUMNS)
+        self.attached = described.attached
+        self.ephemeral = described.ephemeral
+        self.coordinator_epoch = described.coordinator_epoch
+        self.started = format_moment(described.started_time)
+        self.servers = Listing(
+            "servers",
+            [_server_row(each) for each in described.tablet_server_status],
+            ("id", "state", "host", "port", "process", "restarts", "last_error"),
+        )
+
+    def __repr__(self) -> str:
+        kind = "ephemeral" if self.ephemeral else "permanent"
+        head = f"lab {self.folder or ''} · {kind} · {self.attached} attached · since {self.started}"
+        return f"{head}\n{self.servers!r}\n{self.tables!r}"
+
+    def _repr_html_(self) -> str:
+        return self.servers._repr_html_() + self.tables._repr_html_()
+
+
+def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
+    info = table.info
+    buckets = table.buckets(patient=False)
+    state = states.get(info.table_id)
+    lake = info.descriptor.lake_enabled
+    return {
+        "table": str(table.path),
+        "buckets": len(buckets),
+        "rows_in_cluster": sum(row["end"] - row["start"] for row in buckets),
+        "bytes": sum(row["bytes"] for row in buckets),
+        "end": sum(row["end"] for row in buckets),
+        "lake_end": sum(row["lake_end"] or 0 for row in buckets) if lake else None,
+        "lag": sum(row["lag"] or 0 for row in buckets) if lake else None,
+        "state": state.state if state is not None else None,
+        "last_error": next((row["error"] for row in buckets if row.get("error")), None)
+        or (state.last_error or None if state is not None else None),
+    }
+
+
+def _server_row(status: pb.PbTabletServerStatus) -> dict[str, Any]:
+    return {
+        "id": status.server_id,
+        "state": status.state,
+        "host": status.host or None,
+        "port": status.port or None,
+        "process": status.process_id or None,
+        "restarts": status.restarts,
+        "last_error": status.last_error or None,
+    }

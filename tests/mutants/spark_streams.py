@@ -1,0 +1,144 @@
+"""Mutants of streams in Spark: the source's offsets, and the sink that writes every batch once."""
+
+from tests.mutants.mutant import Mutant
+
+OFFSETS = "fluss_lab/read/stream_offsets.py"
+STREAM = "fluss_lab/read/stream.py"
+COMMIT = "fluss_lab/spark/sink_commit.py"
+SENDING = "fluss_lab/spark/sink_sending.py"
+JOURNAL = "fluss_lab/spark/sink_journal.py"
+ROWS = "fluss_lab/spark/sink_rows.py"
+
+IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
+IN_SOURCE = "tests/unit/spark/test_stream_source.py"
+IN_SINK = "tests/unit/spark/test_stream_sink.py"
+
+#: P4: a reader gets every record once, and none that is not his.
+SOURCE = (
+    Mutant(
+        "streams_take_old_partitions_for_new",
+        "P4",
+        OFFSETS,
+        "return bucket.partition_id is not None and bucket.partition_id > self.newest_partition",
+        "return bucket.partition_id is not None",
+        (f"{IN_SOURCE}::test_buckets_that_offsets_leave_out_are_never_read_and_new_partitions_are",),
+    ),
+    Mutant(
+        "small_limits_serve_the_first_bucket",
+        "P4",
+        OFFSETS,
+        "hungry.sort(key=lambda index: (index - turn) % len(backlogs))",
+        "hungry.sort(key=lambda index: index)",
+        (f"{IN_OFFSETS}::test_every_bucket_gets_on_with_the_smallest_limit",),
+    ),
+    Mutant(
+        "stream_goes_on_in_another_table",
+        "P4",
+        STREAM,
+        "        if info.table_id != expected:",
+        "        if info.table_id < 0:",
+        (f"{IN_SOURCE}::test_a_table_made_again_is_refused",),
+    ),
+    Mutant(
+        "available_now_follows_the_table",
+        "P4",
+        STREAM,
+        "end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))",
+        "end = each.end",
+        (f"{IN_SOURCE}::test_available_now_ends_at_what_there_was",),
+    ),
+    Mutant(
+        "lost_records_go_unnoticed",
+        "P4",
+        STREAM,
+        "        if self._fails:\n            raise error",
+        "        if False:\n            raise error",
+        (f"{IN_SOURCE}::test_records_that_are_gone_end_a_stream_unless_they_may_be_lost",),
+    ),
+)
+
+#: P6: a batch can be interrupted anywhere and repeated; it is written once.
+SINK = (
+    Mutant(
+        "done_batch_is_written_again",
+        "P6",
+        COMMIT,
+        "            if batch_id > state.done:",
+        "            if batch_id >= 0:",
+        (f"{IN_SINK}::test_a_batch_without_rows_is_done_too",),
+    ),
+    Mutant(
+        "what_was_written_down_is_not_the_batch",
+        "P6",
+        COMMIT,
+        "intent = self._folder.intent(self._info.table_id)",
+        "intent = None",
+        (f"{IN_SINK}::test_what_was_written_down_is_the_batch_whatever_tasks_bring_later",),
+    ),
+    Mutant(
+        "sink_of_another_query",
+        "P6",
+        COMMIT,
+        "        if state.query != query:",
+        "        if not query:",
+        (f"{IN_SINK}::test_another_query_is_refused",),
+    ),
+    Mutant(
+        "sink_of_another_table",
+        "P6",
+        COMMIT,
+        "        if state.table_id != self._info.table_id:",
+        "        if not state.table_id:",
+        (f"{IN_SINK}::test_a_table_made_again_is_refused",),
+    ),
+    Mutant(
+        "progress_of_the_batch_before",
+        "P6",
+        JOURNAL,
+        'if value is None or value["batch_id"] != intent.batch_id:',
+        "if value is None:",
+        (f"{IN_SINK}::test_progress_of_another_batch_is_not_taken",),
+    ),
+    Mutant(
+        "first_number_not_noted",
+        "P6",
+        SENDING,
+        "            return not position.sequence",
+        "            return False",
+        (f"{IN_SINK}::test_a_forgotten_writer_is_found_in_the_log",),
+    ),
+    Mutant(
+        "forgotten_writer_begins_anew",
+        "P6",
+        SENDING,
+        "        ahead = self._ahead(each.bucket, position) if position.sequence else {}",
+        "        ahead: dict[int, int] = {}",
+        (f"{IN_SINK}::test_a_forgotten_writer_is_found_in_the_log",),
+    ),
+    Mutant(
+        "abort_takes_what_was_written_down",
+        "P6",
+        JOURNAL,
+        "                self.remove(set(names) - kept)",
+        "                self.remove(set(names))",
+        (f"{IN_SINK}::test_a_batch_is_written_once_whichever_step_fails",),
+    ),
+    Mutant(
+        "two_processes_write_at_once",
+        "P6",
+        JOURNAL,
+        "            while not _lock(fd):",
+        "            while False:",
+        (f"{IN_SINK}::test_two_processes_do_not_write_at_once",),
+    ),
+    Mutant(
+        "deletes_after_all_upserts",
+        "P6",
+        ROWS,
+        "            body = body.take(pa.array(back))",
+        "            body = body.take(pa.array(np.arange(len(back))))",
+        (f"{IN_SINK}::test_change_types_say_what_is_done_with_a_row",),
+    ),
+)
+
+SPARK_STREAMS = SOURCE + SINK

@@ -1,0 +1,61 @@
+"""A lab's own Spark: its tables by name in SQL, at the latest moment or at kept ones, and as a data source."""
+
+import pytest
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.workbench import Lab
+
+pytestmark = pytest.mark.spark
+
+LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}
+TOTAL = "select count(*), sum(delay) from nyc.flights"
+
+
+@pytest.fixture(scope="module")
+def lab(spark, tmp_path_factory):
+    with Lab.open(tmp_path_factory.mktemp("sql") / "lab") as lab:
+        lab.create_database("nyc")
+        flights = lab.create_table(
+            "nyc.flights", {"id": "int", "delay": "int"}, primary_key=["id"], buckets=2, properties=LAKE
+        )
+        log = lab.create_table("nyc.log", {"id": "int", "delay": "int"})
+        flights.upsert([{"id": number, "delay": 1} for number in range(20)])
+        log.append([{"id": number, "delay": 1} for number in range(10)])
+        yield lab
+
+
+def one(frame):
+    return tuple(frame.first())
+
+
+def test_a_statement_reads_every_table_at_one_moment_and_the_next_one_afresh(lab):
+    flights, log = lab.table("nyc.flights"), lab.table("nyc.log")
+    first = lab.sql(TOTAL)
+    assert one(first) == (20, 20)
+    points = {"nyc.flights": flights.read_point()}
+    moment = flights.read_point().moment_ms
+    flights.upsert([{"id": number, "delay": 5} for number in range(15, 25)])
+    flights.delete([{"id": 0}])
+    log.append([{"id": 10, "delay": 1}])
+    assert one(lab.sql(TOTAL)) == (24, 14 + 50)
+    assert one(first) == (20, 20)
+    assert one(lab.sql(TOTAL, read_points=points)) == (20, 20)
+    joined = "select count(*), count(l.id) from nyc.flights f full join nyc.log l using (id)"
+    assert one(lab.sql(joined)) == (25, 11)
+    assert one(lab.sql(joined, read_points=points)) == (20, 11)
+    assert one(lab.sql(joined, as_of=moment)) == (20, 10)
+    assert one(lab.sql(joined, as_of=moment, read_points={"nyc.log": log.read_point()})) == (20, 11)
+
+
+def test_a_read_point_of_a_table_that_is_not_named_is_refused(lab):
+    point = lab.table("nyc.log").read_point()
+    with pytest.raises(InvalidRequestError, match=r"nyc\.log"):
+        lab.sql(TOTAL, read_points={"nyc.log": point})
+
+
+def test_the_lab_s_session_reads_its_tables_by_name(lab):
+    assert lab.spark.read.format("fluss").load("nyc.log").count() == lab.table("nyc.log").scan().count()
+    lab.table("nyc.flights").scan(where="delay = 1").to_spark().createOrReplaceTempView("on_time")
+    expected = lab.table("nyc.flights").scan(where="delay = 1").count()
+    assert one(lab.spark.sql("select count(*) from on_time")) == (expected,)
+    assert lab.table("nyc.flights").changelog(net=True).to_spark().count() == lab.table("nyc.flights").scan().count()

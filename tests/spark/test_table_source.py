@@ -1,0 +1,322 @@
+"""What Spark reads of primary-key tables, and by the data source `fluss` of any table, equals what Arrow reads."""
+
+import os
+import random
+import re
+import signal
+
+import pyarrow.compute as pc
+import pytest
+
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.lake import lake_storage  # noqa: F401  # entry points are found before Spark's processes need them
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.reader import TableReader
+from fluss_lab.spark import register
+from fluss_lab.spark.source_options import place_options
+from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
+from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.spark.keyed_tables import COLUMNS, SYSTEM, Flights, agree
+from tests.unit.read.kit import ModelTable, rows_of, same
+from tests.unit.read.types import ALL_TYPES, all_types_rows
+
+pytestmark = pytest.mark.spark
+
+WANTED = [*COLUMNS, *SYSTEM]
+CHANGE_ORDER = [("_partition", "ascending"), ("_bucket", "ascending"), ("_log_offset", "ascending")]
+
+
+@pytest.fixture(scope="module")
+def clock():
+    return MockClock()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, clock):
+    with EmbeddedCluster(tmp_path_factory.mktemp("a lab [x] {y}") / "l ab", clock=clock) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(spark, cluster):
+    register(spark, place_options(cluster.connection.address))
+    return spark
+
+
+@pytest.fixture(scope="module")
+def history(cluster, clock):
+    """A table with rows in several lake snapshots and in the log, and the moments in between."""
+    rng = random.Random(7)
+    table = Flights(cluster, clock, "history")
+    points, times = [], []
+    for _ in range(3):
+        table.write(rng, 60)
+        points.append(table.reader().read_point())
+        times.append(clock.now_ms() - 1)
+        table.tier()
+    table.write(rng, 50)
+    points.append(table.reader().read_point())
+    return table, points, times
+
+
+def load(session, **options):
+    return session.read.format("fluss").options(**{name.replace("_", "."): text for name, text in options.items()})
+
+
+# -- primary-key tables -----------------------------------------------------------------------------------------------
+
+
+def test_spark_equals_arrow_at_every_moment(session, history):
+    table, points, times = history
+    for point in (points[0], points[2], points[3]):
+        agree(session, table.reader().scan(WANTED, read_point=point, with_source=True))
+    agree(session, table.reader().scan(WANTED, as_of=times[1]))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"where": "delay > 60 or not (ratio > 0) or dest like 'a''%'"},
+        {"where": "ratio is nan or ratio = 0 or month = '2013/01 é' and dest is null", "partitions": ["2013/01 é"]},
+        {"where": pc.field("dest").isin(["ATL", "BOS"]) & (pc.field("ratio") < float("inf")), "buckets": [1]},
+        {"limit": 25},
+        {"limit": 10, "where": "delay > 0"},
+        {"limit": 0},
+        {"where": "id < 0"},
+        {"partitions": [], "buckets": []},
+    ],
+    ids=str,
+)
+def test_filters_limits_partitions_and_buckets(session, history, asked):
+    agree(session, history[0].reader().scan(WANTED, **asked))
+
+
+def test_narrow_scans_and_counts(session, history):
+    reader = history[0].reader()
+    frame = scan_to_spark(session, reader.scan(["dest"], "delay > 60"))
+    assert sorted(map(str, frame.toArrow()["dest"].to_pylist())) == sorted(
+        map(str, reader.scan(["dest"], "delay > 60").to_arrow()["dest"].to_pylist())
+    )
+    assert scan_to_spark(session, reader.scan(["__offset"])).count() == reader.scan().count()
+
+
+def test_a_filter_that_no_task_can_be_sent_is_refused(session, history):
+    with pytest.raises(UnsupportedError, match="SQL text"):
+        scan_to_spark(session, history[0].reader().scan(where=pc.field("delay") + 1 > 5))
+
+
+def test_changelogs_of_every_change_and_net(session, history):
+    table, points, _ = history
+    reader = table.reader()
+    for log in (
+        reader.changelog(),
+        reader.changelog(points[0], points[2], columns=["dest", "id"]),
+        reader.changelog(points[1], net=True),
+        reader.changelog("latest"),
+    ):
+        frame = changelog_to_spark(session, log)
+        found, expected = frame.toArrow().sort_by(CHANGE_ORDER), log.to_arrow().sort_by(CHANGE_ORDER)
+        assert found.column_names == expected.column_names
+        assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in expected.to_pylist()]
+
+
+def test_a_table_without_a_lake(session, cluster, clock):
+    table = Flights(cluster, clock, "lakeless", lake=False)
+    assert agree(session, table.reader().scan(WANTED)).count() == 0
+    table.write(random.Random(2), 80)
+    agree(session, table.reader().scan(WANTED, with_source=True))
+
+
+def test_a_frame_gives_the_same_rows_when_all_has_moved(session, cluster, clock):
+    rng = random.Random(3)
+    table = Flights(cluster, clock, "moving")
+    table.write(rng, 60)
+    table.tier()
+    table.write(rng, 40)
+    scan = table.reader().scan(WANTED)
+    expected = rows_of(scan.to_arrow())
+    planned, unplanned = scan_to_spark(session, scan), scan_to_spark(session, scan)
+    planned.count()
+    for _ in range(2):
+        table.tier()
+        table.write(rng, 60)
+    service = cluster.tablet()
+    for status in cluster.connection.admin().buckets(table.info):
+        service.snapshot_now(status.bucket)
+    service.apply_retention(clock.now_ms() + 400 * 86_400_000)
+    order = [("month", "ascending"), ("__bucket", "ascending"), ("__offset", "ascending")]
+    for frame in (planned, unplanned):
+        same(rows_of(frame.toArrow().sort_by(order)), expected)
+
+
+def test_every_type_is_the_tables_own(session, cluster):
+    path = TablePath("db", "keyed_types")
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    info = admin.create_table(
+        path, make_descriptor(ALL_TYPES, primary_key=["id"], properties={"table.datalake.enabled": True})
+    )
+    with cluster.connection.upsert_writer(path) as writer:
+        writer.upsert(all_types_rows(info, 30))
+    Flights.tier(_Tierable(cluster, info))
+    with cluster.connection.upsert_writer(path) as writer:
+        writer.upsert(all_types_rows(info, 50).slice(20))
+    scan = TableReader(cluster.connection, path).scan([*ALL_TYPES, *SYSTEM])
+    frame = scan_to_spark(session, scan)
+    order = [("__bucket", "ascending"), ("__offset", "ascending")]
+    same(rows_of(frame.toArrow().sort_by(order)), rows_of(scan.to_arrow()))
+    types = dict(frame.dtypes)
+    assert (types["tiny"], types["chr"], types["tod0"], types["at3"]) == ("tinyint", "string", "time(0)", "timestamp")
+    assert types["rec"] == "struct<x:tinyint,y:timestamp,z:array<time(0)>>"
+    # The source itself gives TIME as Spark takes it from Arrow.
+    plain = load(session, table=str(path)).load()
+    assert dict(plain.dtypes)["tod0"] == "time(6)"
+    assert plain.count() == 50
+
+
+class _Tierable:
+    def __init__(self, cluster, info):
+        self.cluster = cluster
+        self.info = info
+
+
+def test_a_worker_that_dies_in_the_middle_changes_nothing(session, cluster, history):
+    expected = history[0].reader().scan(WANTED).to_arrow()
+    session.dataSource.register(dying(place_options(cluster.connection.address)))
+    frame = session.read.format("dying").options(table=str(history[0].path), columns=",".join(WANTED)).load()
+    found = frame.toArrow()
+    order = [("month", "ascending"), ("__bucket", "ascending"), ("__offset", "ascending")]
+    same(rows_of(found.sort_by(order)), rows_of(expected.sort_by(order)))
+
+
+def dying(place):
+    """Return the data source whose first attempts of tasks end by SIGKILL after their first batch."""
+    from fluss_lab.spark.data_source import FlussDataSource
+    from fluss_lab.spark.table_reader import TableRowsReader
+
+    class Dying(TableRowsReader):
+        def read(self, partition):
+            from pyspark import TaskContext
+
+            for batch in super().read(partition):
+                yield batch.slice(0, 1)
+                if TaskContext.get().attemptNumber() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield batch.slice(1)
+
+    class Source(FlussDataSource):
+        defaults = place
+
+        @classmethod
+        def name(cls):
+            return "dying"
+
+        def reader(self, schema):
+            return Dying(self._parsed(schema), schema)
+
+    return Source
+
+
+# -- the data source --------------------------------------------------------------------------------------------------
+
+
+def test_options_say_what_is_read(session, history):
+    table, points, times = history
+    name, reader = str(table.path), table.reader()
+    frames = [
+        (load(session).load(name), reader.scan()),
+        (load(session, table=name, where="delay > 20 and dest = 'ATL'").load(), reader.scan(where="delay > 20 and dest = 'ATL'")),
+        (load(session, table=name, columns="dest, __offset", with_source="true").load(), reader.scan(["dest", "__offset"], with_source=True)),
+        (load(session, table=name, as_of=str(times[1])).load(), reader.scan(as_of=times[1])),
+        (load(session, table=name, read_point=points[0].to_json()).load(), reader.scan(read_point=points[0])),
+        (load(session, table=name, partitions='["2013-02"]', buckets="1", limit="7").load(), reader.scan(partitions=["2013-02"], buckets=[1], limit=7)),
+        (load(session, table=name).schema("dest string, delay int").load(), reader.scan(["dest", "delay"])),
+    ]  # fmt: skip
+    for frame, scan in frames:
+        expected = scan.to_arrow()
+        assert frame.columns == expected.column_names
+        assert sorted(map(repr, frame.toArrow().to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
+def test_a_log_table_and_its_changelog(session, cluster, clock):
+    table = ModelTable(cluster, clock, "plain_log")
+    table.append_random(random.Random(1), 80, ["2013-01", "2013-02"])
+    table.tier()
+    table.append_random(random.Random(2), 40, ["2013-02"])
+    columns = ["id", "dest", *SYSTEM]
+    found = load(session, table="db.plain_log", columns=",".join(columns)).load().toArrow()
+    assert sorted(map(repr, found.to_pylist())) == sorted(
+        map(repr, table.reader().scan(columns).to_arrow().to_pylist())
+    )
+    start = '{"2013-02/0": 1, "2013-02/2": 0}'
+    log = table.reader().changelog({("2013-02", 0): 1, ("2013-02", 2): 0})
+    changes = load(session, table="db.plain_log", changelog="true", start=start).load().toArrow()
+    assert sorted(map(repr, changes.to_pylist())) == sorted(map(repr, log.to_arrow().to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "expected the option table"),
+        ({"table": "db.nothing"}, "TableNotFoundError"),
+        ({"table": "db.history", "colums": "id"}, "no option 'colums'"),
+        ({"table": "db.history", "columns": "nothing"}, "no column 'nothing'"),
+        ({"table": "db.history", "where": "delay >"}, "InvalidFilterError"),
+        ({"table": "db.history", "start": "earliest"}, "no option 'start'"),
+        ({"table": "db.history", "changelog": "true", "where": "id = 1"}, "no option 'where'"),
+        ({"table": "db.history", "changelog": "perhaps"}, "true or false"),
+        ({"table": "db.history", "server": "127.0.0.1:1"}, "token.file"),
+        ({"table": "db.history", "as.of": "soon"}, "ISO-8601"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_is_wrong_with_options_is_said(session, history, options, message):
+    with pytest.raises(Exception, match=re.escape(message)):  # Spark's own, around ours
+        session.read.format("fluss").options(**options).load().count()
+
+
+def test_nothing_shows_the_token(session, cluster, history):
+    token = cluster.connection.address.token
+    frame = load(session, table="db.history").load()
+    other = scan_to_spark(session, history[0].reader().scan())
+    session.sql("create or replace temporary view shown using fluss options (table 'db.history')")
+    named = load(session, table="db.history", server=str(cluster.connection.address), token=token).load()
+    for each in (frame, other, named, session.table("shown")):
+        assert token not in each._jdf.queryExecution().toString()
+        assert token not in each._jdf.queryExecution().analyzed().toJSON()
+    assert token not in str(session.sparkContext.getConf().getAll())
+    assert token not in str(session.sql("set").collect())
+
+
+def test_a_frame_s_rows_do_not_depend_on_what_was_asked_of_it_before(session, history):
+    frame = load(session, table="db.history").load()
+    total = history[0].reader().scan().count()
+    some = history[0].reader().scan(where="delay > 60").count()
+    assert frame.where("delay > 60").count() == some
+    assert frame.count() == total
+    assert frame.where("delay > 60").union(frame).count() == some + total
+
+
+def test_tables_of_sparks_catalog_are_fresh_and_frames_stay(session, cluster, clock):
+    table = Flights(cluster, clock, "fresh")
+    table.write(random.Random(4), 50)
+    session.sql("create table fresh_flights using fluss options (table 'db.fresh')")
+    session.sql("create or replace temporary view fresh_view as select * from fresh_flights")
+    session.sql("create or replace temporary view pinned_view using fluss options (table 'db.fresh')")
+    before = table.reader().scan().count()
+    names = ("fresh_flights", "fresh_view", "pinned_view")
+    try:
+        assert [_count(session, name) for name in names] == [before] * 3
+        table.write(random.Random(5), 50)
+        now = table.reader().scan().count()
+        assert now != before
+        assert [_count(session, name) for name in names] == [now, now, before]
+        assert (
+            session.sql("select count(*) from fresh_flights a join fresh_flights b using (id, month)").first()[0] == now
+        )
+    finally:
+        session.sql("drop table fresh_flights")
+
+
+def _count(session, name):
+    return session.sql(f"select count(*) from {name}").first()[0]

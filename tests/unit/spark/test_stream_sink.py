@@ -1,0 +1,626 @@
+"""The sink: every batch written once, whichever process dies between whichever two steps, and whoever runs it again."""
+
+import json
+import threading
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T  # noqa: N812
+
+from fluss_lab import failpoints
+from fluss_lab.client.numbered import distance, following
+from fluss_lab.errors import (
+    CommitOutcomeUnknownError,
+    CorruptDataError,
+    FlussError,
+    InvalidPropertyError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidSchemaError,
+    PartitionNotFoundError,
+    RecordTooLargeError,
+    TableNotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+from fluss_lab.failpoints import FailpointError
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.reader import TableReader
+from fluss_lab.spark.sink_commit import SinkCommit
+from fluss_lab.spark.sink_files import StagedFile
+from fluss_lab.spark.sink_journal import SinkFolder
+from fluss_lab.spark.source_options import parse_options, place_options
+from fluss_lab.spark.stream_sink import FlussBatchWriter, FlussStreamWriter
+from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.unit.read.kit import until
+
+COLUMNS = {"id": "int", "month": "string", "v": "string"}
+SCHEMA = T.StructType(
+    [T.StructField("id", T.IntegerType()), T.StructField("month", T.StringType()), T.StructField("v", T.StringType())]
+)
+CHANGES = T.StructType([T.StructField("_change_type", T.StringType()), *SCHEMA.fields])
+#: Small requests, so that rows come to be too large for one.
+OPTIONS = {"server.request-size-max": "256kb", "log.retention.check-interval": "10ms", "log.segment.file-size": "2kb"}
+KINDS = {
+    "log": {},
+    "log by key": {"bucket_key": ["id"]},
+    "partitioned log": {"partitioned_by": ["month"]},
+    "keyed": {"primary_key": ["id"]},
+    "partitioned keyed": {"primary_key": ["id", "month"], "partitioned_by": ["month"], "bucket_key": ["id"]},
+}
+
+
+@pytest.fixture(scope="module")
+def clock():
+    return MockClock()
+
+
+@pytest.fixture(scope="module")
+def cluster(clock):
+    with EmbeddedCluster(options=OPTIONS, clock=clock, lake=False) as running:
+        running.connection.admin().create_database("db")
+        yield running
+
+
+class Sink:
+    """The sink of one query, as Spark would use it: tasks stage, then somebody commits; all of it in new objects."""
+
+    def __init__(self, cluster, folder, *, schema=SCHEMA, query="q", columns=COLUMNS, path="db.t", **options):
+        self.cluster = cluster
+        self.folder = folder
+        self.schema = schema
+        self.path = TablePath.parse(path)
+        self.options = {"client.request-timeout": "20s"}
+        admin = cluster.connection.admin()
+        admin.drop_table(self.path, if_exists=True)
+        self.info = admin.create_table(self.path, make_descriptor(columns, **{"buckets": 2} | options))
+        self.name(query)
+
+    def name(self, query):
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "metadata").write_text(json.dumps({"id": query}))
+
+    def writer(self):
+        given = {"table": str(self.path), "checkpointLocation": str(self.folder), **self.options}
+        return FlussStreamWriter(parse_options(given | place_options(self.cluster.address)), self.schema, False)
+
+    def stage(self, tasks):
+        return [self.writer().write(iter(batches)) for batches in tasks]
+
+    def run(self, batch_id, tasks):
+        self.commit(batch_id, self.stage(tasks))
+
+    def commit(self, batch_id, messages):
+        """Commit as Spark does: what fails is aborted."""
+        try:
+            self.writer().commit(messages, batch_id)
+        except Exception:
+            self.writer().abort(messages, batch_id)
+            raise
+
+    def rows(self):
+        """Return what the table's log holds: change type, and the row."""
+        found = TableReader(self.cluster.connection, self.path).changelog().to_arrow().to_pylist()
+        return [(row["_change_type"], row["id"], row["v"]) for row in found]
+
+    def files(self):
+        return sorted(path.name for path in (self.folder / "_fluss_sink" / "staged").iterdir())
+
+
+@pytest.fixture
+def make(cluster, tmp_path):
+    return lambda **options: Sink(cluster, tmp_path / "checkpoint", **options)
+
+
+def rows(*ids, month="m0", text="v"):
+    return pa.record_batch(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "month": pa.array([month] * len(ids)),
+            "v": pa.array([f"{text}{i}" for i in ids]),
+        }
+    )
+
+
+def changes(*given):
+    kinds, ids, texts = zip(*given, strict=True)
+    return pa.record_batch(
+        {
+            "_change_type": pa.array(kinds, pa.string()),
+            "id": pa.array(ids, pa.int32()),
+            "month": pa.array(["m0"] * len(ids)),
+            "v": pa.array(texts, pa.string()),
+        }
+    )
+
+
+def six_tasks(first=0):
+    """Return tasks with ten rows each, of two partitions: so many runs of each bucket that notes are made in between."""
+    return [[rows(*range(at, at + 10), month=f"m{at // 10 % 2}")] for at in range(first, first + 60, 10)]
+
+
+def complete(sink, count):
+    found = sink.rows()
+    assert sorted(row[1] for row in found) == list(range(count))
+    assert {row[0] for row in found} == ({"+A"} if sink.info.is_log_table else {"+I"})
+
+
+# -- exactly once ---------------------------------------------------------------------------------------------------------
+
+STEPS = [
+    "sink.stage.after",
+    "sink.intent.before",
+    "sink.intent.after",
+    "sink.send.after",
+    "sink.send.after@2",
+    "sink.send.after@4",
+    "sink.send.after@5",
+    "sink.note.before",
+    "sink.note.after",
+    "sink.done.before",
+    "sink.done.after",
+]
+
+
+CASES = [(kind, step) for kind in ("log by key", "keyed") for step in STEPS]
+CASES += [
+    (kind, step) for kind in KINDS for step in ("sink.send.after@2", "sink.done.after") if (kind, step) not in CASES
+]
+
+
+@pytest.mark.parametrize(("kind", "step"), CASES)
+def test_a_batch_is_written_once_whichever_step_fails(make, kind, step):
+    sink = make(**KINDS[kind])
+    sink.run(0, six_tasks())
+    name, _, turn = step.partition("@")
+    failpoints.arm(name, f"error@{turn}" if turn else "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, six_tasks(60))
+    failpoints.arm(name, "error")
+    # Once all is sent, or done, the step is not passed again.
+    with suppress(FailpointError):
+        sink.run(1, six_tasks(60))
+    failpoints.disarm()
+    sink.run(1, six_tasks(60))
+    complete(sink, 120)
+    # Spark may ask for it again, if it died before it took note.
+    sink.run(1, six_tasks(60))
+    sink.run(2, [[rows(120)]])
+    complete(sink, 121)
+    assert sink.files() == []
+
+
+@pytest.mark.parametrize("kind", ["log by key", "keyed"])
+def test_a_sink_that_dies_again_and_again_gets_on(make, kind):
+    sink = make(**KINDS[kind])
+    tasks = [[rows(*range(at, at + 3))] for at in range(0, 60, 3)]
+    deaths = 0
+    while True:
+        failpoints.arm("sink.send.after", "error@6")
+        try:
+            sink.run(0, tasks)
+            break
+        except FailpointError:
+            deaths += 1
+            assert deaths < 20
+    failpoints.disarm()
+    assert deaths > 2
+    complete(sink, 60)
+
+
+def test_what_was_written_down_is_the_batch_whatever_tasks_bring_later(make):
+    sink = make(bucket_key=["id"])
+    failpoints.arm("sink.send.after", "error@2")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    sink.run(0, [[rows(1000)]])
+    complete(sink, 60)
+    assert sink.files() == []
+
+
+def test_rows_come_in_the_order_of_tasks_and_of_rows(make):
+    sink = make(buckets=1)
+    failpoints.arm("sink.send.after", "error@3")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    sink.run(0, six_tasks())
+    assert [row[1] for row in sink.rows()] == list(range(60))
+
+
+def test_a_task_that_failed_leaves_nothing(make):
+    sink = make()
+
+    def broken():
+        yield rows(*range(5))
+        raise ValueError("the frame failed")
+
+    with pytest.raises(ValueError, match="the frame failed"):
+        sink.writer().write(broken())
+    assert sink.files() == []
+    messages = sink.stage([[rows(1)]])
+    assert len(sink.files()) == 1
+    sink.writer().abort([*messages, None], 0)
+    assert sink.files() == []
+
+
+def test_a_batch_without_rows_is_done_too(make):
+    sink = make()
+    sink.run(0, [])
+    sink.run(1, [[], [rows()]])
+    sink.run(2, [[rows(0)]])
+    sink.run(1, [[rows(7)]])
+    complete(sink, 1)
+
+
+def test_many_rows_are_sent_in_pieces_and_wide_ones_in_smaller_pieces(make):
+    sink = make(primary_key=["id"], buckets=1, columns=COLUMNS | {"wide": "string"})
+    schema = T.StructType([*SCHEMA.fields, T.StructField("wide", T.StringType())])
+    sink.schema = schema
+
+    def wide(text):
+        batch = rows(*range(60), text=text)
+        return batch.append_column("wide", pa.array([text * 3_000] * 60))
+
+    sink.run(0, [[wide("a")]])
+    # The changelog of these has rows before and after: twice as much as what is sent.
+    failpoints.arm("sink.send.after", "error@3")
+    with pytest.raises(FailpointError):
+        sink.run(1, [[wide("b")]])
+    failpoints.disarm()
+    sink.run(1, [[wide("b")]])
+    found = sink.rows()
+    assert [row[0] for row in found] == ["+I"] * 60 + ["-U", "+U"] * 60
+    assert [row[1] for row in found[60::2]] == list(range(60))
+
+
+def test_one_row_that_is_too_large_is_refused(make):
+    sink = make()
+    sink.options["client.writer.batch-size"] = "10kb"
+    with pytest.raises(RecordTooLargeError):
+        sink.run(0, [[rows(1, text="x" * 20_000)]])
+    assert sink.files() == []
+
+
+def test_a_server_that_starts_again_is_waited_for(make, cluster):
+    sink = make(bucket_key=["id"])
+    staged = [StagedFile.from_json(message.text) for message in sink.stage(six_tasks())]
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    commit = SinkCommit(cluster.connection, sink.writer()._staging.form, folder)
+    cluster.stop()
+    failed = []
+
+    def run():
+        try:
+            commit.commit(0, staged, "q")
+        except FlussError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    cluster.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert not failed
+    complete(sink, 60)
+
+
+# -- writers that were forgotten ----------------------------------------------------------------------------------------------
+
+
+def forget(cluster, clock):
+    """Let the servers forget every writer: they were idle for more than a week."""
+    clock.advance(8 * 86_400_000)
+    store = cluster.tablet()._store
+    until(lambda: all(not len(bucket.log.writers()) for bucket in store.all()), "writers forgotten")
+
+
+@pytest.mark.parametrize("kind", ["log by key", "keyed"])
+@pytest.mark.parametrize("turn", [1, 2, 3, 5])
+def test_a_forgotten_writer_is_found_in_the_log(make, cluster, clock, kind, turn):
+    sink = make(**KINDS[kind], properties={"table.log.ttl": "100d"})
+    failpoints.arm("sink.send.after", f"error@{turn}")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    forget(cluster, clock)
+    sink.run(0, six_tasks())
+    complete(sink, 60)
+    forget(cluster, clock)
+    sink.run(1, six_tasks(60))
+    complete(sink, 120)
+    sink.run(2, [[rows(120)]])
+    complete(sink, 121)
+
+
+def test_when_nobody_can_tell_what_arrived_nothing_is_sent(make, cluster, clock):
+    sink = make(buckets=1)
+    failpoints.arm("sink.send.after", "error@3")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    with cluster.connection.append_writer(sink.path) as writer:
+        for _ in range(4):
+            writer.append([{"id": 1000, "month": "m", "v": "x" * 2_000}]).result()
+    forget(cluster, clock)
+    admin = cluster.connection.admin()
+    until(lambda: admin.buckets(sink.info)[0].start_offset > 20, "retention")
+    with pytest.raises(CommitOutcomeUnknownError, match="forgotten"):
+        sink.run(0, six_tasks())
+
+
+def test_numbers_begin_again_after_the_largest():
+    assert following(2**31 - 1) == 0
+    assert following(0) == 1
+    assert distance(2**31 - 2, 1) == 3
+    assert distance(5, 4) == 2**31 - 1
+
+
+# -- whose folder it is -------------------------------------------------------------------------------------------------------
+
+
+def test_another_query_is_refused(make):
+    sink = make()
+    sink.run(0, [[rows(0)]])
+    sink.name("another")
+    with pytest.raises(InvalidRequestError, match="another"):
+        sink.run(0, [[rows(1)]])
+    (sink.folder / "metadata").unlink()
+    with pytest.raises(InvalidRequestError, match="metadata"):
+        sink.run(0, [[rows(1)]])
+    sink.name("q")
+    sink.run(1, [[rows(1)]])
+    complete(sink, 2)
+
+
+def test_a_table_made_again_is_refused(make, cluster):
+    sink = make()
+    sink.run(0, [[rows(0)]])
+    admin = cluster.connection.admin()
+    admin.drop_table(sink.path)
+    with pytest.raises(TableNotFoundError):
+        sink.run(1, [[rows(1)]])
+    admin.create_table(sink.path, sink.info.descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        sink.run(1, [[rows(1)]])
+
+
+def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
+    sink = make()
+    failpoints.arm("sink.intent.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(3, [[rows(0)]])
+    failpoints.disarm()
+    with pytest.raises(CorruptDataError, match="batch 3"):
+        sink.run(4, [[rows(1)]])
+
+
+def test_two_processes_do_not_write_at_once(make):
+    sink = make()
+    messages = sink.stage([[rows(0)]])
+    sink.options["client.request-timeout"] = "100ms"
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    with folder.locked(5), pytest.raises(UnavailableError, match="another process"):
+        sink.writer().commit(messages, 0)
+    sink.options["client.request-timeout"] = "20s"
+    sink.writer().commit(messages, 0)
+    complete(sink, 1)
+
+
+def test_progress_of_another_batch_is_not_taken(make):
+    sink = make(buckets=1)
+    progress = sink.folder / "_fluss_sink" / "progress.json"
+    failpoints.arm("sink.done.before", "error")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    left = progress.read_bytes()
+    sink.run(0, six_tasks())
+    # As if the process had died between the removal of the one file and of the other.
+    progress.write_bytes(left)
+    sink.run(1, six_tasks(60))
+    complete(sink, 120)
+
+
+@pytest.mark.parametrize("name", ["sink.json", "intent.json", "progress.json"])
+def test_notes_that_are_damaged_stop_the_sink(make, name):
+    sink = make(buckets=1)
+    sink.run(0, [[rows(0)]])
+    failpoints.arm("sink.note.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, six_tasks(1))
+    failpoints.disarm()
+    path = sink.folder / "_fluss_sink" / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptDataError, match=name):
+        sink.run(1, six_tasks(1))
+
+
+def test_staged_rows_that_are_damaged_are_not_sent(make):
+    sink = make()
+    messages = sink.stage([[rows(*range(50))]])
+    path = sink.folder / "_fluss_sink" / "staged" / sink.files()[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(CorruptDataError, match="staged rows"):
+        sink.writer().commit(messages, 0)
+    path.write_bytes(data)
+    sink.writer().commit(messages, 0)
+    complete(sink, 50)
+
+
+# -- partitions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_partition_that_was_dropped_meanwhile_go_with_it(make, cluster):
+    sink = make(partitioned_by=["month"])
+    failpoints.arm("sink.intent.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    cluster.connection.admin().drop_partition(sink.path, {"month": "m0"})
+    sink.run(0, six_tasks())
+    assert sorted(row[1] for row in sink.rows()) == [i for i in range(60) if i // 10 % 2]
+    sink.run(1, six_tasks(60))
+    assert len(sink.rows()) == 30 + 60
+
+
+def test_deletes_make_no_partitions(make, cluster):
+    sink = make(**KINDS["partitioned keyed"], schema=CHANGES)
+    sink.run(0, [[changes(("-D", 1, "a"), ("-U", 2, "b"))]])
+    assert cluster.connection.admin().partitions(sink.path) == []
+    sink.run(1, [[changes(("-D", 1, "a"), ("+U", 1, "b"))]])
+    assert sink.rows() == [("+I", 1, "b")]
+
+
+def test_partitions_are_made_only_if_they_may(make):
+    sink = make(partitioned_by=["month"])
+    sink.options["client.writer.dynamic-create-partition.enabled"] = "false"
+    with pytest.raises(PartitionNotFoundError):
+        sink.run(0, six_tasks())
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_change_types_say_what_is_done_with_a_row(make):
+    sink = make(**KINDS["keyed"], schema=CHANGES, buckets=1)
+    sink.run(
+        0, [[changes(("+I", 1, "a"), ("+A", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, None), ("+I", 3, "d"))]]
+    )
+    sink.run(1, [[changes(("-D", 3, "x"), ("+I", 3, "e"), ("-D", 1, "x"), ("+I", 1, "f"), ("-D", 1, "f"))]])
+    live = {row["id"]: row["v"] for row in _lookup(sink, [1, 2, 3])}
+    assert live == {3: "e"}
+
+
+def _lookup(sink, ids):
+    with sink.cluster.connection.lookuper(sink.path) as lookuper:
+        return [row for row in lookuper.lookup([{"id": number} for number in ids]).to_pylist() if row["v"] is not None]
+
+
+def test_a_log_table_takes_no_deletes_and_only_known_change_types(make):
+    sink = make(schema=CHANGES)
+    sink.run(0, [[changes(("+A", 0, "a"), ("+I", 1, "b"), ("+U", 2, "c"))]])
+    complete(sink, 3)
+    for wrong in ("-D", "-U"):
+        with pytest.raises(UnsupportedError, match="grows"):
+            sink.run(1, [[changes(("+A", 3, "a"), (wrong, 1, "b"))]])
+    for wrong in ("I", None):
+        with pytest.raises(InvalidRecordError, match="_change_type"):
+            sink.run(1, [[changes((wrong, 1, "b"))]])
+
+
+def test_another_column_may_be_that_of_changes(make):
+    schema = T.StructType([T.StructField("op", T.StringType()), *SCHEMA.fields])
+    sink = make(**KINDS["keyed"], schema=schema)
+    sink.options["change.column"] = "op"
+    batch = changes(("+I", 1, "a"), ("+I", 2, "b"), ("-D", 1, None)).rename_columns(["op", "id", "month", "v"])
+    sink.run(0, [[batch]])
+    assert [row["id"] for row in _lookup(sink, [1, 2])] == [2]
+    sink.options["change.column"] = "nothing"
+    with pytest.raises(InvalidSchemaError, match="nothing"):
+        sink.writer()
+
+
+def test_some_columns_may_be_updated_alone(make):
+    sink = make(**KINDS["keyed"])
+    sink.run(0, [[rows(1, 2)]])
+    sink.schema = T.StructType([SCHEMA["v"], SCHEMA["id"]])
+    sink.options["columns"] = "id,v"
+    sink.run(1, [[pa.record_batch({"v": ["new"], "id": pa.array([2], pa.int32())})]])
+    found = _lookup(sink, [1, 2])
+    assert [(row["id"], row["month"], row["v"]) for row in found] == [(1, "m0", "v1"), (2, "m0", "new")]
+
+
+def test_a_table_that_deletes_are_forbidden_in_takes_none(make):
+    sink = make(**KINDS["keyed"], schema=CHANGES, properties={"table.delete.behavior": "disable"})
+    with pytest.raises(UnsupportedError, match="delete"):
+        sink.run(0, [[changes(("-D", 1, None))]])
+
+
+def test_frames_that_do_not_fit_are_refused_before_anything_is_staged(make):
+    sink = make(columns=COLUMNS | {"must": "int not null"})
+    with pytest.raises(InvalidSchemaError, match="must"):
+        sink.writer()
+    sink = make()
+    sink.schema = T.StructType([*SCHEMA.fields, T.StructField("more", T.StringType())])
+    with pytest.raises(InvalidSchemaError, match="more"):
+        sink.writer()
+    # What a changelog has besides is left out.
+    sink.schema = T.StructType([*SCHEMA.fields, T.StructField("_log_offset", T.LongType())])
+    sink.run(0, [[rows(0).append_column("_log_offset", pa.array([5]))]])
+    complete(sink, 1)
+
+
+@pytest.mark.parametrize("when", ["staged", "written down"])
+def test_a_table_may_get_columns_while_a_batch_is_on_its_way(make, cluster, when):
+    sink = make(bucket_key=["id"])
+    messages = sink.stage(six_tasks())
+    admin = cluster.connection.admin()
+    if when == "written down":
+        failpoints.arm("sink.send.after", "error@2")
+        with pytest.raises(FailpointError):
+            sink.commit(0, messages)
+        failpoints.disarm()
+    admin.alter_table(sink.path, add_columns={"note": "string"})
+    sink.writer().commit(messages, 0)
+    complete(sink, 60)
+    sink.run(1, [[rows(60)]])
+    complete(sink, 61)
+
+
+# -- options ------------------------------------------------------------------------------------------------------------------
+
+
+def test_options_that_a_sink_needs_or_does_not_have(make, cluster, tmp_path):
+    sink = make()
+
+    def writer(overwrite=False, **given):
+        options = parse_options({"table": str(sink.path)} | given | place_options(cluster.address))
+        return FlussStreamWriter(options, SCHEMA, overwrite)
+
+    with pytest.raises(InvalidPropertyError, match="checkpointLocation"):
+        writer()
+    with pytest.raises(InvalidPropertyError, match="start"):
+        writer(checkpointLocation=str(tmp_path), start="earliest")
+    with pytest.raises(InvalidPropertyError, match="staging"):
+        writer(checkpointLocation="s3://bucket/checkpoint")
+    with pytest.raises(UnsupportedError, match="append"):
+        writer(overwrite=True, checkpointLocation=str(tmp_path))
+    writer(checkpointLocation="s3://bucket/checkpoint", staging=str(tmp_path / "here"))
+    assert (tmp_path / "here" / "staged").is_dir()
+    writer(checkpointLocation=f"file:{tmp_path}/there")
+    assert (tmp_path / "there" / "_fluss_sink" / "staged").is_dir()
+
+
+def test_an_executor_that_does_not_see_the_folder_says_so(make, tmp_path):
+    sink = make()
+    writer = sink.writer()
+    (sink.folder / "_fluss_sink" / "staged").rmdir()
+    with pytest.raises(InvalidRequestError, match="staging"):
+        writer.write(iter([rows(1)]))
+
+
+def test_tasks_get_no_token(make, cluster):
+    writer = make().writer()
+    state = writer.__getstate__()
+    assert state["_options"] is None
+    assert cluster.address.token not in repr(state)
+
+
+def test_a_single_write_is_whole_and_leaves_nothing(make, cluster, tmp_path):
+    sink = make(bucket_key=["id"])
+    options = parse_options({"table": str(sink.path), "staging": str(tmp_path)} | place_options(cluster.address))
+    before = sorted(tmp_path.iterdir())
+    for first in (0, 60):
+        writer = FlussBatchWriter(options, SCHEMA, False)
+        writer.commit([writer.write(iter(task)) for task in six_tasks(first)])
+    complete(sink, 120)
+    writer = FlussBatchWriter(options, SCHEMA, False)
+    writer.abort([writer.write(iter([rows(1000)])), None])
+    complete(sink, 120)
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(UnsupportedError, match="append"):
+        FlussBatchWriter(options, SCHEMA, True)

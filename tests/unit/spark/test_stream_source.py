@@ -1,0 +1,499 @@
+"""The streaming source, asked as Spark asks it: every record once, wherever it lives, whatever happens meanwhile."""
+
+import json
+import logging
+import random
+
+import pytest
+
+from fluss_lab.errors import (
+    InvalidPropertyError,
+    InvalidRequestError,
+    InvalidSchemaError,
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.reader import TableReader
+from fluss_lab.read.stream import start_text
+from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.unit.read.kit import BUCKETS, LAKE, OPTIONS, ModelTable, until
+from tests.unit.spark.streams import Query, in_order, plain
+
+MONTHS = ["2013-01", "2013/02 é"]
+
+
+@pytest.fixture(scope="module")
+def clock():
+    return MockClock()
+
+
+@pytest.fixture(scope="module")
+def cluster(clock):
+    with EmbeddedCluster(options=OPTIONS, clock=clock) as running:
+        yield running
+
+
+@pytest.fixture
+def make(cluster, clock, request):
+    def make_table(**options):
+        return ModelTable(cluster, clock, f"t{abs(hash(request.node.name))}", **options)
+
+    return make_table
+
+
+@pytest.fixture
+def query(cluster):
+    running = []
+
+    def start(table, **options):
+        running.append(Query(cluster, str(table.path), **options))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
+
+
+def expected(table, starts=None, columns=("id", "month", "delay", "ratio", "dest")):
+    """Return the records from some offsets on, as the model knows them, in the order of a changelog."""
+    names = table.info.schema.names
+    found = []
+    for each in sorted(table.records, key=lambda record: record.key):
+        key = (each.partition, each.bucket)
+        if starts is not None and (key not in starts or each.offset < starts[key]):
+            continue
+        row = {"_change_type": "+A"} | ({"_partition": each.partition} if table.partitioned else {})
+        row |= {"_bucket": each.bucket, "_log_offset": each.offset, "_commit_timestamp": each.timestamp_ms}
+        values = dict(zip(names, each.row, strict=True))
+        found.append(row | {name: values[name] for name in columns})
+    return found
+
+
+def same(rows, wanted):
+    assert [repr(row) for row in in_order(rows)] == [repr(row) for row in wanted]
+
+
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
+def test_every_record_comes_once_over_a_random_history(make, query, seed, partitioned):
+    rng = random.Random(seed)
+    table = make(partitioned=partitioned)
+    months = list(MONTHS)
+    table.append_random(rng, 20, months)
+    stream = query(table, maxRowsPerTrigger=rng.randint(10, 40), tasks=rng.randint(1, 3))
+    for step in range(10):
+        action = rng.choice(["append", "tier", "expire", "read", "read", "restart", "month", "replay"])
+        if action == "append":
+            table.append_random(rng, rng.randint(1, 60), months)
+            table.clock.advance(rng.randint(0, 5))
+        elif action == "tier":
+            table.tier()
+        elif action == "expire":
+            table.tier()
+            table.expire()
+        elif action == "month" and len(months) < 4:
+            months.append(f"2013-{step + 10}")
+        elif action == "restart":
+            stream.start()
+        elif action == "replay" and stream.sizes:
+            number = rng.randrange(len(stream.sizes))
+            before = stream.rows[sum(stream.sizes[:number]) : sum(stream.sizes[: number + 1])]
+            same(stream.batch(number), in_order(before))
+        else:
+            stream.step()
+    same(stream.run(), expected(table))
+
+
+def test_a_limit_is_kept_and_every_bucket_gets_on(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(1), 90, MONTHS)
+    stream = query(table, maxRowsPerTrigger=10)
+    while stream.step():
+        before, after = (json.loads(text)["offsets"] for text in stream.offsets[-2:])
+        left = {bucket: table.ends[None, int(bucket)] - offset for bucket, offset in before.items()}
+        assert all(after[bucket] > before[bucket] for bucket in before if left[bucket])
+    assert stream.sizes == [10] * 9
+    same(stream.rows, expected(table))
+
+
+def test_batches_are_the_same_in_every_run(make, query):
+    table = make()
+    table.append_random(random.Random(2), 100, MONTHS)
+    one, other = (query(table, maxRowsPerTrigger=7) for _ in range(2))
+    one.run()
+    other.step()
+    other.start()
+    other.run()
+    assert one.offsets == other.offsets
+    assert repr(one.rows) == repr(other.rows)
+
+
+def test_without_a_limit_a_batch_is_all_there_is_and_a_trigger_may_overrule_the_limit(make, query):
+    table = make()
+    table.append_random(random.Random(3), 50, MONTHS)
+    whole = query(table)
+    whole.run()
+    assert whole.sizes == [50]
+    limited = query(table, maxRowsPerTrigger=1)
+    end = limited.reader.latestOffset(json.loads(limited.offsets[0]), limited.everything)
+    assert json.dumps(end) == whole.offsets[-1]
+
+
+def test_a_batch_waits_for_enough_rows(make, query):
+    table = make()
+    table.append_random(random.Random(4), 5, MONTHS)
+    stream = query(table, minRowsPerTrigger=8)
+    assert not stream.step()
+    table.append_random(random.Random(5), 4, MONTHS)
+    assert stream.step()
+    assert stream.sizes == [9]
+    # A query that is to end takes what is left.
+    table.append_random(random.Random(6), 2, MONTHS)
+    stream.pin()
+    same(stream.run(), expected(table))
+
+
+def test_available_now_ends_at_what_there_was(make, query):
+    table = make()
+    table.append_random(random.Random(7), 40, MONTHS[:1])
+    stream = query(table, maxRowsPerTrigger=9)
+    stream.step()
+    stream.pin()
+    wanted = expected(table)
+    table.append_random(random.Random(8), 30, MONTHS)
+    same(stream.run(), wanted)
+    stream.start()
+    same(stream.run(), expected(table))
+
+
+def test_available_now_ends_when_a_partition_goes_meanwhile(make, query):
+    table = make()
+    table.append_random(random.Random(9), 40, MONTHS)
+    stream = query(table, maxRowsPerTrigger=9)
+    stream.pin()
+    table.drop_partition(MONTHS[0])
+    stream.run()
+    same(stream.rows, [row for row in expected(table) if row["_partition"] == MONTHS[1]])
+
+
+def test_the_end_of_the_table_is_told_to_those_who_watch(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(10), 30, MONTHS)
+    stream = query(table, maxRowsPerTrigger=6)
+    assert stream.reader.reportLatestOffset() is None
+    stream.step()
+    reported = stream.reader.reportLatestOffset()["offsets"]
+    assert reported == {str(bucket): table.ends[None, bucket] for bucket in range(BUCKETS)}
+
+
+# -- starts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def layered(cluster, clock):
+    """A table with records in the lake only, in lake and cluster, and in the cluster only. Tests may append to it."""
+    rng = random.Random(11)
+    table = ModelTable(cluster, clock, "layered")
+    table.append_random(rng, 40, MONTHS)
+    table.clock.advance(10)
+    table.tier()
+    table.expire()
+    table.append_random(rng, 30, MONTHS)
+    table.clock.advance(10)
+    table.tier()
+    table.append_random(rng, 20, MONTHS)
+    table.clock.advance(10)
+    return table
+
+
+def starts_of(table):
+    reader = TableReader(table.connection, table.path)
+    moment_ms = sorted(each.timestamp_ms for each in table.records)[55]
+    snapshot = table.connection.admin().lake_snapshot(table.path)
+    deep = {(MONTHS[0], 0): 2, (MONTHS[1], 2): 1}
+    return {
+        "earliest": "earliest",
+        "latest": "latest",
+        "time": moment_ms,
+        "snapshot": snapshot.snapshot_id,
+        "seek": reader.seek(moment_ms),
+        "offsets": deep,
+        "read point": reader.read_point(moment_ms),
+    }
+
+
+def test_a_stream_starts_where_a_changelog_does(layered, query):
+    reader = TableReader(layered.connection, layered.path)
+    for name, start in starts_of(layered).items():
+        stream = query(layered, start=start_text(layered.info, start))
+        wanted = plain(reader.changelog(start=start).to_arrow())
+        assert len(wanted) > (0 if name != "latest" else -1), name
+        same(stream.run(), wanted)
+
+
+def test_a_start_is_taken_when_the_query_is_new_and_not_again(layered, query):
+    stream = query(layered, start="latest")
+    before = dict(layered.ends)
+    assert not stream.step()
+    stream.start()
+    layered.append_random(random.Random(12), 25, MONTHS)
+    same(stream.run(), expected(layered, before))
+
+
+def test_buckets_that_offsets_leave_out_are_never_read_and_new_partitions_are(layered, query):
+    starts = {(MONTHS[0], 1): 3}
+    stream = query(layered, start=start_text(layered.info, starts))
+    stream.run()
+    layered.append_random(random.Random(13), 30, [*MONTHS, "2013-09"])
+    starts |= {("2013-09", bucket): 0 for bucket in range(BUCKETS)}
+    same(stream.run(), expected(layered, starts))
+
+
+def test_partitions_that_a_seek_cannot_know_are_read_from_their_beginning(layered, query):
+    layered.clock.advance(10)
+    seek = TableReader(layered.connection, layered.path).seek(layered.clock.now_ms())
+    starts = dict(layered.ends)
+    layered.append_random(random.Random(14), 20, ["2013-10"])
+    starts |= {("2013-10", bucket): 0 for bucket in range(BUCKETS)}
+    stream = query(layered, start=start_text(layered.info, seek))
+    same(stream.run(), expected(layered, starts))
+
+
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [
+        ("yesterday", Exception),
+        ('{"2013-01/0": 100000}', OffsetOutOfRangeError),
+        ('{"nowhere/0": 0}', Exception),
+        ("{", InvalidPropertyError),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(layered, query, start, error):
+    with pytest.raises(error):
+        query(layered, start=start)
+
+
+def test_what_tasks_get_shows_no_token(layered, query, cluster):
+    stream = query(layered)
+    stream.step()
+    tasks = stream.tasks(0)
+    assert tasks
+    assert cluster.address.token not in repr(tasks)
+
+
+def test_a_start_of_no_kind_is_refused(layered):
+    for wrong in (None, True, 1.5, ["earliest"]):
+        with pytest.raises(InvalidRequestError):
+            start_text(layered.info, wrong)
+
+
+# -- partitions -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_partition_is_read_as_far_as_the_lake_holds_it(make, query):
+    table = make()
+    table.append_random(random.Random(15), 60, MONTHS)
+    table.tier()
+    held = dict(table.ends)
+    table.append_random(random.Random(16), 30, MONTHS)
+    stream = query(table, maxRowsPerTrigger=5)
+    stream.step()
+    table.drop_partition(MONTHS[0])
+    wanted = [
+        row
+        for row in expected(table)
+        if row["_partition"] != MONTHS[0] or row["_log_offset"] < held[MONTHS[0], row["_bucket"]]
+    ]
+    same(stream.run(), wanted)
+    table.append_random(random.Random(17), 10, MONTHS[1:])
+    stream.run()
+    assert len(stream.rows) == len(wanted) + 10
+
+
+def test_a_partition_made_again_is_another_one(make, query):
+    table = make()
+    table.append_random(random.Random(18), 40, MONTHS)
+    table.tier()
+    stream = query(table)
+    stream.run()
+    table.connection.admin().drop_partition(table.path, {"month": MONTHS[0]}, lake=True)
+    assert len(stream.run()) == 40
+    again = ModelTable.append
+    first = len(stream.rows)
+    table.ends.update({(MONTHS[0], bucket): 0 for bucket in range(BUCKETS)})
+    count = len(table.records)
+    again(table, [(number, MONTHS[0], 1, None, None) for number in range(1000, 1020)])
+    stream.run()
+    found = [(row["_bucket"], row["_log_offset"], row["id"]) for row in in_order(stream.rows[first:])]
+    assert found == [(e.bucket, e.offset, e.row[0]) for e in sorted(table.records[count:], key=lambda each: each.key)]
+
+
+def test_a_table_made_again_is_refused(make, query, cluster):
+    table = make()
+    table.append_random(random.Random(19), 10, MONTHS)
+    stream = query(table)
+    stream.run()
+    admin = cluster.connection.admin()
+    descriptor = table.info.descriptor
+    admin.drop_table(table.path)
+    with pytest.raises(TableNotFoundError):
+        stream.step()
+    admin.create_table(table.path, descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        stream.step()
+    stream.start()
+    with pytest.raises(TableNotFoundError, match="made again"):
+        stream.step()
+
+
+# -- loss -----------------------------------------------------------------------------------------------------------------
+
+
+def lose(table):
+    """Let the cluster drop old segments of a table that no lake holds."""
+    admin = table.connection.admin()
+    table.clock.advance(1_000)
+    admin.alter_table(table.path, set={"table.log.ttl": "1ms", "table.datalake.enabled": False})
+    until(lambda: all(s.start_offset > 0 for s in admin.buckets(table.info) if s.end_offset > 60), "retention")
+    admin.alter_table(table.path, set={"table.log.ttl": "7d"})
+    return {(s.partition, s.bucket.bucket): s.start_offset for s in admin.buckets(table.info)}
+
+
+def test_records_that_are_gone_end_a_stream_unless_they_may_be_lost(make, query, caplog):
+    table = make(partitioned=False)
+    table.append_random(random.Random(20), 900, MONTHS)
+    strict = query(table, maxRowsPerTrigger=30)
+    lax = query(table, maxRowsPerTrigger=30, failOnDataLoss="false")
+    for each in (strict, lax):
+        each.step()
+    for _ in range(3):
+        table.append_random(random.Random(21), 300, MONTHS)
+    starts = lose(table)
+    assert max(starts.values()) > 60
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss"):
+        strict.step()
+    before = len(lax.rows)
+    with caplog.at_level(logging.WARNING):
+        lax.run()
+    assert "going on without them" in caplog.text
+    read = {key: max(starts[key], 10) for key in starts}
+    same(lax.rows[before:], expected(table, read))
+
+
+def test_records_that_go_while_a_task_reads_are_lost_or_end_it(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(22), 900, MONTHS)
+    strict, lax = query(table), query(table, failOnDataLoss="false")
+    tasks = []
+    for each in (strict, lax):
+        each.offsets.append(json.dumps(each.reader.latestOffset(json.loads(each.offsets[0]), each.everything)))
+        tasks.append(each.tasks(0))
+    starts = lose(table)
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss"):
+        strict.read(tasks[0])
+    same(lax.read(tasks[1]), expected(table, starts))
+
+
+def test_what_moves_into_the_lake_while_a_batch_waits_is_read_there(make, query):
+    table = make()
+    table.append_random(random.Random(23), 300, MONTHS)
+    stream = query(table, tasks=3)
+    stream.offsets.append(json.dumps(stream.reader.latestOffset(json.loads(stream.offsets[0]), stream.everything)))
+    tasks = stream.tasks(0)
+    table.tier()
+    table.expire()
+    same(stream.read(tasks), expected(table))
+    same(stream.batch(0), expected(table))
+
+
+# -- columns --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_keeps_its_columns_when_the_table_gets_more(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(24), 20, MONTHS)
+    stream = query(table, maxRowsPerTrigger=8)
+    stream.step()
+    admin = table.connection.admin()
+    admin.alter_table(table.path, add_columns={"note": "string"})
+    with table.connection.append_writer(table.path) as writer:
+        writer.append({"id": [1000], "month": ["m"], "delay": [1], "ratio": [0.5], "dest": ["A"], "note": ["new"]})
+    table.tier()
+    rows = stream.run()
+    assert len(rows) == 21
+    assert all("note" not in row for row in rows)
+    later = query(table)
+    notes = [row["note"] for row in later.run()]
+    assert sorted(notes, key=str) == [None] * 20 + ["new"]
+
+
+def test_only_the_columns_asked_for_come_in_their_order(make, query):
+    table = make()
+    table.append_random(random.Random(25), 30, MONTHS)
+    stream = query(table, columns="dest,id")
+    rows = stream.run()
+    names = ["_change_type", "_partition", "_bucket", "_log_offset", "_commit_timestamp", "dest", "id"]
+    assert list(rows[0]) == stream.schema.names == names
+    same(rows, expected(table, columns=("dest", "id")))
+    assert len(query(table, columns="[]").run()) == 30
+
+
+def test_a_log_table_streams_without_change_columns_too(make, query):
+    table = make()
+    table.append_random(random.Random(26), 30, MONTHS)
+    rows = query(table, changelog=False).run()
+    assert list(rows[0]) == ["id", "month", "delay", "ratio", "dest"]
+    assert sorted(row["id"] for row in rows) == list(range(30))
+    some = query(table, changelog=False, columns="id,__offset,__bucket", start="earliest").run()
+    wanted = {(each.row[0], each.offset, each.bucket) for each in table.records}
+    assert {(row["id"], row["__offset"], row["__bucket"]) for row in some} == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"maxRowsPerTrigger": 0}, InvalidPropertyError),
+        ({"maxRowsPerTrigger": "many"}, InvalidPropertyError),
+        ({"maxRowsPerTrigger": 5, "minRowsPerTrigger": 5}, InvalidPropertyError),
+        ({"failOnDataLoss": "perhaps"}, InvalidPropertyError),
+        ({"maxFilesPerTrigger": 3}, InvalidPropertyError),
+        ({"end": "latest"}, InvalidPropertyError),
+        ({"columns": "id,nothing"}, InvalidSchemaError),
+    ],
+    ids=str,
+)
+def test_options_that_a_stream_does_not_have_are_refused(make, query, options, error):
+    with pytest.raises(error):
+        query(make(), **options)
+
+
+# -- primary keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_of_a_primary_key_table_is_its_changelog(cluster, query):
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    path = TablePath("db", "keyed")
+    descriptor = make_descriptor({"id": "int", "v": "string"}, primary_key=["id"], buckets=2, properties=LAKE)
+    info = admin.create_table(path, descriptor)
+    rng = random.Random(27)
+    reader = TableReader(cluster.connection, path)
+
+    class Keyed:
+        pass
+
+    keyed = Keyed()
+    keyed.path = path
+    stream = query(keyed, maxRowsPerTrigger=7)
+    with cluster.connection.upsert_writer(path) as writer:
+        for number in range(30):
+            writer.upsert([{"id": rng.randrange(12), "v": str(number)}]).result()
+            if number % 3 == 0:
+                writer.delete([{"id": rng.randrange(12)}]).result()
+    wanted = plain(reader.changelog().to_arrow())
+    assert {row["_change_type"] for row in wanted} == {"+I", "-U", "+U", "-D"}
+    same(stream.run(), wanted)
+    assert info.table_id == json.loads(stream.offsets[-1])["table_id"]
+    with pytest.raises(UnsupportedError, match="changelog"):
+        query(keyed, changelog=False)
