@@ -18,6 +18,14 @@ NAMES = (
     "memory",
     "reading",
     "lake_reading",
+    "seeking",
+    "replay",
+    "lake_rows",
+    "lake_scanner",
+    "freshness",
+    "union",
+    "spark_union",
+    "spark_streaming",
     "remote",
 )
 

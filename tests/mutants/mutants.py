@@ -1,5 +1,6 @@
 """All mutants, and the promises they break."""
 
+from tests.mutants.across import ACROSS
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.ddl import DDL
 from tests.mutants.guard import GUARD
@@ -8,7 +9,10 @@ from tests.mutants.kv import KV
 from tests.mutants.kv_snapshot import KV_SNAPSHOTS
 from tests.mutants.kv_tablet import KV_TABLET
 from tests.mutants.lake_commits import LAKE_COMMITS
+from tests.mutants.lake_log import LAKE_LOG
 from tests.mutants.lake_seam import LAKE_SEAM
+from tests.mutants.lake_state import LAKE_STATE
+from tests.mutants.log_side import LOG_SIDE
 from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.moving import DOORS, READING, TIERING
 from tests.mutants.mutant import Mutant
@@ -17,8 +21,11 @@ from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.running import RUNNING
+from tests.mutants.spark_streams import SPARK_STREAMS
+from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.storing import BYTES, KEEPING
 from tests.mutants.tiering_job import TIERING_JOB
+from tests.mutants.union_reading import UNION_READING
 
 PROMISES = tuple(f"P{number}" for number in range(1, 11))
 MUTANTS: tuple[Mutant, ...] = (
@@ -32,7 +39,10 @@ MUTANTS: tuple[Mutant, ...] = (
     + TIERING_JOB
     + KEYED_LAKE
     + LAKE_COMMITS
+    + LAKE_LOG
     + LAKE_SEAM
+    + LAKE_STATE
+    + LOG_SIDE
     + MAINTAINING
     + PROVING
     + READING
@@ -43,4 +53,8 @@ MUTANTS: tuple[Mutant, ...] = (
     + REPAIRING
     + RUNNING
     + GUARD
+    + SPARK_STREAMS
+    + SPARK_TABLES
+    + UNION_READING
+    + ACROSS
 )

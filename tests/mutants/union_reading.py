@@ -1,0 +1,105 @@
+"""Mutants of union reads of primary-key tables: where rows come from, what ends them, and where a read goes on."""
+
+from tests.mutants.mutant import Mutant
+
+KEYED_ROWS = "fluss_lab/read/keyed_rows.py"
+KEYED_PLAN = "fluss_lab/read/keyed_plan.py"
+LIVE_ROWS = "fluss_lab/read/live_rows.py"
+TAKING = "fluss_lab/read/taking.py"
+PLAN = "fluss_lab/read/plan.py"
+IN_KEYED = "tests/unit/read/test_keyed_boundaries.py"
+
+#: P4: a union read equals the model at its read point.
+UNION_READING = (
+    Mutant(
+        "rows_that_the_log_ended_read_from_the_lake",
+        "P4",
+        KEYED_ROWS,
+        "yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))",
+        "yield from lake_rows(source, part, request, tail.ended_before(part.start))",
+        (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
+    ),
+    Mutant(
+        "rows_that_the_log_ended_itself_kept",
+        "P4",
+        KEYED_ROWS,
+        "live = batch.filter(pa.array(~among(batch.column(OFFSET).to_numpy(), self._ended)))",
+        "live = batch.filter(pa.array(~among(batch.column(OFFSET).to_numpy(), self._ended[:0])))",
+        (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
+    ),
+    Mutant(
+        "ended_rows_told_from_filtered_records",
+        "P4",
+        KEYED_ROWS,
+        "                found.append(ended_by(records))\n",
+        "                found.append(ended_by(records)[: self._own(records).num_rows])\n",
+        (f"{IN_KEYED}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
+    ),
+    Mutant(
+        "offset_filter_taken_for_a_stop",
+        "P4",
+        PLAN,
+        "    if info.is_log_table or stop == each.stop:\n",
+        "    if info.is_log_table or stop <= each.stop:\n",
+        (f"{IN_KEYED}::test_an_offset_filter_does_not_bring_ended_rows_back",),
+    ),
+    Mutant(
+        "gap_between_lake_and_log_read_over",
+        "P4",
+        KEYED_PLAN,
+        "if lake_stop == part.stop or not source.is_looked_at or _is_held(",
+        "if lake_stop <= part.stop or not source.is_looked_at or _is_held(",
+        (f"{IN_KEYED}::test_a_lake_that_was_switched_off_does_not_hide_what_came_after",),
+    ),
+    Mutant(
+        "rows_below_the_replay_start_asked_of_the_lake",
+        "P4",
+        KEYED_PLAN,
+        "    if end and start <= part.stop:\n",
+        "    if end and start <= end:\n",
+        (f"{IN_KEYED}::test_a_bucket_tiered_late_is_told_from_before_by_the_cluster",),
+    ),
+    Mutant(
+        "live_rows_of_later_taken",
+        "P4",
+        LIVE_ROWS,
+        "np.searchsorted(offsets, [self._part.start, self._row_stop])",
+        "np.searchsorted(offsets, [self._part.start, 1 << 62])",
+        (f"{IN_KEYED}::test_many_rows_taken_back_are_taken_in_order",),
+    ),
+    Mutant(
+        "what_came_after_the_scan_began_not_taken_back",
+        "P4",
+        LIVE_ROWS,
+        "        rows.take_back(moment)\n",
+        "",
+        (f"{IN_KEYED}::test_what_is_written_between_a_look_and_a_scan_is_taken_back",),
+    ),
+    Mutant(
+        "time_before_all_that_is_held_answered",
+        "P4",
+        TAKING,
+        "    if answer.offset > earliest or not earliest:\n",
+        "    if answer.offset >= earliest or not earliest:\n",
+        (f"{IN_KEYED}::test_a_time_before_all_that_can_be_told_is_refused_at_once",),
+    ),
+    Mutant(
+        "snapshot_of_a_moment_forgotten",
+        "P4",
+        TAKING,
+        "            stops[key] = place.stop\n",
+        "            stops[key] = known[key].end\n",
+        (f"{IN_KEYED}::test_a_moment_is_a_lake_snapshot",),
+    ),
+    Mutant(
+        "read_begins_again_where_it_was",
+        "P4",
+        "fluss_lab/read/rows.py",
+        "                pending[0] = part = replace(part, start=position)\n",
+        "",
+        (
+            f"{IN_KEYED}::test_a_read_that_has_begun_ends_right_whatever_moves_under_it",
+            f"{IN_KEYED}::test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was",
+        ),
+    ),
+)
