@@ -14,9 +14,10 @@ RUN := .venv/bin/python
 demo: environment
 	@$(RUN) -m fluss_lab.jobs.demo
 
-# Everything that must hold before a commit. Options for pytest: make test PYTEST="-k log -x"
+# Everything that must hold before a commit, the tests in two processes, file by file; in one: make test PYTEST="-n 0".
+# Other options for pytest likewise: make test PYTEST="-k log -x"
 test: check
-	@$(RUN) -m pytest $(PYTEST) tests
+	@$(RUN) -m pytest -n 2 --dist loadfile $(PYTEST) tests
 
 check: environment
 	@$(RUN) -m ruff check .

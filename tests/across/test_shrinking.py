@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.read import lake_rows, rows
+from fluss_lab.read import rows
 from fluss_lab.testing import MockClock
 from tests.across.program import Step, from_text, shrunk, to_text
 from tests.across.walk import ProgramError, Walker, random_program
@@ -45,13 +45,12 @@ def test_when_the_time_is_up_what_was_found_is_given():
 
 @pytest.mark.slow
 def test_a_planted_defect_is_told_by_a_short_program(monkeypatch):
-    """The first record behind the lake's end is left out: three steps show it, however many were taken."""
+    """The first record behind the lake's end is left out: a few steps show it, however many were taken."""
 
     def one_short(connection, info, bucket, start, stop, **more):
         yield from read_range(connection, info, bucket, start + 1 if start else 0, stop, **more)
 
-    planted = rows if hasattr(rows, "read_range") else lake_rows
-    monkeypatch.setattr(planted, "read_range", one_short)
+    monkeypatch.setattr(rows, "read_range", one_short)
     program = random_program(
         random.Random(5), 12, without=["moving", "scanner", "replay", "seek", "too_early", "foreign"]
     )

@@ -313,12 +313,14 @@ def test_a_server_that_starts_again_is_waited_for(make, cluster):
 def forget(cluster, clock):
     """Let the servers forget every writer: they were idle for more than a week."""
     clock.advance(8 * 86_400_000)
-    store = cluster.tablet()._store
-    until(lambda: all(not len(bucket.log.writers()) for bucket in store.all()), "writers forgotten")
+    buckets = cluster.tablet()._store.all()
+    for bucket in buckets:
+        # With a recovery point writers are looked through; the background makes them less often.
+        bucket.log.checkpoint(durable=False)
+    assert not any(len(bucket.log.writers()) for bucket in buckets)
 
 
-@pytest.mark.parametrize("kind", ["log by key", "keyed"])
-@pytest.mark.parametrize("turn", [1, 2, 3, 5])
+@pytest.mark.parametrize(("kind", "turn"), [("log by key", 1), ("log by key", 2), ("log by key", 5), ("keyed", 3)])
 def test_a_forgotten_writer_is_found_in_the_log(make, cluster, clock, kind, turn):
     sink = make(**KINDS[kind], properties={"table.log.ttl": "100d"})
     failpoints.arm("sink.send.after", f"error@{turn}")
@@ -328,6 +330,11 @@ def test_a_forgotten_writer_is_found_in_the_log(make, cluster, clock, kind, turn
     forget(cluster, clock)
     sink.run(0, six_tasks())
     complete(sink, 60)
+
+
+def test_a_sink_that_was_idle_for_long_goes_on(make, cluster, clock):
+    sink = make(bucket_key=["id"], properties={"table.log.ttl": "100d"})
+    sink.run(0, six_tasks())
     forget(cluster, clock)
     sink.run(1, six_tasks(60))
     complete(sink, 120)
