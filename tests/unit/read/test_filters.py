@@ -362,16 +362,16 @@ def test_an_arrow_expression_is_understood_as_what_it_does(seed):
 @pytest.mark.parametrize(
     ("where", "columns"),
     [
-        (F("n") > 1, {"n"}),
-        ((F("n") + F("big") > 1) | F("s").is_null(), {"n", "big", "s"}),
-        (F("r", "x") == 1, {"r"}),
-        (pc.if_else(F("b"), F("__offset"), 1) > 2, {"b", "__offset"}),
-        (pc.scalar(True), set()),
+        (F("n") > 1, ["n"]),
+        ((F("n") + F("big") > 1) | F("s").is_null(), ["n", "big", "s"]),
+        (F("r", "x") == 1, ["r"]),
+        (pc.if_else(F("b"), F("__offset"), 1) > 2, ["b", "__offset"]),
+        (pc.scalar(True), []),
     ],
     ids=str,
 )
 def test_the_columns_of_an_arrow_expression_are_known(where, columns):
-    assert compile_filter(where, SCHEMA).columns == columns
+    assert compile_filter(where, SCHEMA).columns == set(columns)
 
 
 def _arrow_condition(rng, depth=0):
