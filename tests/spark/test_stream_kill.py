@@ -117,6 +117,8 @@ def test_streams_killed_again_and_again_give_every_event_once(world, tmp_path):
         wanted = rng.randint(1, 5)
         while not len(streamer.told) >= wanted:
             world.step()
+            # The streams may have all there was: something must come for them to tell of.
+            world.table.append_random(rng, 5, world.months)
             if not streamer.wait_for(min(len(streamer.told) + 1, wanted)):
                 break
         progressed += len(streamer.told)
