@@ -241,18 +241,17 @@ def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[Changelog
         return []
     state = source.look()
     now = {each.key: each for each in state.buckets}
-    divided = []
-    for each in ranges:
-        bucket = now.get(each.bucket.key, each.bucket)
-        held = bucket.start if bucket.start is not None else each.stop
-        # Below the cluster's start only the lake can have it; the lake may lag behind that in no case but by accident.
-        lake_stop = max(each.start, min(held, bucket.lake_end, each.stop))
-        divided.append(
-            ChangelogRange(
-                each.bucket.bucket, each.bucket.partition, each.start, lake_stop, each.stop, state.snapshot_id
-            )
+    return [
+        ChangelogRange(
+            each.bucket.bucket,
+            each.bucket.partition,
+            each.start,
+            now.get(each.bucket.key, each.bucket).lake_stop(each.start, each.stop),
+            each.stop,
+            state.snapshot_id,
         )
-    return divided
+        for each in ranges
+    ]
 
 
 def read_changes(
@@ -320,10 +319,6 @@ def _read_once(
 
 def _divided_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
     state = source.look()
-    for each in state.buckets:
-        if each.key == part.key and each.bucket == part.bucket:
-            held = each.start if each.start is not None else part.stop
-            return replace(
-                part, lake_stop=max(part.start, min(held, each.lake_end, part.stop)), snapshot_id=state.snapshot_id
-            )
-    return part
+    if (bucket := state.by_bucket.get(part.bucket)) is None:
+        return part
+    return replace(part, lake_stop=bucket.lake_stop(part.start, part.stop), snapshot_id=state.snapshot_id)

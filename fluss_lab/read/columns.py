@@ -193,6 +193,18 @@ def evened(
         yield _joined(held, schema)
 
 
+def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows; None: all. No batch is asked for beyond them."""
+    if limit is None:
+        yield from batches
+        return
+    found, left = iter(batches), limit
+    while left > 0 and (batch := next(found, None)) is not None:
+        piece = batch.slice(0, left)
+        left -= piece.num_rows
+        yield piece
+
+
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]

@@ -16,8 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.model import ChangeType, TableInfo
-from fluss_lab.read.changelog import Changelog, ChangelogRange, changelog_batch, changelog_schema, read_changes
+from fluss_lab.model import TableInfo
+from fluss_lab.read.changelog import (
+    LOG_OFFSET,
+    Changelog,
+    ChangelogRange,
+    changelog_batch,
+    changelog_schema,
+    read_changes,
+)
+from fluss_lab.read.row_ends import ends
 from fluss_lab.read.state import TableSource
 from fluss_lab.records import LogRecords, joined
 
@@ -97,7 +105,7 @@ def net_batches(source: TableSource, part: ChangelogRange, columns: Sequence[str
     schema = changelog_schema(source.info, columns)
     parts = [changelog_batch(records, part, schema, word) for word, records in change.labelled() if len(records)]
     if parts:
-        yield from pa.Table.from_batches(parts, schema).sort_by("_log_offset").combine_chunks().to_batches()
+        yield from pa.Table.from_batches(parts, schema).sort_by(LOG_OFFSET).combine_chunks().to_batches()
 
 
 def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
@@ -119,7 +127,7 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
         nothing = no_records(source.info)
         return NetChange(nothing, nothing, nothing, nothing)
     records = joined(found)
-    old = _ends(records)
+    old = ends(records)
     return _paired(source, part, _taken(records, np.flatnonzero(old)), _taken(records, np.flatnonzero(~old)))
 
 
@@ -132,9 +140,10 @@ class _Ended:
 
     def add(self, records: LogRecords) -> None:
         """Take note of the rows that records end."""
-        ends = _ends(records)
-        rows, offsets = _previous(records)[ends], records.offsets.to_numpy()[ends]
-        if wrong := np.flatnonzero((rows < 0) | (rows >= offsets)).tolist():
+        ending = ends(records)
+        assert records.previous_offsets is not None
+        rows, offsets = records.previous_offsets.to_numpy()[ending], records.offsets.to_numpy()[ending]
+        if wrong := np.flatnonzero(rows >= offsets).tolist():
             raise CorruptDataError(
                 f"bucket {self._part.bucket}: expected the record at offset {offsets[wrong[0]]} to end an earlier row, found "
                 f"previous offset {rows[wrong[0]]}"
@@ -148,25 +157,12 @@ class _Ended:
         return found
 
 
-def _ends(records: LogRecords) -> NDArray[np.bool_]:
-    """Tell which records end a row: ``-U`` and ``-D``."""
-    assert records.change_types is not None
-    kinds = records.change_types.to_numpy()
-    found: NDArray[np.bool_] = (kinds == ChangeType.UPDATE_BEFORE) | (kinds == ChangeType.DELETE)
-    return found
-
-
-def _previous(records: LogRecords) -> NDArray[np.int64]:
-    if records.previous_offsets is None:
-        raise CorruptDataError("expected records with their previous offsets, found some without")
-    found: NDArray[np.int64] = records.previous_offsets.to_numpy()
-    return found
-
-
 def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
     """Return the records that tell a row before the range or one after it."""
-    ends = _ends(records)
-    wanted = np.where(ends, _previous(records) < part.start, ~ended[records.offsets.to_numpy()])
+    ending = ends(records)
+    assert records.previous_offsets is not None
+    before = records.previous_offsets.to_numpy() < part.start
+    wanted = np.where(ending, before, ~ended[records.offsets.to_numpy()])
     return _taken(records, np.flatnonzero(wanted)) if wanted.any() else None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,21 @@ class OffsetRange:
     bucket: BucketState
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Offsets ``[start, stop)`` of one bucket's log, by identity: whatever becomes of the bucket meanwhile."""
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    stop: int
+
+    @property
+    def records(self) -> int:
+        """Return how many records there are."""
+        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +154,43 @@ def _between(
         if start >= stop:
             continue
         if stop > bucket.end:
-            raise OffsetOutOfRangeError(
-                f"table {source.info.path}, bucket {shown(bucket.key)}: expected offsets in "
-                f"[{low[bucket.key]}, {bucket.end}], found [{start}, {stop})"
-            )
+            raise _outside(source, bucket, low, "offsets", f"[{start}, {stop})")
         if start < low[bucket.key]:
             lost.append((bucket, start))
         found.append(OffsetRange(bucket, start, stop))
-    if lost:
-        raise OffsetOutOfRangeError(too_early(source, state, lost, low, what))
+    _check_held(source, state, lost, low, what)
     return found
 
 
+def _outside(
+    source: TableSource, bucket: BucketState, low: Mapping[BucketKey, int], expected: str, found: str
+) -> OffsetOutOfRangeError:
+    """Return the error of offsets that are not written yet."""
+    return OffsetOutOfRangeError(
+        f"table {source.info.path}, bucket {shown(bucket.key)}: expected {expected} in "
+        f"[{low[bucket.key]}, {bucket.end}], found {found}"
+    )
+
+
+def _check_held(
+    source: TableSource,
+    state: TableState,
+    lost: Sequence[tuple[BucketState, int]],
+    low: Mapping[BucketKey, int],
+    what: str,
+) -> None:
+    """Raise when offsets asked for are lost; the text names the earliest that are held."""
+    if lost:
+        raise OffsetOutOfRangeError(too_early(source, state, lost, low, what))
+
+
 def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[OffsetRange]:
-    low, high = log_starts(source, state), {each.key: each.end for each in state.buckets}
-    first = _resolve(source, state, start, low, high)
-    last = _resolve(source, state, LATEST if end is None else end, low, high)
-    later = dict.fromkeys(low, 0) if isinstance(start, Seek | ReadPoint | int) else {}
+    low = log_starts(source, state)
+    first = _resolve_start(source, state, start, low)
+    last = _resolve(source, state, LATEST if end is None else end, low)
     found, lost = [], []
     for bucket in state.buckets:
-        begin, stop = first.offsets.get(bucket.key, later.get(bucket.key)), last.offsets.get(bucket.key)
+        begin, stop = first.offsets.get(bucket.key), last.offsets.get(bucket.key)
         if begin is None or stop is None:
             continue
         if bucket.key in first.reaches_back:
@@ -166,47 +198,44 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             continue
         if begin >= stop:
             continue
-        if last.checked and stop > high[bucket.key]:
-            raise OffsetOutOfRangeError(
-                f"table {source.info.path}, bucket {shown(bucket.key)}: expected offsets in "
-                f"[{low[bucket.key]}, {high[bucket.key]}], found [{begin}, {stop})"
-            )
+        if last.checked and stop > bucket.end:
+            raise _outside(source, bucket, low, "offsets", f"[{begin}, {stop})")
         if begin < low[bucket.key]:
             lost.append((bucket, begin))
         found.append(OffsetRange(bucket, begin, stop))
-    if lost:
-        raise OffsetOutOfRangeError(too_early(source, state, lost, low, f"the records from {start!r} on"))
+    _check_held(source, state, lost, low, f"the records from {start!r} on")
     return found
 
 
 def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKey, int]:
-    low, high = log_starts(source, state), {each.key: each.end for each in state.buckets}
-    first = _resolve(source, state, start, low, high)
-    later = dict.fromkeys(low, 0) if isinstance(start, Seek | ReadPoint | int) else {}
+    low = log_starts(source, state)
+    first = _resolve_start(source, state, start, low)
     found, lost = {}, []
     for bucket in state.buckets:
-        begin = first.offsets.get(bucket.key, later.get(bucket.key))
+        begin = first.offsets.get(bucket.key)
         if begin is None:
             continue
-        if first.checked and begin > high[bucket.key]:
-            raise OffsetOutOfRangeError(
-                f"table {source.info.path}, bucket {shown(bucket.key)}: expected a start in "
-                f"[{low[bucket.key]}, {high[bucket.key]}], found {begin}"
-            )
+        if first.checked and begin > bucket.end:
+            raise _outside(source, bucket, low, "a start", str(begin))
         if begin < low[bucket.key] or bucket.key in first.reaches_back:
             lost.append((bucket, begin))
         found[bucket.key] = begin
-    if lost:
-        raise OffsetOutOfRangeError(too_early(source, state, lost, low, f"the records from {start!r} on"))
+    _check_held(source, state, lost, low, f"the records from {start!r} on")
     return found
 
 
-def _resolve(
-    source: TableSource, state: TableState, edge: Any, low: Mapping[BucketKey, int], high: Mapping[BucketKey, int]
-) -> _Edge:
+def _resolve_start(source: TableSource, state: TableState, start: Any, low: Mapping[BucketKey, int]) -> _Edge:
+    """Return the offset that a start means in each bucket: 0 in those that were made after a moment."""
+    first = _resolve(source, state, start, low)
+    if isinstance(start, Seek | ReadPoint | int):
+        return replace(first, offsets={**dict.fromkeys(low, 0), **first.offsets})
+    return first
+
+
+def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[BucketKey, int]) -> _Edge:
     """Return the offset that an edge means in each bucket that it can know of."""
     if isinstance(edge, str) and edge in {EARLIEST, LATEST}:
-        return _Edge(low if edge == EARLIEST else high)
+        return _Edge(low if edge == EARLIEST else {each.key: each.end for each in state.buckets})
     if isinstance(edge, Seek):
         return _Edge(
             _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, make_columns
+from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
 from fluss_lab.read.explain import ExplainedBucket, Explanation
 from fluss_lab.read.keyed_rows import keyed_count
 from fluss_lab.read.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
@@ -71,11 +71,11 @@ class Scan:
         Raises:
             OffsetOutOfRangeError: Records of the read point are held nowhere any more.
         """
-        return evened(self._limited(self._rows()), self.schema, rows_max)
+        return evened(self._rows(), self.schema, rows_max)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table, in the table's own types."""
-        return pa.Table.from_batches(self._limited(self._rows()), self.schema)
+        return pa.Table.from_batches(self._rows(), self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
@@ -172,17 +172,8 @@ class Scan:
         )
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        return read_rows(self.source, self.plan(), Request(self.columns, self.selection.filter, self.limit))
-
-    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        left = self.limit
-        if left is None:
-            yield from batches
-            return
-        while left > 0 and (batch := next(batches, None)) is not None:
-            piece = batch.slice(0, left)
-            left -= piece.num_rows
-            yield piece
+        request = Request(self.columns, self.selection.filter, self.limit)
+        return limited(read_rows(self.source, self.plan(), request), self.limit)
 
     # -- for people ---------------------------------------------------------------------------------------------------
 

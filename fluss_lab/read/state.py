@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,13 +56,24 @@ class BucketState:
         """Return partition name and bucket."""
         return (self.partition, self.bucket.bucket)
 
+    def lake_stop(self, start: int, stop: int) -> int:
+        """Return where in ``[start, stop)`` that ends which only the lake holds of the log."""
+        held = stop if self.start is None else self.start
+        # Below the cluster's start only the lake can have it; the lake may lag behind that in no case but by accident.
+        return max(start, min(held, self.lake_end, stop))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class TableState:
     """A table now: every bucket, by partition name and bucket, and the newest lake snapshot (None without)."""
 
     buckets: tuple[BucketState, ...]
     snapshot: LakeSnapshot | None
+
+    @cached_property
+    def by_bucket(self) -> Mapping[TableBucket, BucketState]:
+        """Return the buckets by identity."""
+        return {each.bucket: each for each in self.buckets}
 
     @property
     def snapshot_id(self) -> int | None:
@@ -182,8 +193,7 @@ class TableSource:
 
     def known_state(self, bucket: TableBucket) -> BucketState | None:
         """Return a bucket as it was at the last look; None when there was none, or it was not there."""
-        found = () if self._seen is None else self._seen.buckets
-        return next((each for each in found if each.bucket == bucket), None)
+        return None if self._seen is None else self._seen.by_bucket.get(bucket)
 
     def bucket_state(self, bucket: TableBucket) -> BucketState | None:
         """Return a bucket as it was at the last look, or as it is now without one; None when it is not there."""
@@ -194,16 +204,15 @@ class TableSource:
     def told_from(self, bucket: TableBucket, earliest: int) -> str:
         """Return, for a message, from when on the rows of a bucket can be told: an offset, and its time if that is known."""
         state = self._seen or self.look()
-        for each in state.buckets:
-            if each.bucket != bucket:
-                continue
-            moment_ms = each.max_timestamp_ms if earliest == each.end else None
+        moment_ms = None
+        if (known := state.by_bucket.get(bucket)) is not None:
+            moment_ms = known.max_timestamp_ms if earliest == known.end else None
             with suppress(FlussError):  # the error that is told is another one
-                found = self.offsets_by_time(state, 0)[each.key]
+                found = self.offsets_by_time(state, 0)[known.key]
                 if found.offset == earliest and found.timestamp_ms is not None:
                     moment_ms = found.timestamp_ms
-            if moment_ms is not None:
-                return f"they can from {format_moment(moment_ms)} on, offset {earliest}"
+        if moment_ms is not None:
+            return f"they can from {format_moment(moment_ms)} on, offset {earliest}"
         return f"they can from offset {earliest} on"
 
     def offsets_by_time(

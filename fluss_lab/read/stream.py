@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.errors import (
@@ -21,7 +21,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.read.changelog import ChangelogRange, read_changes
 from fluss_lab.read.points import PointBucket, ReadPoint
-from fluss_lab.read.ranges import resolve_starts
+from fluss_lab.read.ranges import LogRange, resolve_starts
 from fluss_lab.read.reach import log_starts
 from fluss_lab.read.seek import Seek
 from fluss_lab.read.state import BucketState, TableSource, TableState
@@ -33,21 +33,6 @@ log = logging.getLogger(__name__)
 #: How often a batch's start may move on to what is still held, when records may be lost, before that is an error: each
 #: time a retention came between looking and reading.
 _LOSSES_MAX: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class StreamBucket:
-    """What a stream has of a bucket in one batch: offsets ``[start, stop)``."""
-
-    bucket: TableBucket
-    partition: str | None
-    start: int
-    stop: int
-
-    @property
-    def records(self) -> int:
-        """Return how many records that are."""
-        return self.stop - self.start
 
 
 class TableStream:
@@ -167,7 +152,7 @@ class TableStream:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
-    def buckets(self, start: StreamOffset, end: StreamOffset) -> list[StreamBucket]:
+    def buckets(self, start: StreamOffset, end: StreamOffset) -> list[LogRange]:
         """Return what a batch is made of, by partition and bucket: what is lost already is left out, if that may be.
 
         Raises:
@@ -178,21 +163,19 @@ class TableStream:
         for bucket, stop in end.offsets.items():
             begin = start.offsets.get(bucket, 0)
             if begin < stop:
-                found.append(StreamBucket(bucket, end.name(bucket), begin, stop))
+                found.append(LogRange(bucket, end.name(bucket), begin, stop))
         if not found:
             return []
         return self._held(found, self._look(start))
 
-    def ranges(self, buckets: Sequence[StreamBucket]) -> list[ChangelogRange]:
+    def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
         """Return from where records of a batch are read now."""
         state = self._seen or self._look(None)
-        states = {each.bucket: each for each in state.buckets}
-        return [_range(each, states.get(each.bucket), state.snapshot_id) for each in buckets]
+        return [_range(each, state) for each in buckets]
 
-    def _held(self, buckets: list[StreamBucket], state: TableState) -> list[StreamBucket]:
+    def _held(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
         """Return buckets from the first record on that is held."""
-        states = {each.bucket: each for each in state.buckets}
-        behind = [each for each in buckets if not _is_in_cluster(each, states.get(each.bucket))]
+        behind = {each.bucket for each in buckets if not _is_in_cluster(each, state.by_bucket.get(each.bucket))}
         if not behind:
             return buckets
         # Only these need a look into the lake.
@@ -200,13 +183,12 @@ class TableStream:
             first = log_starts(self._source, state)
         except LakeSnapshotNotFoundError:  # expired since the look
             state = self._look(None)
-            states = {each.bucket: each for each in state.buckets}
             first = log_starts(self._source, state)
         found = []
         for each in buckets:
-            known = states.get(each.bucket)
+            known = state.by_bucket.get(each.bucket)
             low = each.stop if known is None else _first_held(each, known, first[known.key])
-            if each not in behind or low <= each.start:
+            if each.bucket not in behind or low <= each.start:
                 found.append(each)
                 continue
             why = "its partition was dropped" if known is None else f"the first one held has offset {low}"
@@ -230,7 +212,7 @@ class TableStream:
                     yield records
                 return
             except OffsetOutOfRangeError as error:
-                wanted = StreamBucket(part.bucket, part.partition, position, part.stop)
+                wanted = LogRange(part.bucket, part.partition, position, part.stop)
                 if self._fails:
                     raise self._error(wanted.bucket, wanted.partition, position, part.stop, str(error)) from error
                 left = self._held([wanted], self._look(None))
@@ -255,11 +237,11 @@ class TableStream:
         )
 
 
-def _is_in_cluster(wanted: StreamBucket, state: BucketState | None) -> bool:
+def _is_in_cluster(wanted: LogRange, state: BucketState | None) -> bool:
     return state is not None and state.start is not None and state.start <= wanted.start
 
 
-def _first_held(wanted: StreamBucket, state: BucketState, first: int) -> int:
+def _first_held(wanted: LogRange, state: BucketState, first: int) -> int:
     """Return the first offset that is held of those wanted; beyond them when none is.
 
     Args:
@@ -272,13 +254,11 @@ def _first_held(wanted: StreamBucket, state: BucketState, first: int) -> int:
     return wanted.stop if state.start is None else state.start
 
 
-def _range(each: StreamBucket, state: BucketState | None, snapshot_id: int | None) -> ChangelogRange:
+def _range(each: LogRange, state: TableState) -> ChangelogRange:
     """Divide between lake and cluster as the table was when last looked at; the reader divides again when that is over."""
-    lake_stop = each.start
-    if state is not None:
-        held = each.stop if state.start is None else state.start
-        lake_stop = max(each.start, min(held, state.lake_end, each.stop))
-    return ChangelogRange(each.bucket, each.partition, each.start, lake_stop, each.stop, snapshot_id)
+    bucket = state.by_bucket.get(each.bucket)
+    lake_stop = each.start if bucket is None else bucket.lake_stop(each.start, each.stop)
+    return ChangelogRange(each.bucket, each.partition, each.start, lake_stop, each.stop, state.snapshot_id)
 
 
 # -- starts as text -----------------------------------------------------------------------------------------------------

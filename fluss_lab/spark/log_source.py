@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +14,8 @@ from fluss_lab.client.ranges import read_range
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.read.columns import evened, of_records
 from fluss_lab.read.filters import SYSTEM_TYPES
+from fluss_lab.read.ranges import LogRange
+from fluss_lab.spark.shares import TASK_RECORDS_MAX, TASK_RECORDS_MIN
 from fluss_lab.spark.types import arrow_schema, cast_batch
 
 if TYPE_CHECKING:
@@ -23,24 +24,6 @@ if TYPE_CHECKING:
 
 #: The name under which the source is registered with a session.
 FORMAT: Final = "fluss_lab_log"
-#: Records of one task: enough to be worth one (some 100 ms), few enough that all cores get some and one may fail.
-TASK_RECORDS_MIN: Final = 100_000
-TASK_RECORDS_MAX: Final = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """Offsets ``[start, stop)`` of one bucket."""
-
-    bucket: TableBucket
-    partition: str | None
-    start: int
-    stop: int
-
-    @property
-    def records(self) -> int:
-        """Return how many records there are."""
-        return self.stop - self.start
 
 
 def log_frame(

@@ -20,6 +20,7 @@ from fluss_lab.read.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_
 from fluss_lab.read.columns import LAKE, LOG, OFFSET, SOURCE_COLUMN
 from fluss_lab.read.filters import SYSTEM_TYPES
 from fluss_lab.read.plan import BucketPart, Plan, make_plan
+from fluss_lab.read.ranges import LogRange
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.state import TableSource
 from fluss_lab.spark.filters import spark_condition
@@ -171,7 +172,7 @@ def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) 
 
 
 def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame | None:
-    from fluss_lab.spark.log_source import LogRange, log_frame
+    from fluss_lab.spark.log_source import log_frame
 
     ranges = [
         LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)

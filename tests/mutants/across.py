@@ -89,8 +89,8 @@ ACROSS = (
     ),
     Mutant(
         "net_changes_of_rows_that_came_and_went", "P4", NET,
-        "wanted = np.where(ends, _previous(records) < part.start, ~ended[records.offsets.to_numpy()])",
-        "wanted = np.where(ends, _previous(records) < part.stop, ~ended[records.offsets.to_numpy()])",
+        "before = records.previous_offsets.to_numpy() < part.start",
+        "before = records.previous_offsets.to_numpy() < part.stop",
         (EVERY_NET,),
     ),
     Mutant(

@@ -8,8 +8,9 @@ import pytest
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.ranges import LogRange
 from fluss_lab.read.reader import TableReader
-from fluss_lab.spark.log_source import LogRange, divided
+from fluss_lab.spark.log_source import divided
 from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
