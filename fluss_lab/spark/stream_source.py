@@ -52,6 +52,7 @@ from fluss_lab.read.stream_offsets import StreamOffset
 from fluss_lab.spark import source_options as names
 from fluss_lab.spark.shares import change_shares, ranges_from_json, ranges_to_json
 from fluss_lab.spark.source_options import ClusterPlace, SourceOptions
+from fluss_lab.spark.table_reader import TaskPartition
 from fluss_lab.spark.types import arrow_schema, cast_batch
 
 if TYPE_CHECKING:
@@ -63,19 +64,6 @@ _KNOWN: Final = names.STREAM_OPTIONS | {names.COLUMNS, names.CHANGELOG, names.ST
 _CHANGE_COLUMNS: Final = frozenset({CHANGE_TYPE, PARTITION, BUCKET, LOG_OFFSET, COMMIT_TIMESTAMP})
 #: What scans call the same.
 _SCAN_NAMES: Final = {"__bucket": BUCKET, OFFSET: LOG_OFFSET, TIMESTAMP: COMMIT_TIMESTAMP}
-
-
-class StreamPartition(InputPartition):
-    """What one task reads of a batch: what all its tasks share, and its own ranges, both as JSON."""
-
-    def __init__(self, head: str, share: str) -> None:
-        super().__init__(share)
-        self.head = head
-        self.share = share
-
-    def __repr__(self) -> str:
-        # The head has a token in it.
-        return f"{type(self).__name__}({self.share})"
 
 
 class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -155,7 +143,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares = change_shares(stream.ranges(buckets), tasks, whole=False)
         assert self._info is not None
         head = json.dumps({"table": self._info.to_json(), "address": self._options.place.address().to_json()})
-        return [StreamPartition(head, ranges_to_json(ranges)) for ranges in shares]
+        return [TaskPartition(head, ranges_to_json(ranges)) for ranges in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: how long records are held is the table's to say, not a reader's."""
@@ -178,7 +166,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task's ranges, in Spark's Arrow types."""
-        assert isinstance(partition, StreamPartition)
+        assert isinstance(partition, TaskPartition)
         head = json.loads(partition.head)
         info = TableInfo.from_json(head["table"])
         found = ServerAddress.from_json(head["address"])

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -33,7 +34,7 @@ from fluss_lab.read.changelog import (
     PARTITION,
     Changelog,
 )
-from fluss_lab.read.columns import SOURCE_COLUMN, evened, make_columns
+from fluss_lab.read.columns import SOURCE_COLUMN, evened, limited, make_columns
 from fluss_lab.read.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.filters import Filter, compile_filter
 from fluss_lab.read.net import NetChangelog
@@ -108,9 +109,13 @@ class TaskPartition(InputPartition):
         self.head = head
         self.share = share
 
+    def __repr__(self) -> str:
+        # A stream's head has a token in it.
+        return f"{type(self).__name__}({self.share})"
 
-class TableRowsReader(DataSourceReader):
-    """Reads the rows of a table at one moment: the latest when it is planned, unless the options say which."""
+
+class _Reader(DataSourceReader):
+    """A read that is planned on the driver's machine, and carried out by tasks with a connection each."""
 
     def __init__(self, options: SourceOptions, schema: T.StructType) -> None:
         # Found here, on the driver's machine: executors may not see the lab's folder.
@@ -120,16 +125,45 @@ class TableRowsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; return a partition for each task."""
-        options = self._options
-        with options.connect() as connection:
-            columns = [name for name in self._schema.names if name != SOURCE_COLUMN]
-            reader = TableReader(connection, options.table)
-            scan = _scan(options, reader, columns, SOURCE_COLUMN in self._schema.names)
-            plan = scan.plan()
-            info, where = scan.source.info, scan.selection.filter
+        with self._options.connect() as connection:
+            head, shares = self._planned(TableReader(connection, self._options.table))
+        # Spark makes a partition of its own, None, of no partitions.
+        return [TaskPartition(json.dumps(head), share) for share in shares] or [TaskPartition("", "")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what a task's share has, in Spark's Arrow types."""
+        assert isinstance(partition, TaskPartition)
+        if not partition.head:
+            return
+        head = json.loads(partition.head)
+        with Connection(lambda: self._address, self._options.client) as connection:
+            source = TableSource(connection, TableInfo.from_json(head["table"]), None)
+            batches, schema = self._carried_out(source, head, partition.share)
+            target = arrow_schema(self._schema)
+            for batch in evened(batches, schema):
+                yield cast_batch(batch.select(target.names), target)
+
+    @abstractmethod
+    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
+        """Return what all tasks share, ``table`` among it, and the share of each."""
+
+    @abstractmethod
+    def _carried_out(
+        self, source: TableSource, head: Mapping[str, Any], share: str
+    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+        """Return the batches of a share, in the table's own types, and their schema."""
+
+
+class TableRowsReader(_Reader):
+    """Reads the rows of a table at one moment: the latest when it is planned, unless the options say which."""
+
+    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
+        columns = [name for name in self._schema.names if name != SOURCE_COLUMN]
+        scan = _scan(self._options, reader, columns, SOURCE_COLUMN in self._schema.names)
+        plan, info, where = scan.plan(), scan.source.info, scan.selection.filter
         # The first rows in reading order are one task's to find.
         shares = (
-            row_shares(plan, _tasks(options), keyed=not info.is_log_table)
+            row_shares(plan, _tasks(self._options), keyed=not info.is_log_table)
             if scan.limit is None
             else [Share(plan.parts, plan.snapshot_id)]
         )
@@ -139,55 +173,35 @@ class TableRowsReader(DataSourceReader):
             "where": None if where is None else filter_to_json(where),
             "limit": scan.limit,
         }
-        return [TaskPartition(json.dumps(head), share.to_json()) for share in shares] or [TaskPartition("", "")]
+        return head, [share.to_json() for share in shares]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task's share, in Spark's Arrow types."""
-        assert isinstance(partition, TaskPartition)
-        if not partition.head:
-            return
-        head = json.loads(partition.head)
-        info = TableInfo.from_json(head["table"])
+    def _carried_out(
+        self, source: TableSource, head: Mapping[str, Any], share: str
+    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+        info = source.info
         where = None if head["where"] is None else filter_from_json(head["where"], info.schema)
-        share = Share.from_json(partition.share, info, where)
         columns = make_columns(info.schema, head["columns"], SOURCE_COLUMN in self._schema.names)
-        with Connection(lambda: self._address, self._options.client) as connection:
-            source = TableSource(connection, info, None)
-            rows = _first(read_rows(source, share.plan(), Request(columns, where)), head["limit"])
-            yield from _in_spark_types(evened(rows, columns.schema()), self._schema)
+        plan = Share.from_json(share, info, where).plan()
+        return limited(read_rows(source, plan, Request(columns, where)), head["limit"]), columns.schema()
 
 
-class ChangelogReader(DataSourceReader):
+class ChangelogReader(_Reader):
     """Reads a range of a table's changelog; without an end, up to the latest when it is planned."""
 
-    def __init__(self, options: SourceOptions, schema: T.StructType) -> None:
-        self._address = options.place.address()
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        """Plan the read; return a partition for each task."""
-        options = self._options
+    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
-        with options.connect() as connection:
-            log = _changelog(options, TableReader(connection, options.table), columns)
-            # What a range comes to, nobody can tell of pieces of it.
-            shares = change_shares(log.plan(), _tasks(options), whole=log.net)
-            head = json.dumps({"table": log.source.info.to_json(), "columns": columns, "net": log.net})
-        return [TaskPartition(head, ranges_to_json(ranges)) for ranges in shares] or [TaskPartition("", "")]
+        log = _changelog(self._options, reader, columns)
+        # What a range comes to, nobody can tell of pieces of it.
+        shares = change_shares(log.plan(), _tasks(self._options), whole=log.net)
+        head = {"table": log.source.info.to_json(), "columns": columns, "net": log.net}
+        return head, [ranges_to_json(ranges) for ranges in shares]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a task's ranges, in Spark's Arrow types."""
-        assert isinstance(partition, TaskPartition)
-        if not partition.head:
-            return
-        head = json.loads(partition.head)
-        info = TableInfo.from_json(head["table"])
-        with Connection(lambda: self._address, self._options.client) as connection:
-            kind = NetChangelog if head["net"] else Changelog
-            log = kind(TableSource(connection, info, None), None, None, None, head["columns"])
-            batches = (batch for part in ranges_from_json(partition.share) for batch in log.read(part))
-            yield from _in_spark_types(evened(batches, log.schema), self._schema)
+    def _carried_out(
+        self, source: TableSource, head: Mapping[str, Any], share: str
+    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+        kind = NetChangelog if head["net"] else Changelog
+        log = kind(source, None, None, None, head["columns"])
+        return (batch for part in ranges_from_json(share) for batch in log.read(part)), log.schema
 
 
 # -- what readers share -----------------------------------------------------------------------------------------------
@@ -232,22 +246,3 @@ def _changelog(options: SourceOptions, reader: TableReader, columns: Sequence[st
 
 def _tasks(options: SourceOptions) -> int:
     return options.number(names.TASKS) or os.cpu_count() or 1
-
-
-def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    left = limit
-    for batch in batches:
-        if left is None:
-            yield batch
-            continue
-        if left <= 0:
-            return
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-
-
-def _in_spark_types(batches: Iterator[pa.RecordBatch], schema: T.StructType) -> Iterator[pa.RecordBatch]:
-    """Yield batches with a schema's columns, found by name, in the one form in which Spark takes them."""
-    target = arrow_schema(schema)
-    for batch in batches:
-        yield cast_batch(batch.select(target.names), target)
