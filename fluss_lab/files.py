@@ -1,7 +1,8 @@
-"""The only module that makes files durable or swaps them in: fsync and replace live here."""
+"""The only module that makes files durable, swaps them in or locks them: fsync, replace and flock live here."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
@@ -85,6 +86,20 @@ def _temporary(path: Path, data: bytes, mode: int, *, durable: bool) -> Iterator
         yield temporary
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Lock an open file, for as long as a descriptor of this opening lives; return False when somebody else has it locked.
+
+    Args:
+        fd: The file's descriptor.
+        shared: Whether others may lock it so too.
+    """
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_json_atomic(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
 import shutil
@@ -18,6 +17,7 @@ from typing import Final
 
 from fluss_lab.cli.inspection import status_text
 from fluss_lab.errors import FlussError
+from fluss_lab.files import try_lock
 from fluss_lab.model.config import resolve, unknown_variables
 from fluss_lab.model.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
@@ -211,12 +211,11 @@ def _holder(folder: Path) -> str | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if try_lock(fd, shared=True):
+            return None
         return os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
     finally:
         os.close(fd)
-    return None
 
 
 def _port(name: str, host: str, port: int, otherwise: str) -> Check:

@@ -5,7 +5,6 @@ Nothing is changed, not even times of files, beyond what reading does.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError
+from fluss_lab.files import try_lock
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
@@ -57,12 +57,10 @@ def nobody_serves(folder: Path) -> Iterator[None]:
             except FileNotFoundError:
                 continue
             fds.append(fd)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not try_lock(fd):
                 raise LabLockedError(
                     f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
-                ) from error
+                )
         yield
     finally:
         for fd in fds:

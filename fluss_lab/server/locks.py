@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import LabLockedError
+from fluss_lab.files import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class FolderLock:
         deadline = time.monotonic() + wait_s
         waiting = False
         try:
-            while not _try_lock(fd):
+            while not try_lock(fd):
                 if time.monotonic() < deadline and goes_on():
                     if not waiting:
                         log.info("event=lock_awaited folder=%s", self.folder)
@@ -68,11 +68,3 @@ class FolderLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

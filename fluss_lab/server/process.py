@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from fluss_lab.errors import (
     error_code,
     error_from_code,
 )
-from fluss_lab.files import write_json_atomic
+from fluss_lab.files import try_lock, write_json_atomic
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery
 
@@ -150,16 +149,10 @@ def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
     """Hold the lock of those who start a server on a folder."""
     fd = os.open(folder / START_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RequestTimeoutError(
-                        f"{folder}: another process has been starting a server all the time"
-                    ) from None
-                time.sleep(LOOK_INTERVAL_S)
+        while not try_lock(fd):
+            if time.monotonic() > deadline:
+                raise RequestTimeoutError(f"{folder}: another process has been starting a server all the time")
+            time.sleep(LOOK_INTERVAL_S)
         yield
     finally:
         os.close(fd)

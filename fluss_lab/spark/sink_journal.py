@@ -6,7 +6,6 @@ its parts are sent; ``progress.json`` says how far it got. Each is replaced whol
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import CorruptDataError, UnavailableError
-from fluss_lab.files import make_folder, write_json_atomic
+from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
 
 log = logging.getLogger(__name__)
@@ -143,7 +142,7 @@ class SinkFolder:
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
-            while not _lock(fd):
+            while not try_lock(fd):
                 if time.monotonic() > deadline_s:
                     raise UnavailableError(
                         f"{self.path}: another process has been writing for {timeout_s:g} s; two queries must not have one "
@@ -257,11 +256,3 @@ class SinkFolder:
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         write_json_atomic(self.path / name, {"version": _VERSION} | value)
-
-
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -127,7 +127,7 @@ SINK = (
         "two_processes_write_at_once",
         "P6",
         JOURNAL,
-        "            while not _lock(fd):",
+        "            while not try_lock(fd):",
         "            while False:",
         (f"{IN_SINK}::test_two_processes_do_not_write_at_once",),
     ),
