@@ -111,8 +111,8 @@ GUARD = (
     ),
     Mutant(
         "doctor_looks_while_a_server_writes", "P7", "fluss_lab/server/inspection.py",
-        "                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "                os.fstat(fd)\n",
+        "            if not try_lock(fd):",
+        "            if not try_lock(fd, shared=True) and not fd:",
         (f"{IN_INSPECTION}::test_a_lab_whose_server_runs_is_not_looked_at",),
     ),
 )  # fmt: skip

@@ -395,8 +395,8 @@ DOORS = (
     ),
     Mutant(
         "server_lock_not_taken", "P1", "fluss_lab/server/locks.py",
-        "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        "            while not try_lock(fd):",
+        "            while not try_lock(fd, shared=True):",
         (f"{IN_NODE}::test_a_second_server_on_the_same_folder_is_refused_and_the_first_lives_on",),
     ),
     Mutant(
