@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import google_crc32c
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, UnsupportedError
 
 HEADER: Final = struct.Struct("<qibqIhBiqii")
 HEADER_BYTES: Final = HEADER.size
@@ -92,7 +92,10 @@ def check_header(header: BatchHeader, available: int) -> None:
 
     Raises:
         CorruptDataError: It cannot; the text says why.
+        UnsupportedError: Its format is a newer one.
     """
+    if header.magic > MAGIC:
+        raise newer_format(header)
     if header.magic != MAGIC:
         raise CorruptDataError(
             f"log batch at offset {header.base_offset}: expected magic {MAGIC}, found {header.magic}"
@@ -107,6 +110,14 @@ def check_header(header: BatchHeader, available: int) -> None:
             f"log batch at offset {header.base_offset}: {count} records do not agree with last offset delta "
             f"{header.last_offset_delta}"
         )
+
+
+def newer_format(header: BatchHeader) -> UnsupportedError:
+    """Return the error for a batch of a format that this version does not know."""
+    return UnsupportedError(
+        f"log batch at offset {header.base_offset}: written by a newer version of fluss_lab (batch format {header.magic}, this "
+        f"one reads up to {MAGIC}); use that version"
+    )
 
 
 def checksum(data: memoryview) -> int:

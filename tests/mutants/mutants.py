@@ -4,6 +4,7 @@ from tests.mutants.across import ACROSS
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.ddl import DDL
 from tests.mutants.guard import GUARD
+from tests.mutants.integrity import INTEGRITY
 from tests.mutants.keyed_lake import KEYED_LAKE
 from tests.mutants.kv import KV
 from tests.mutants.kv_snapshot import KV_SNAPSHOTS
@@ -53,6 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + REPAIRING
     + RUNNING
     + GUARD
+    + INTEGRITY
     + SPARK_STREAMS
     + SPARK_TABLES
     + UNION_READING

@@ -79,8 +79,8 @@ BYTES = (
     ),
     Mutant(
         "damage_below_the_recovery_point_is_cut_off", "P7", RECOVERY,
-        "if segment.end_offset < result.recovery_point:",
-        "if segment.end_offset < 0:",
+        "elif segment.end_offset < self._floor:",
+        "elif segment.end_offset < 0:",
         (f"{IN_RECOVERY}::test_bytes_missing_below_the_recovery_point_stop_the_bucket",),
     ),
     Mutant(
@@ -180,7 +180,7 @@ KEEPING = (
     ),
     Mutant(
         "missing_end_of_the_log_unnoticed", "P1", RECOVERY,
-        "if result.corruption is None and end < result.recovery_point:",
+        "if result.corruption is None and end < self._floor:",
         "if result.corruption is None and end < 0:",
         (f"{IN_RECOVERY}::test_bytes_missing_below_the_recovery_point_stop_the_bucket",),
     ),

@@ -78,15 +78,30 @@ class Bucket:
 
     @property
     def start(self) -> int:
-        """Return the first offset that the cluster holds: here, or in remote storage in front of it."""
+        """Return the first offset that the cluster holds: here, or in remote storage in front of it.
+
+        Raises:
+            CorruptDataError, StorageError: It is not known: segments are missing here, or what remote storage holds is not
+                known.
+        """
+        self.log.reader.check_start()
         start = self.log.start
         before = self._remote_before(start)
         return start if before is None else before.start
 
     def _remote_before(self, start: int) -> RemoteManifest | None:
-        """Return what remote storage holds in front of an offset, without a hole; None when nothing, or not known."""
-        held = None if self.remote is None else self.remote.known
+        """Return what remote storage holds in front of an offset, without a hole; None when nothing. It raises as `start`."""
+        held = None if self.remote is None or not start else self.remote.manifest
         return held if held is not None and held.segments and held.start < start <= held.end else None
+
+    def check_known(self) -> None:
+        """See that the bucket's first and last offsets are known: nothing may be dropped, copied or tiered otherwise.
+
+        Raises:
+            FlussError: Why they are not.
+        """
+        _ = self.start
+        self.log.reader.check_end()
 
     def fetch(
         self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool
@@ -109,6 +124,8 @@ class Bucket:
             # It may have left the log since it was looked for.
             if (found := self._elsewhere(offset, enable_lake=enable_lake)) is not None:
                 return found
+            if offset < self.log.start:
+                self.log.reader.check_start()
             raise OffsetOutOfRangeError(self._out_of_range(offset, enable_lake=enable_lake)) from error
 
     def _elsewhere(self, offset: int, *, enable_lake: bool) -> RemoteFetch | LakeState | None:
@@ -137,12 +154,16 @@ class Bucket:
             f"{self.table.path} bucket {self.id.bucket}: offset {offset} is not held; expected one in "
             f"[{self.log.start}, {self.log.high_watermark}]"
         )
-        if (remote := self._remote_before(self.log.start)) is not None:
-            text += f", or in remote storage one in [{remote.start}, {remote.end})"
+        try:
+            start = self.start
+            if (remote := self._remote_before(self.log.start)) is not None:
+                text += f", or in remote storage one in [{remote.start}, {remote.end})"
+        except FlussError as error:
+            return f"{text}; what lies before is not known: {error}"
         if (lake := self.lake) is None:
             return f"{text}; the lake holds nothing of the bucket"
         asked = "" if enable_lake else " (the request did not allow reading from there)"
-        first = min(self.start, lake.start) if enable_lake and lake.start < lake.end else self.start
+        first = min(start, lake.start) if enable_lake and lake.start < lake.end else start
         return f"{text}, or in the lake one in [{lake.start}, {lake.end}){asked}; the earliest is {first}"
 
     # -- list offsets --------------------------------------------------------------------------------------------------
@@ -151,9 +172,12 @@ class Bucket:
         """Return the first offset that is held: in the lake, if that is earlier and allowed.
 
         Raises:
-            CorruptDataError, StorageError: It may be in remote storage, which cannot be read.
+            CorruptDataError, StorageError: It is not known: see `start`.
         """
-        start, lake = self.start, self.lake
+        lake = self.lake
+        if enable_lake and lake is not None and lake.start == 0 and lake.end >= self.log.start > 0:
+            return OffsetAnswer(0, None, lake.snapshot_id)  # whatever the cluster holds in front of its log
+        start = self.start
         if enable_lake and lake is not None and lake.leads_up_to(start):
             return OffsetAnswer(lake.start, None, lake.snapshot_id)
         if self.remote is not None and self.log.start:
@@ -167,7 +191,12 @@ class Bucket:
 
         Raises:
             StorageError: The device refused.
+            CorruptDataError, UnsupportedError: The log was damaged, so it is not known; or its beginning is not, and the
+                durable offset is asked, from which follows what may be moved to the lake.
         """
+        self.log.reader.check_end()
+        if durable:
+            self.log.reader.check_start()
         return OffsetAnswer(self.log.sync() if durable else self.log.high_watermark)
 
     def at_time(self, timestamp_ms: int, *, enable_lake: bool, raise_clock: bool) -> OffsetAnswer:
@@ -185,7 +214,8 @@ class Bucket:
         Raises:
             InvalidTimestampError: The time is negative, or with `raise_clock` after the server's clock.
             StorageError: With `raise_clock` and durability by fsync: the device refused.
-            CorruptDataError, StorageError: It may be in remote storage, which cannot be read; nor has the lake it.
+            CorruptDataError, StorageError, UnsupportedError: The answer may lie in what is damaged or lost, or in remote
+                storage, which cannot be read; nor has the lake it.
         """
         if timestamp_ms < 0:
             raise InvalidTimestampError(f"expected a time of at least 0 (epoch milliseconds), found {timestamp_ms}")
@@ -193,19 +223,22 @@ class Bucket:
             self.log.raise_floor(timestamp_ms)
             # What was appended before the floor rose belongs to the answer: it must be readable now.
             self.log.settle()
-        offset, found_ms = self.log.reader.find_time(timestamp_ms)
         lake, problem = self.lake, None
+        offset, found_ms = self.log.reader.find_time(timestamp_ms)
         try:
+            if offset <= self.log.start:
+                self.log.reader.check_start()
             offset, found_ms = self._remote_at_time(timestamp_ms, offset) or (offset, found_ms)
         except FlussError as error:
             problem = error
-        start = self.start if problem is None else self.log.start
-        # Where nothing here is older than the time, the first record that is not older may have left. With a problem, what
-        # lies between the lake and the log here is in remote storage.
-        behind = lake is not None and lake.leads_up_to(start if problem is None else min(start, lake.end))
-        may_have_left = enable_lake and offset <= start and behind
-        if lake is not None and may_have_left and (lake.max_timestamp_ms < 0 or lake.max_timestamp_ms >= timestamp_ms):
-            return OffsetAnswer(offset if problem is None else None, found_ms, lake.snapshot_id)
+        if lake is not None and enable_lake and offset <= self.log.start:
+            start = self.start if problem is None else self.log.start
+            # Where nothing here is older than the time, the first record that is not older may have left. With a problem,
+            # what lies between the lake and the log here is in remote storage.
+            behind = lake.leads_up_to(start if problem is None else min(start, lake.end))
+            is_late = lake.max_timestamp_ms < 0 or lake.max_timestamp_ms >= timestamp_ms
+            if offset <= start and behind and is_late:
+                return OffsetAnswer(offset if problem is None else None, found_ms, lake.snapshot_id)
         if problem is not None:
             raise problem
         return OffsetAnswer(offset, found_ms)
@@ -236,7 +269,9 @@ class Bucket:
 
         Raises:
             StorageError: The disk or remote storage refused.
+            FlussError: The bucket's first or last offset is not known; nothing was dropped.
         """
+        self.check_known()
         offset_max: int | None = None
         if self.table.lake_enabled:
             lake = self.lake
@@ -256,6 +291,8 @@ class Bucket:
         Raises:
             StorageError: The disk refused.
         """
+        if self.log.stopped is not None:
+            return 0
         held = None if self.remote is None else self.remote.known
         if self.remote is None or held is None or not held.start <= self.log.start < held.end:
             return 0  # what is there does not lead up to the log

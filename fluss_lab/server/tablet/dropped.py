@@ -8,6 +8,7 @@ from pathlib import Path
 from fluss_lab import files
 from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
+from fluss_lab.server.tablet import log_start as starts
 from fluss_lab.server.tablet.segment import Segment
 
 
@@ -30,12 +31,19 @@ class DroppedSegments:
         """Take segments that were dropped; they are newer than those dropped before."""
         self._segments += segments
 
-    def delete(self) -> None:
-        """Delete their files.
+    def delete(self, start: int) -> None:
+        """Delete their files, after it was noted that the log begins behind them.
+
+        Args:
+            start: The log's first offset.
 
         Raises:
             StorageError: The disk refused; those that are left are tried again next time.
         """
+        try:
+            starts.save(self._folder, start)
+        except OSError as error:
+            raise StorageError(f"{self._title}: nothing was deleted: {error.strerror or error}") from error
         while self._segments:
             try:
                 failpoint("tablet.retention.before_delete")

@@ -32,6 +32,7 @@ from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.previous import VALUE_BYTES
 from fluss_lab.server.tablet.replay import Replay
+from fluss_lab.server.tablet.segment import UNREADABLE
 from fluss_lab.server.tablet.tables import Table
 from fluss_lab.server.tablet.writers import WriterStates
 
@@ -112,7 +113,7 @@ class KvBucket:
             store = _restored(table, log, snapshots, fresh)
             replay = Replay(log.reader.view, store, table.schemas, table.schemas[table.schema_id])
             replay.run()
-        except CorruptDataError as error:
+        except UNREADABLE as error:
             log.end_by(error)
             return KvBucket(table, log, fresh, snapshots, size_max, error)
         if replay.mended:

@@ -33,7 +33,7 @@ from fluss_lab.server.tablet.log_state import LogState
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.reading import LogReader
 from fluss_lab.server.tablet.recovery import SUSPECT_FILE, Recovery
-from fluss_lab.server.tablet.segment import Segment
+from fluss_lab.server.tablet.segment import UNREADABLE, Segment
 from fluss_lab.server.tablet.view import Frontier, LogView
 from fluss_lab.server.tablet.writers import WriterStates, WrittenBatch
 
@@ -57,13 +57,14 @@ class BucketLog(LogState):
         logger: Knows the bucket's name.
         waiting: Bounds the appends that wait for a predecessor, over all logs that share it.
         changelog: Whether it is of a primary-key table, and keeps previous offsets.
+        durable_offset: Up to where it was on the device, as somebody else remembers; None: nobody does.
 
     Attributes:
         reader: Reads the log.
         lock: Held by whoever appends; what it guards does not move while it is held. It may be taken again.
 
     Raises:
-        OSError, StorageError: The file system refused to read or mend it.
+        OSError, StorageError, CorruptDataError: The file system refused to read or mend it, or nothing is left of it.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class BucketLog(LogState):
         waiting: threading.Semaphore,
         *,
         changelog: bool = False,
+        durable_offset: int | None = None,
     ) -> None:
         self._folder, self._options, self._pool = folder, options, pool
         self._clock, self._log, self._changelog = clock, logger, changelog
@@ -90,15 +92,19 @@ class BucketLog(LogState):
         self._written = self._synced = self._checkpointed = 0
         self._checkpoint_ms = clock.monotonic_ms()
         self._checkpoint_due = False
-        found = Recovery(folder, pool, options.index_interval_bytes, changelog=changelog).run()
+        interval = options.index_interval_bytes
+        found = Recovery(folder, pool, interval, changelog=changelog, durable_offset=durable_offset).run()
+        self.reader.lost_start = found.lost_start
         self._admission = Admission(found.writers, self._changed, waiting)
         self._segments = tuple(found.segments)
         self._floor_ms = found.floor_ms
         self._durable = Frontier(-1, 0, found.recovery_point)
         if found.corruption is not None:
-            self._end_by(CorruptDataError(found.corruption))
+            self._end_by(found.corruption)
+        elif found.lost_start is not None:
+            self._stop(found.lost_start)
         self._settle_found()
-        self._log.info("open: [%d, %d) in %d segments", self.start, self.end, len(self._segments))
+        self._log.info("open: [%d, %d) in %d segments", self.start, self.end, self.segment_count)
 
     def _settle_found(self) -> None:
         """Make durable what recovery found, so that what is readable now stays so."""
@@ -111,7 +117,7 @@ class BucketLog(LogState):
             raise self._fail_sync(error) from error
         try:
             _ = self._active.index
-        except CorruptDataError as error:
+        except UNREADABLE as error:
             self._end_by(error)
         self._durable = self._frontier()
         self._publish()
@@ -131,13 +137,13 @@ class BucketLog(LogState):
             self._log.error("stopped: %s", reason)
         return self._stopped
 
-    def _end_by(self, reason: CorruptDataError) -> None:
+    def _end_by(self, reason: FlussError) -> None:
         """Accept no append any more, and tell readers who reach the end that nothing will follow."""
         self._stop(reason)
         self.reader.ended_by = reason
 
-    def end_by(self, reason: CorruptDataError) -> None:
-        """Stop the log for good: it agrees no more with what is made of it. The first reason stays."""
+    def end_by(self, reason: FlussError) -> None:
+        """Stop the log for good: it no longer agrees with what is made of it."""
         with self._changed:
             self._end_by(reason)
 
@@ -385,8 +391,7 @@ class BucketLog(LogState):
             StorageError: The disk refused; the old recovery point stands, and another is tried with the next flush.
         """
         with self._sync_lock:
-            # Once closed, the folder may belong to another log.
-            if not self._closed:
+            if not self._closed:  # else the folder may belong to another log
                 self._checkpoint(durable=durable)
 
     def _checkpoint(self, *, durable: bool) -> None:
@@ -453,7 +458,7 @@ class BucketLog(LogState):
             if self._doomed:
                 # What they say of writers must be known elsewhere before they go.
                 self.checkpoint(durable=True)
-                self._doomed.delete()
+                self._doomed.delete(self.start)
             return dropped
 
     def _drop_first(self, is_over: Callable[[Segment], bool], keep: int, *, may_roll: bool) -> int:
@@ -485,8 +490,7 @@ class BucketLog(LogState):
             self._closed = True
             self.reader.close()
             self._changed.notify_all()
-        # Who is making it durable or writes a recovery point ends before.
-        with self._sync_lock:
+        with self._sync_lock:  # who is making it durable or writes a recovery point ends before
             is_owed = self._written > self._checkpointed or self._checkpoint_due
             if not save or self._stopped is not None or not is_owed:
                 return

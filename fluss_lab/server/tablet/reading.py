@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
+from fluss_lab.server.tablet.segment import UNREADABLE
 from fluss_lab.server.tablet.view import Fetched, LogView
 
 T = TypeVar("T")
@@ -24,7 +25,8 @@ class LogReader:
 
     Attributes:
         view: What may be read now.
-        ended_by: Why nothing can ever follow the last readable record; None while something may.
+        ended_by: Why nothing can ever follow the last readable record, and the log's end is not known; None while it is.
+        lost_start: Why the first offset is not known; None when it is.
     """
 
     view: LogView
@@ -35,7 +37,8 @@ class LogReader:
         self._lock = threading.Lock()
         self._watchers: frozenset[threading.Event] = frozenset()
         self._closed = False
-        self.ended_by: CorruptDataError | None = None
+        self.ended_by: FlussError | None = None
+        self.lost_start: FlussError | None = None
 
     def publish(self, view: LogView) -> None:
         """Show another view, and wake those who wait for one."""
@@ -90,8 +93,8 @@ class LogReader:
                     raise CorruptDataError(
                         f"{self._title}: the previous offsets of [{start}, {stop}) are gone with {error.filename}"
                     ) from error
-            except CorruptDataError as error:
-                raise CorruptDataError(f"{self._title}: {error}") from error
+            except UNREADABLE as error:
+                raise type(error)(f"{self._title}: {error}") from error
         raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
 
     def available(self, offset: int) -> int:
@@ -103,19 +106,35 @@ class LogReader:
         """Return (offset, timestamp) of the first record at or after a time; (high watermark, None) when all are older.
 
         Raises:
-            CorruptDataError: The log is damaged where the answer would be.
+            CorruptDataError, UnsupportedError: The log is damaged where the answer would be, or may lie in what is lost.
             NotLeaderError: The log was closed and its files moved.
         """
-        return self._newest(lambda view: view.find_time(timestamp_ms) or (view.end, None))
+        offset, found_ms = self._newest(lambda view: view.find_time(timestamp_ms) or (view.end, None))
+        if found_ms is None:
+            self.check_end(offset)
+        return offset, found_ms
 
     def timestamp_at(self, offset: int) -> int | None:
         """Return the timestamp of the record at an offset, None at the end. It raises what `read` raises."""
         return self._newest(lambda view: view.timestamp_at(offset))
 
-    def check_end(self, offset: int) -> None:
-        """Raise `CorruptDataError` at the end of a log that is damaged behind it: nothing will follow there."""
-        if self.ended_by is not None and offset == self.view.end:
-            raise CorruptDataError(f"{self._title} ends at offset {offset}: {self.ended_by}")
+    def check_end(self, offset: int | None = None) -> None:
+        """Raise at and behind the end of a log that is damaged there; without an offset, for any such log.
+
+        Raises:
+            CorruptDataError, UnsupportedError: The records there cannot be read, and how many they are is not known.
+        """
+        if self.ended_by is not None and (offset is None or offset >= self.view.end):
+            raise type(self.ended_by)(f"{self._title} can be read up to offset {self.view.end} only: {self.ended_by}")
+
+    def check_start(self) -> None:
+        """Raise, when segments in front of the first one are missing, what is known of them.
+
+        Raises:
+            CorruptDataError: The log's first offset is not known.
+        """
+        if self.lost_start is not None:
+            raise type(self.lost_start)(f"{self._title}: {self.lost_start}")
 
     def _newest(self, read: Callable[[LogView], T]) -> T:
         for _ in range(_VIEWS_MAX):
@@ -129,11 +148,11 @@ class LogReader:
                     ) from error
                 if self.view is view:
                     raise self._damaged(f"a file of the log is gone: {error.filename}") from error
-            except CorruptDataError as error:
-                raise self._damaged(str(error)) from error
+            except UNREADABLE as error:
+                raise self._damaged(str(error), type(error)) from error
         raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
 
-    def _damaged(self, text: str) -> CorruptDataError:
-        error = CorruptDataError(f"{self._title}: {text}")
+    def _damaged(self, text: str, kind: type[FlussError] = CorruptDataError) -> FlussError:
+        error = kind(f"{self._title}: {text}")
         self._stop(error)
         return error

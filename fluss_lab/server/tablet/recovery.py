@@ -4,8 +4,12 @@ What is found decides:
 
 * batches that continue one another to the end of the last file: the log is whole;
 * a bad place in the last file, behind the recovery point and with no valid batch after it: a torn tail, cut off;
+* a whole batch of a newer format: the log ends there for this version, and nothing is cut off;
 * any other bad place: corruption. Nothing is changed on the disk, the log is readable up to there and cannot be
   written. (A segment is on the device before the next one is made, so only the last one can have a torn tail.)
+
+The beginning is held against what was noted when segments were last dropped, the end against the recovery point and
+against what the coordinator knows to have been on the device: what lacks there was lost, and is told as an error.
 
 Every step may be interrupted and repeated.
 """
@@ -18,16 +22,26 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, check_header, checksum, read_header
+from fluss_lab.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    check_header,
+    checksum,
+    newer_format,
+    read_header,
+)
 from fluss_lab.server.tablet import checkpoint as checkpoints
+from fluss_lab.server.tablet import log_start as starts
 from fluss_lab.server.tablet.checkpoint import Checkpoint
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.index import OFFSET_SUFFIX, TIME_SUFFIX
 from fluss_lab.server.tablet.previous import MARKS_SUFFIX, VALUES_SUFFIX
 from fluss_lab.server.tablet.resync import find_batch
-from fluss_lab.server.tablet.segment import LOG_SUFFIX, Segment
+from fluss_lab.server.tablet.segment import LOG_SUFFIX, UNREADABLE, Segment
 from fluss_lab.server.tablet.writers import WriterStates, WrittenBatch
 
 log = logging.getLogger(__name__)
@@ -37,6 +51,8 @@ _CHUNK_BYTES: Final = 4 << 20
 #: Left by a log whose fsync failed: what the cache holds behind the recovery point may not be on the device, however
 #: clean the kernel calls it.
 SUSPECT_FILE: Final = "fsync-failed"
+#: What to do about records that are gone.
+RESTORE: Final = "restore the bucket's folder from a copy and start the server again"
 #: Files beside a segment that go with it.
 _BESIDE: Final = frozenset({OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUFFIX})
 
@@ -50,14 +66,16 @@ class Recovered:
         writers: The writers at the log's end.
         recovery_point: Offset up to which the log was known to be on the device.
         floor_ms: No later record may have an earlier timestamp.
-        corruption: Why the log must not be written; None when it may.
+        corruption: Why the log must not be written, and its end is not known; None when it may.
+        lost_start: Why its first offset is not known: segments in front of those found are missing. None when it is.
     """
 
     segments: list[Segment] = field(default_factory=list)
     writers: WriterStates = field(default_factory=WriterStates)
     recovery_point: int = 0
     floor_ms: int = 0
-    corruption: str | None = None
+    corruption: FlussError | None = None
+    lost_start: CorruptDataError | None = None
 
 
 class Recovery:
@@ -68,14 +86,25 @@ class Recovery:
         pool: Opens files.
         interval_bytes: Of the indexes.
         changelog: Whether the log is of a primary-key table; its previous offsets are left to the replay.
+        durable_offset: Up to where the log was on the device, as somebody else remembers; None: nobody does.
     """
 
-    def __init__(self, folder: Path, pool: HandlePool, interval_bytes: int, *, changelog: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pool: HandlePool,
+        interval_bytes: int,
+        *,
+        changelog: bool = False,
+        durable_offset: int | None = None,
+    ) -> None:
         self._folder = folder
+        self._durable_offset = durable_offset
         self._pool = pool
         self._interval_bytes = interval_bytes
         self._changelog = changelog
         self._result = Recovered()
+        self._floor = 0
         self._last_ms = -1
 
     def run(self) -> Recovered:
@@ -83,24 +112,29 @@ class Recovery:
 
         Raises:
             OSError: The file system refused to read or to cut.
+            CorruptDataError: Nothing is left of a log that had records.
         """
         failpoint("tablet.recover.before")
         result = self._result
         known = checkpoints.load(self._folder)
         if known is not None:
             result.writers, result.recovery_point, result.floor_ms = known.writers, known.recovery_point, known.floor_ms
+        self._floor = max(result.recovery_point, self._durable_offset or 0)
         bases = segment_bases(self._folder)
+        if not bases:
+            self._check_new(known)
         self._tidy(bases)
         for base_offset in bases:
             if not self._take(base_offset, known, is_last=base_offset == bases[-1]):
                 break
         if not result.segments:
-            self._start(known)
+            segment = self._segment(0)
+            segment.create()
+            result.segments.append(segment)
+        self._check_start(known)
         end = result.segments[-1].end_offset
-        if result.corruption is None and end < result.recovery_point:
-            result.corruption = (
-                f"the log ends at offset {end}, but was on the device up to {result.recovery_point}: bytes are missing"
-            )
+        if result.corruption is None and end < self._floor:
+            self._end_by(f"the log ends at offset {end}, but was on the device up to {self._floor}: bytes are missing")
         result.recovery_point = min(result.recovery_point, end)
         if result.corruption is None and (self._folder / SUSPECT_FILE).exists():
             self._rewrite(result.segments[-1])
@@ -114,16 +148,32 @@ class Recovery:
             if is_orphan or path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
-    def _start(self, known: Checkpoint | None) -> None:
-        """Begin an empty log; where there was one, its end is kept so that no offset is given twice."""
-        segment = self._segment(0 if known is None else known.recovery_point)
-        if known is None:
-            segment.create()
-        else:
-            self._result.corruption = (
-                f"no segment is left of a log that was on the device up to {known.recovery_point}: files are missing"
-            )
-        self._result.segments.append(segment)
+    def _check_new(self, known: Checkpoint | None) -> None:
+        """Refuse to begin a log anew where there was one: offsets would be given twice, and records be forgotten."""
+        if known is None and self._durable_offset is None and not starts.load(self._folder):
+            return
+        raise CorruptDataError(
+            f"{self._folder}: no segment is left of a log that was on the device up to offset {self._floor}: files are "
+            f"missing; {RESTORE}"
+        )
+
+    def _check_start(self, known: Checkpoint | None) -> None:
+        """See that no segment in front of those found is missing: a log may begin later only when that was noted."""
+        first = self._result.segments[0].base_offset
+        noted = starts.load(self._folder)
+        confirmed = [] if known is None else [known.segments[0].base_offset]
+        if noted is not None:
+            confirmed.append(noted)
+        # A crash may come between noting a start and deleting what lies in front of it, not the other way round.
+        if first <= max(confirmed, default=0):
+            return
+        self._result.lost_start = CorruptDataError(
+            f"{self._folder}: the first segment is of offset {first}, expected one of {max(confirmed, default=0)}: files with "
+            f"the records in between are missing; {RESTORE}"
+        )
+
+    def _end_by(self, problem: str) -> None:
+        self._result.corruption = CorruptDataError(f"{problem}; {RESTORE}")
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._folder, base_offset, self._pool, self._interval_bytes, changelog=self._changelog)
@@ -132,7 +182,7 @@ class Recovery:
         """Add a segment to the log; tell whether the next one can continue it."""
         result = self._result
         if result.segments and (expected := result.segments[-1].end_offset) != base_offset:
-            result.corruption = f"expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}"
+            self._end_by(f"expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}")
             return False
         segment = self._segment(base_offset)
         result.segments.append(segment)
@@ -152,15 +202,35 @@ class Recovery:
         """Decide whether a bad place is a torn tail, and cut it if it is."""
         result = self._result
         where = f"{segment.path.name} at byte {segment.size}: {problem}"
-        if segment.end_offset < result.recovery_point:
-            result.corruption = f"{where}; the log was on the device up to offset {result.recovery_point}"
+        if (newer := self._other_format(segment)) is not None:
+            result.corruption = newer
+        elif segment.end_offset < self._floor:
+            self._end_by(f"{where}; the log was on the device up to offset {self._floor}")
         elif not is_last:
-            result.corruption = f"{where}; another segment lies behind it"
+            self._end_by(f"{where}; another segment lies behind it")
         elif (valid := find_batch(segment.path, segment.size + 1, segment.end_offset)) is not None:
-            result.corruption = f"{where}; a valid batch at offset {valid.base_offset} lies behind it"
+            self._end_by(f"{where}; a valid batch at offset {valid.base_offset} lies behind it")
         else:
             log.warning("%s: torn tail cut off: %s", self._folder, where)
             segment.cut()
+
+    def _other_format(self, segment: Segment) -> FlussError | None:
+        """Return what to say of a bad place that is a whole batch of another format; None when it is none.
+
+        All formats keep length, format and checksum where they are, so that a newer one is never taken for a torn tail.
+        """
+        size = segment.path.stat().st_size
+        if size - segment.size < HEADER_BYTES:
+            return None
+        header = read_header(segment.read(segment.size, segment.size + HEADER_BYTES))
+        if header.magic == MAGIC or header.base_offset != segment.end_offset or header.size > size - segment.size:
+            return None
+        whole = memoryview(segment.read(segment.size, segment.size + max(header.size, HEADER_BYTES)))
+        if checksum(whole[CRC_START : header.size]) != header.crc:
+            return None
+        if header.magic > MAGIC:
+            return newer_format(header)
+        return CorruptDataError(f"{segment.path.name} at byte {segment.size}: batch format {header.magic}; {RESTORE}")
 
     def _scan(self, segment: Segment, size: int) -> str | None:
         """Admit the batches behind what is believed of a segment; return what is wrong with the first bad one."""
@@ -177,7 +247,7 @@ class Recovery:
                     start, at = segment.size, 0
                     data = segment.read(start, start + min(max(_CHUNK_BYTES, header.size), left))
                 self._check(segment, header, memoryview(data)[at : at + header.size])
-            except CorruptDataError as error:
+            except UNREADABLE as error:
                 return str(error)
             self._admit(segment, header)
         return None

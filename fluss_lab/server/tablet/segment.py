@@ -18,15 +18,26 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_header, read_header
+from fluss_lab.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX_BYTES,
+    BatchHeader,
+    check_header,
+    newer_format,
+    read_header,
+)
 from fluss_lab.rpc import room
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.index import NO_MARK, IndexMark, SparseIndex
 from fluss_lab.server.tablet.previous import Offsets, PreviousOffsets
 
 LOG_SUFFIX: Final = ".log"
+#: Why bytes are no batch that can be served: they are damaged, or of a newer format.
+UNREADABLE: Final = (CorruptDataError, UnsupportedError)
 #: Positions and relative offsets in the indexes are int32.
 INT32_MAX: Final = 2**31 - 1
 #: Buffers of one system call: Linux's IOV_MAX.
@@ -289,7 +300,9 @@ class Segment:
             yield place, header
             place = Place(place.position + header.size, header.next_offset, timestamp_ms)
 
-    def take_whole(self, data: bytes | memoryview, place: Place) -> tuple[Place, CorruptDataError | None]:
+    def take_whole(
+        self, data: bytes | memoryview, place: Place
+    ) -> tuple[Place, CorruptDataError | UnsupportedError | None]:
         """Return the place behind the last good batch in bytes that were read from a place on.
 
         Returns:
@@ -307,6 +320,8 @@ class Segment:
             bad = base != offset or not floor_ms <= timestamp <= mark_ms or magic != MAGIC or count < 0
             if bad or length < HEADER_BYTES - PREFIX_BYTES or delta != max(count - 1, 0):
                 here = Place(start + at, offset, floor_ms)
+                if magic > MAGIC and base == offset:
+                    return here, newer_format(read_header(data, at))
                 return here, self._broken(here, base, timestamp)
             if start + at == mark:
                 if timestamp != mark_ms:

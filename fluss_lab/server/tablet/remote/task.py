@@ -55,6 +55,8 @@ class RemoteLogTask:
         try:
             remote.tidy()
             held = bucket.log
+            if held.stopped is not None:
+                return False  # a hole in it would become one in remote storage
             found = remote.copy_next(held.rolled, bucket.table.schemas, held.durable_offset, self._clock.now_ms())
             bucket.drop_copied()
             return found is not None

@@ -17,6 +17,7 @@ from fluss_lab.errors import (
     NotLeaderError,
     RecordTooLargeError,
     StorageError,
+    UnsupportedError,
     error_from_code,
 )
 from fluss_lab.records.batch import HEADER, encode, split_headers
@@ -105,7 +106,7 @@ BAD_UTF8 = bytes(GOOD.replace(b"name-1", b"name-\xff"))
         (GOOD[:20], CorruptDataError, "header of 48 bytes"),
         (GOOD + b"x", CorruptDataError, "header of 48 bytes"),
         (GOOD[:60] + b"\xff" + GOOD[61:], CorruptDataError, "CRC"),
-        (_header(GOOD, magic=1), CorruptDataError, "expected magic 0"),
+        (_header(GOOD, magic=1), UnsupportedError, "written by a newer version"),
         (_header(GOOD, schema_id=0), InvalidRecordError, "expected a schema id in [1], found 0"),
         (_header(GOOD, schema_id=2), NotLeaderError, "expected a schema id up to 1, found 2"),
         (_header(GOOD, count=4, delta=3), InvalidRecordError, "expected 4 records"),

@@ -1,0 +1,43 @@
+"""The first offset of a bucket's log, noted before what lies in front of it is deleted.
+
+Without the note a log whose first segments were lost would look like one that dropped them. The checkpoint knows the
+first segment too; so that neither file is a single point of failure, a start is believed when one of them has it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Final
+
+from fluss_lab import files
+from fluss_lab.records.sealed import sealed, unsealed
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "log-start"
+
+
+def save(folder: Path, offset: int) -> None:
+    """Note, durably, that the log in a folder begins at an offset from now on.
+
+    Raises:
+        OSError: The file system refused; nothing in front of the offset may be deleted.
+    """
+    files.write_atomic(folder / FILE_NAME, sealed(json.dumps({"version": 1, "start": offset}).encode()))
+
+
+def load(folder: Path) -> int | None:
+    """Return what was noted; None when nothing was, or it cannot be believed."""
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        body = unsealed(data)
+        return None if body is None else int(json.loads(body)["start"])
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("%s: not the start of a log (%r)", path, error)
+        return None

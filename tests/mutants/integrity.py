@@ -1,0 +1,52 @@
+"""Mutants of what a server says of a bucket whose range it does not know."""
+
+from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
+
+READING = "fluss_lab/server/tablet/reading.py"
+IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
+
+#: P7: corrupt bytes stop the bucket. P1: what was acknowledged is there, or its absence is an error.
+INTEGRITY = (
+    Mutant(
+        "shortened_end_told_as_latest", "P7", BUCKET,
+        "        self.log.reader.check_end()\n        if durable:",
+        "        if durable:",
+        (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
+    ),
+    Mutant(
+        "shortened_end_told_by_time", "P7", READING,
+        "        if found_ms is None:\n            self.check_end(offset)\n",
+        "",
+        (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
+    ),
+    Mutant(
+        "lost_start_not_noticed", "P7", RECOVERY,
+        "        if first <= max(confirmed, default=0):\n",
+        "        if first >= 0:\n",
+        (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
+    ),
+    Mutant(
+        "lost_start_told_as_earliest", "P7", BUCKET,
+        "        self.log.reader.check_start()\n        start = self.log.start\n        before",
+        "        start = self.log.start\n        before",
+        (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
+    ),
+    Mutant(
+        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/dropped.py",
+        "            starts.save(self._folder, start)\n",
+        "            pass\n",
+        (f"{IN_RANGE}::test_a_log_that_dropped_its_first_segments_begins_later",),
+    ),
+    Mutant(
+        "newer_batch_cut_off_as_torn", "P7", RECOVERY,
+        "        if (newer := self._other_format(segment)) is not None:\n",
+        "        if (newer := self._other_format(segment)) is not None and segment.size < 0:\n",
+        (f"{IN_RANGE}::test_a_batch_of_a_newer_format_is_neither_damage_nor_cut_off",),
+    ),
+    Mutant(
+        "copied_from_a_log_with_a_hole", "P7", "fluss_lab/server/tablet/remote/task.py",
+        "            if held.stopped is not None:\n",
+        "            if held.size_bytes < 0:\n",
+        (f"{IN_RANGE}::test_nothing_is_dropped_of_a_bucket_whose_range_is_not_known",),
+    ),
+)  # fmt: skip
