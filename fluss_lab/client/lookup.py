@@ -28,6 +28,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.frames import for_pandas
 from fluss_lab.model.rows import record_batches
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Lookuper(Closing):
         self._projection = Projection(info, columns, partial(connection.schema, info))
         self._router = Router(info.descriptor, 0)
         #: Rows that are not there are null as a whole, so every column is nullable.
-        self._schema = nullable(self._projection.schema)
+        self._schema = for_pandas(nullable(self._projection.schema))
         self._absent = pa.Table.from_arrays([pa.nulls(1, field.type) for field in self._schema], schema=self._schema)
         self._plain_keys = PlainKeys(connection, info, self._router)
         self._lookups, self._prefixes = LookupCall(info, self._projection), PrefixCall(info, self._projection)
@@ -156,7 +157,7 @@ class Lookuper(Closing):
             return None
         if isinstance(found, FlussError):
             return None
-        return pa.Table.from_batches((found.rows,)) if len(found.rows) else self._absent
+        return pa.Table.from_arrays(found.rows.columns, schema=self._schema) if len(found.rows) else self._absent
 
     def _ask(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[Part, RowsFound]]:
         """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""

@@ -20,7 +20,7 @@ from fluss_lab.model.types import DataType
 
 #: A value's text in a message is cut here.
 _SHOWN_MAX: Final = 80
-_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
+INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 #: More digits than any integer and any scale need together.
 _WIDE_DECIMAL_PRECISION: Final = 76
 
@@ -140,8 +140,11 @@ def has_rules(dtype: DataType) -> bool:
 
 def _flat(array: pa.Array, target: DataType, place: Place) -> pa.Array:
     source, types = array.type, pa.types
-    if target.name in _INTEGERS:
-        accepted, hint = types.is_integer(source), "floating-point numbers are not taken for integers; round them first"
+    if target.name in INTEGERS:
+        accepted, hint = (
+            types.is_integer(source),
+            "floating-point numbers are not taken for integers; round and cast them first",
+        )
         hint = hint if types.is_floating(source) else ""
     elif target.name == "FLOAT":
         if types.is_float64(source):

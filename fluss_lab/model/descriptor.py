@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import pyarrow as pa
-
 from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import options
 from fluss_lab.model.auto_partition import check_auto_partition
@@ -164,17 +162,27 @@ class PartitionInfo:
 
 
 def make_descriptor(
-    schema: Schema | pa.Schema | Mapping[str, str | pa.DataType | DataType],
+    schema: Any,
     *,
-    primary_key: Iterable[str] = (),
-    partitioned_by: Iterable[str] = (),
+    primary_key: Iterable[str] | None = None,
+    partitioned_by: Iterable[str] | None = None,
     buckets: int | None = None,
-    bucket_key: Iterable[str] = (),
+    bucket_key: Iterable[str] | None = None,
     properties: Mapping[str, object] | None = None,
     comment: str | None = None,
     buckets_max: int = options.BUCKETS_MAX.default,
 ) -> TableDescriptor:
     """Return a checked table definition from what a person writes (see api: ``lab.create_table``).
+
+    Args:
+        schema: In any form that `make_schema` takes.
+        primary_key: None or nothing: a log table.
+        partitioned_by: None or nothing: no partitions.
+        buckets: None: one.
+        bucket_key: None or nothing: the primary key without the partition columns; of a log table none.
+        properties: Values by name.
+        comment: For people.
+        buckets_max: The most that `buckets` may be.
 
     Raises:
         InvalidSchemaError, InvalidNameError: Columns, types or keys that cannot be.
@@ -185,9 +193,9 @@ def make_descriptor(
     for name, value in (("primary_key", primary_key), ("partitioned_by", partitioned_by), ("bucket_key", bucket_key)):
         if isinstance(value, str):
             raise InvalidSchemaError(f"{name}: expected a list of column names, found the string {value!r}")
-    partitions = tuple(partitioned_by)
-    key = tuple(bucket_key)
-    made = make_schema(schema, primary_key, required=(*partitions, *key))
+    partitions = tuple(partitioned_by or ())
+    key = tuple(bucket_key or ())
+    made = make_schema(schema, primary_key or (), required=(*partitions, *key))
     checked = options.check_properties(properties or {})
     if not key and made.primary_key:
         key = tuple(name for name in made.primary_key if name not in partitions)

@@ -53,7 +53,7 @@ def array_of(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
 
     Cost: about as pyarrow's own conversion.
     """
-    _check_types(values, target, place)
+    values = _check_types(values, target, place)
     if target.name == "ARRAY":
         made = _arrays(values, target, place)
     elif target.name == "MAP":
@@ -65,18 +65,25 @@ def array_of(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
     return cast_array(made, target, place)
 
 
-def _check_types(values: Sequence[Any], target: DataType, place: Place) -> None:
+def _check_types(values: Sequence[Any], target: DataType, place: Place) -> Sequence[Any]:
+    """Return the values with None for each that pandas calls missing."""
     taken, refused = _PYTHON_TYPES[target.name]
-    wrong = {
-        kind
-        for kind in set(map(type, values)) - {type(None)}
-        if not issubclass(kind, taken) or (refused and issubclass(kind, refused))
-    }
+    kinds = set(map(type, values)) - {type(None)}
+    if any(map(_is_missing, kinds)):
+        values = [None if _is_missing(type(value)) else value for value in values]
+        kinds = {kind for kind in kinds if not _is_missing(kind)}
+    wrong = {kind for kind in kinds if not issubclass(kind, taken) or (refused and issubclass(kind, refused))}
     if wrong:
         index = next(index for index, value in enumerate(values) if type(value) in wrong)
         names = " or ".join(kind.__name__ for kind in taken if kind.__module__ != "numpy")
         found = type(values[index]).__name__
         raise place.refusal(index, target, values[index], f"a value of type {found}, not {names}")
+    return values
+
+
+def _is_missing(kind: type) -> bool:
+    """Tell whether a type is that of ``pandas.NA`` or ``pandas.NaT``."""
+    return kind.__name__ in {"NAType", "NaTType"} and kind.__module__.startswith("pandas.")
 
 
 def _scalars(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
@@ -135,9 +142,14 @@ def _mask(values: Sequence[Any]) -> pa.Array | None:
 
 def _arrays(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
     offsets, parent_of = offsets_of([0 if value is None else len(value) for value in values])
-    flat = [item for value in values if value is not None for item in value]
+    flat = [item for value in values if value is not None for item in _items(value)]
     inner = array_of(flat, target.fields[0].type, place.inner("element", parent_of))
     return pa.ListArray.from_arrays(offsets, inner, type=target.arrow(), mask=_mask(values))
+
+
+def _items(value: Any) -> Any:
+    """Return the items of a list; those of a numpy array of times as Python's or pandas's own."""
+    return pa.array(value).to_pylist() if isinstance(value, np.ndarray) and value.dtype.kind == "M" else value
 
 
 def _maps(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:

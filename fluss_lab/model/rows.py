@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.casts import Place, cast_array, check_names, has_rules, shown
+from fluss_lab.model.frames import check_index, is_frame, is_series, series_array
 from fluss_lab.model.literals import array_of
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
@@ -65,8 +65,8 @@ def record_batches(
 
     Args:
         rows: A `pa.RecordBatch`, `pa.Table`, `pa.RecordBatchReader`, anything with Arrow's C stream or array
-            interface, a pandas DataFrame (its index is left out; NaN in float columns is null), a list of dicts, or
-            a dict of columns.
+            interface, a pandas DataFrame (its index is left out; NaN is null; whole floats are taken for integers), a
+            list of dicts, or a dict of columns.
         schema: The table's.
         columns: Names of the columns wanted, in the order wanted. Each must be given then, also a nullable one (what
             is left out of a partial update would be erased otherwise); other columns of the table are left out,
@@ -135,7 +135,7 @@ def _arrow_batches(rows: object, form: _Form) -> Iterable[pa.RecordBatch]:
         return rows.to_batches(max_chunksize=_ROWS_PER_BATCH) or [_empty(rows.schema)]
     if isinstance(rows, pa.RecordBatchReader):
         return _reader_batches(rows)
-    if isinstance(rows, _pandas_class("DataFrame")):
+    if is_frame(rows):
         return _arrow_batches(_frame_table(rows, form), form)
     if isinstance(rows, Mapping):
         return _arrow_batches(_columns_table(rows, form), form)
@@ -167,10 +167,11 @@ def _reader_batches(reader: pa.RecordBatchReader) -> Iterable[pa.RecordBatch]:
 
 
 def _frame_table(frame: Any, form: _Form) -> pa.Table:
+    check_index(frame, set(form.types))
     form.check(list(frame.columns))
     types = form.types
     names = [name for name in frame.columns if name in types]
-    return pa.table([_series(frame[name], name, types[name]) for name in names], names=names)
+    return pa.table([series_array(frame[name], types[name], _place(name)) for name in names], names=names)
 
 
 def _columns_table(columns: Mapping[Any, Any], form: _Form) -> pa.Table:
@@ -204,11 +205,6 @@ def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
     )
 
 
-def _pandas_class(name: str) -> Any:
-    """Return a class of pandas for `isinstance`; nothing is one before pandas is imported, by whichever thread."""
-    return getattr(sys.modules.get("pandas"), name, ())
-
-
 def _place(name: str) -> Place:
     return Place(name, lambda index: index)
 
@@ -216,8 +212,8 @@ def _place(name: str) -> Place:
 def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if isinstance(values, _pandas_class("Series")):
-        return _series(values, name, dtype)
+    if is_series(values):
+        return series_array(values, dtype, _place(name))
     if isinstance(values, np.ndarray) and values.ndim == 1:
         return array_of(values.tolist(), dtype, _place(name)) if values.dtype == object else _numpy(values, name, dtype)
     if isinstance(values, list | tuple):
@@ -233,14 +229,3 @@ def _numpy(values: np.ndarray[Any, Any], name: str, dtype: DataType) -> pa.Array
         return pa.array(values)
     except (pa.ArrowException, ValueError) as error:
         raise _place(name).mismatch(dtype, f"numpy {values.dtype}", str(error)) from error
-
-
-def _series(series: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArray:
-    if series.dtype == object:
-        absent = series.isna()
-        values = [None if missing else value for value, missing in zip(series, absent, strict=True)]
-        return array_of(values, dtype, _place(name))
-    try:
-        return pa.Array.from_pandas(series)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise _place(name).mismatch(dtype, f"pandas {series.dtype}", str(error)) from error

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidSchemaError
+from fluss_lab.model.inference import is_rows, schema_of
 from fluss_lab.model.names import check_column_name
 from fluss_lab.model.types import DataType
 
@@ -84,14 +85,15 @@ class Schema:
 
 
 def make_schema(
-    source: Schema | pa.Schema | Mapping[str, str | pa.DataType | DataType],
+    source: Any,
     primary_key: Iterable[str] = (),
     required: Iterable[str] = (),
 ) -> Schema:
     """Return a checked schema from any of the forms a person writes.
 
     Args:
-        source: A schema, an Arrow schema, or column names to types (Fluss type texts or Arrow types).
+        source: A schema, an Arrow schema, column names to types (Fluss type texts or Arrow types), or rows to take the
+            schema of: a pandas frame or Arrow data (see `fluss_lab.model.inference`).
         primary_key: Names of the key columns in order; they become NOT NULL whatever the source says.
         required: Further columns that become NOT NULL (partition columns, bucket keys).
 
@@ -99,6 +101,8 @@ def make_schema(
         InvalidSchemaError: No columns, too many, a type that does not exist, a key column that does not.
         InvalidNameError: A column name that breaks the rule, is reserved, or is used twice in any case.
     """
+    if is_rows(source):
+        source = schema_of(source)
     if isinstance(source, Schema):
         typed = [(column.name, column.type, column.comment) for column in source.columns]
         primary_key = tuple(primary_key) or source.primary_key
@@ -108,7 +112,7 @@ def make_schema(
         typed = [(name, _any_type(name, value), None) for name, value in source.items()]
     else:
         raise InvalidSchemaError(
-            f"expected a pyarrow schema or a dict of names to types, found {type(source).__name__}"
+            f"expected a pyarrow schema, a dict of names to types, or a frame, found {type(source).__name__}"
         )
     if not 0 < len(typed) <= COLUMNS_MAX:
         raise InvalidSchemaError(f"a table has 1 to {COLUMNS_MAX} columns, found {len(typed)}")

@@ -22,6 +22,7 @@ from fluss_lab.errors import (
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.changes import CHANGE_SYMBOLS
+from fluss_lab.model.frames import to_pandas
 from fluss_lab.read.columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
 from fluss_lab.read.explain import ExplainedBucket, Explanation
 from fluss_lab.read.points import BucketKey
@@ -118,7 +119,7 @@ class Changelog:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the records as a pandas frame."""
-        return self.to_arrow().to_pandas()
+        return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
         """Return the records as a Spark DataFrame; see `fluss_lab.spark.union`.

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.frames import for_pandas, to_pandas
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.changelog import (
     BUCKET,
@@ -70,7 +71,8 @@ class Diff:
         for name in info.schema.names if key else ():
             if name not in key:
                 columns |= {f"{BEFORE}.{name}": old[name], f"{AFTER}.{name}": new[name]}
-        self.changed = pa.table(columns)
+        changed = pa.table(columns)
+        self.changed = changed.replace_schema_metadata(for_pandas(changed.schema).metadata)
 
     def to_arrow(self) -> pa.Table:
         """Return all changes as a net changelog has them, by partition, bucket and offset.
@@ -82,7 +84,7 @@ class Diff:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `to_arrow` as a pandas frame."""
-        return self._changes.to_pandas()
+        return to_pandas(self._changes)
 
     def __bool__(self) -> bool:
         """Tell whether anything changed."""
@@ -140,7 +142,8 @@ def _grown(source: TableSource, part: ChangelogRange) -> NetChange:
 
 
 def _rows(info: TableInfo, records: Sequence[LogRecords]) -> pa.Table:
-    return pa.Table.from_batches([each.rows for each in records if len(each)], info.schema.arrow())
+    found = pa.Table.from_batches([each.rows for each in records if len(each)], info.schema.arrow())
+    return found.replace_schema_metadata(for_pandas(found.schema).metadata)
 
 
 def _as_changelog(info: TableInfo, changes: Sequence[tuple[ChangelogRange, NetChange]]) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.frames import to_pandas
 from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
 from fluss_lab.read.explain import ExplainedBucket, Explanation
 from fluss_lab.read.keyed_rows import keyed_count
@@ -79,7 +80,7 @@ class Scan:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
-        return self.to_arrow().to_pandas()
+        return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
         """Return the rows as a Spark DataFrame; see `fluss_lab.spark.union`.

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.model import TablePath
+from fluss_lab.model.frames import to_pandas
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.points import BucketKey
 from fluss_lab.read.state import BucketState, TableSource, TableState
@@ -102,7 +103,7 @@ class Seek(Mapping[int | BucketKey, SeekBucket]):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `to_arrow` as a pandas frame."""
-        return self.to_arrow().to_pandas()
+        return to_pandas(self.to_arrow())
 
     def __repr__(self) -> str:
         lives = [each.lives for each in self.buckets]

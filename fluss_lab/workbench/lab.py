@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -16,13 +16,17 @@ from fluss_lab.display import html_table
 from fluss_lab.errors import (
     InvalidNameError,
     InvalidRequestError,
+    InvalidSchemaError,
     LakeNotConfiguredError,
     NotFoundError,
+    TableExistsError,
     TableNotFoundError,
 )
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import DataType, TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model.inference import schema_of
 from fluss_lab.model.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
+from fluss_lab.model.rows import record_batches
 from fluss_lab.read.points import ReadPoint
 from fluss_lab.read.reader import Moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -33,7 +37,7 @@ from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.status import LabStatus
-from fluss_lab.workbench.table import Table
+from fluss_lab.workbench.table import Table, gathered_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -209,21 +213,25 @@ class Lab(Closing):
     def create_table(
         self,
         path: str | TablePath,
-        schema: pa.Schema | Mapping[str, str | pa.DataType | DataType],
+        schema: Any = None,
         *,
-        primary_key: Iterable[str] = (),
-        partitioned_by: Iterable[str] = (),
+        rows: Any = None,
+        primary_key: Iterable[str] | None = None,
+        partitioned_by: Iterable[str] | None = None,
         buckets: int | None = None,
-        bucket_key: Iterable[str] = (),
+        bucket_key: Iterable[str] | None = None,
         properties: Mapping[str, object] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create a table, and its lake table when ``table.datalake.enabled``.
+        """Create a table, and its lake table when ``table.datalake.enabled``; with `rows`, fill it.
 
         Args:
             path: ``database.table``; the database exists.
-            schema: An Arrow schema, or column names to Fluss types (``"bigint"``, ``"decimal(10, 2)"``, ...).
+            schema: An Arrow schema, column names to Fluss types (``"bigint"``, ``"decimal(10, 2)"``, ...), or a frame (pandas,
+                Arrow) that has the columns. None: that of `rows`.
+            rows: The first rows, in any form that `Table.append` takes. They are checked before the table is made, and
+                written after it; to a table that was there already (`if_not_exists`) none are.
             primary_key: Key columns, for a primary-key table, the partition columns among them; none for a log table.
             partitioned_by: String columns whose values cut the table into partitions.
             buckets: Buckets of the table, or of each partition; 1 by default.
@@ -235,8 +243,14 @@ class Lab(Closing):
         Raises:
             InvalidError: A kind of it for each thing that can be wrong; nothing was created.
             DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As they say.
+            FlussError: The rows could not be written; the table is there, with as many of them as the text says.
         """
         checked = TablePath.parse(path)
+        rows = gathered_rows(rows)
+        if schema is None:
+            if rows is None:
+                raise InvalidSchemaError(f"create_table {checked}: expected a schema, or rows to take it from")
+            schema = schema_of(rows)
         descriptor = make_descriptor(
             schema,
             primary_key=primary_key,
@@ -249,8 +263,18 @@ class Lab(Closing):
             if isinstance(buckets, int) and buckets > BUCKETS_MAX.default
             else BUCKETS_MAX.default,
         )
-        self.connection.admin().create_table(checked, descriptor, if_not_exists)
-        return Table(self, checked)
+        first = None if rows is None else record_batches(rows, descriptor.schema)
+        table = Table(self, checked)
+        try:
+            self.connection.admin().create_table(checked, descriptor, if_not_exists and first is None)
+        except TableExistsError:
+            if not if_not_exists:
+                raise
+            return table
+        if first:
+            made = pa.Table.from_batches(first)
+            table.upsert(made) if descriptor.schema.primary_key else table.append(made)
+        return table
 
     def drop_table(self, path: str | TablePath, *, if_exists: bool = False, lake: bool = True) -> None:
         """Drop a table and its lake table; with ``lake=False`` the lake table stays, named by its table id.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
 
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
@@ -21,12 +23,19 @@ if TYPE_CHECKING:
 
 ReportT = TypeVar("ReportT")
 
-_SNAPSHOT_COLUMNS = (
-    "snapshot_id", "time", "operation", "ours", "rows", "files", "total_rows", "total_files", "deletes", "tags", "offsets",
-)  # fmt: skip
-_FILE_COLUMNS = (
-    "content", "partition", "bucket", "first_offset", "last_offset", "first_time", "last_time", "rows", "bytes", "path",
-)  # fmt: skip
+_INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
+_SNAPSHOT_COLUMNS: Final = {
+    "snapshot_id": _LONG, "time": _TEXT, "operation": _TEXT, "ours": pa.bool_(), "rows": _LONG, "files": _LONG,
+    "total_rows": _LONG, "total_files": _LONG, "deletes": _LONG, "tags": pa.list_(_TEXT),
+    "offsets": pa.list_(
+        pa.struct({"partition_name": _TEXT, "bucket": _INT, "offset": _LONG, "max_timestamp": _LONG})
+    ),
+}  # fmt: skip
+_FILE_COLUMNS: Final = {
+    "content": _TEXT, "partition": _TEXT, "bucket": _INT, "first_offset": _LONG, "last_offset": _LONG,
+    "first_time": _TEXT, "last_time": _TEXT, "rows": _LONG, "bytes": _LONG, "path": _TEXT,
+}  # fmt: skip
+_SCHEMA_COLUMNS: Final = {"schema_id": _INT, "current": pa.bool_(), "columns": None}
 
 
 class LakeUpkeep:
@@ -74,7 +83,7 @@ class LakeUpkeep:
     def lake_schemas(self) -> Listing:
         """Return the schemas that the lake table has had: ``schema_id``, ``current``, ``columns`` (name to type)."""
         with self._maintenance() as lake:
-            return Listing(f"lake schemas of {self.path}", lake.schemas(), ("schema_id", "current", "columns"))
+            return Listing(f"lake schemas of {self.path}", lake.schemas(), _SCHEMA_COLUMNS)
 
     # -- keeping it in shape -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Final, overload
 import pyarrow as pa
 
 from fluss_lab.display import ROWS_MAX, html_table
+from fluss_lab.model.frames import to_pandas
 
 #: Longer texts are cut where they are shown; programs get them whole.
 CELL_LENGTH_MAX: Final = 60
@@ -19,13 +20,20 @@ class Listing(Sequence[Mapping[str, Any]]):
     Args:
         title: What is listed.
         rows: Dicts with the same keys in the same order.
-        columns: The keys, needed where there may be no rows.
+        columns: The keys, needed where there may be no rows; with their Arrow types, where these must not depend on the
+            rows. A type of None is that of the values.
     """
 
-    def __init__(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[Mapping[str, Any]],
+        columns: Sequence[str] | Mapping[str, pa.DataType | None] = (),
+    ) -> None:
         self.title = title
         self._rows = [dict(row) for row in rows]
         self.columns = list(self._rows[0]) if self._rows else list(columns)
+        self._types = dict(columns) if isinstance(columns, Mapping) else {}
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
@@ -48,13 +56,20 @@ class Listing(Sequence[Mapping[str, Any]]):
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        return pa.table({name: pa.array(self.column(name)) for name in self.columns})
+        return pa.table({name: self._array(name) for name in self.columns})
 
     def to_pandas(self) -> Any:
-        """Return the rows as a pandas DataFrame."""
+        """Return the rows as a pandas DataFrame, integers and booleans in their nullable types; lists and dicts stay."""
         import pandas as pd
 
-        return pd.DataFrame(self._rows, columns=self.columns)
+        arrays = {name: self._array(name) for name in self.columns}
+        flat = {name: array for name, array in arrays.items() if not pa.types.is_nested(array.type)}
+        frame = to_pandas(pa.table(flat))
+        series = {name: frame[name] if name in flat else pd.Series(self.column(name), dtype=object) for name in arrays}
+        return pd.DataFrame(series, columns=self.columns, index=range(len(self)))
+
+    def _array(self, name: str) -> pa.Array:
+        return pa.array(self.column(name), self._types.get(name))
 
     def __repr__(self) -> str:
         cells = [[_shown(name, row[name]) for name in self.columns] for row in self._rows[:ROWS_MAX]]

@@ -6,22 +6,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.table import Table
 
-_TABLE_COLUMNS: Final = (
-    "table",
-    "buckets",
-    "rows_in_cluster",
-    "bytes",
-    "end",
-    "lake_end",
-    "lag",
-    "state",
-    "last_error",
-)
+_TABLE_COLUMNS: Final = {
+    "table": pa.string(),
+    "buckets": pa.int64(),
+    "rows_in_cluster": pa.int64(),
+    "bytes": pa.int64(),
+    "end": pa.int64(),
+    "lake_end": pa.int64(),
+    "lag": pa.int64(),
+    "state": pa.string(),
+    "last_error": pa.string(),
+}
+_SERVER_COLUMNS: Final = {
+    "id": pa.int32(),
+    "state": pa.string(),
+    "host": pa.string(),
+    "port": pa.int32(),
+    "process": pa.int64(),
+    "restarts": pa.int64(),
+    "last_error": pa.string(),
+}
 
 
 class LabStatus:
@@ -46,7 +57,7 @@ class LabStatus:
         self.servers = Listing(
             "servers",
             [_server_row(each) for each in described.tablet_server_status],
-            ("id", "state", "host", "port", "process", "restarts", "last_error"),
+            _SERVER_COLUMNS,
         )
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UpsertWrite
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
+from fluss_lab.model.frames import is_frame
 from fluss_lab.model.times import parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
 
     from fluss_lab.workbench.lab import Lab
 
-_BUCKET_COLUMNS = (
-    "partition",
-    "bucket",
-    "start",
-    "end",
-    "high_watermark",
-    "lake_end",
-    "lag",
-    "bytes",
-    "leader",
-    "error",
-)
+_BUCKET_COLUMNS: Final = {
+    "partition": pa.string(),
+    "bucket": pa.int32(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "high_watermark": pa.int64(),
+    "lake_end": pa.int64(),
+    "lag": pa.int64(),
+    "bytes": pa.int64(),
+    "leader": pa.int32(),
+    "error": pa.string(),
+}
 
 
 class Table(LakeUpkeep):
@@ -449,6 +450,16 @@ def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
         "leader": status.leader,
         "error": status.error,
     }
+
+
+def gathered_rows(rows: Any) -> Any:
+    """Return rows that can be gone through several times."""
+    rows = _spark_as_arrow(rows)
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.read_all()
+    if hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table) and not is_frame(rows):
+        return pa.table(rows)
+    return rows
 
 
 def _spark_as_arrow(rows: Any) -> Any:

@@ -27,6 +27,7 @@ from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.storing import BYTES, KEEPING
 from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
+from tests.mutants.values import VALUES
 
 PROMISES = tuple(f"P{number}" for number in range(1, 11))
 MUTANTS: tuple[Mutant, ...] = (
@@ -59,4 +60,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + SPARK_TABLES
     + UNION_READING
     + ACROSS
+    + VALUES
 )

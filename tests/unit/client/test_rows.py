@@ -345,10 +345,6 @@ def test_damaged_arrow_data_is_refused():
     assert "not valid" in refusal({"x": damaged}, one("string"))
 
 
-def test_float_integers_of_pandas_are_refused_with_a_hint():
-    assert "round" in refusal(pd.DataFrame({"x": [1.0, np.nan]}), one("int"))
-
-
 def test_unsupported_pandas_dtypes_are_refused():
     assert "'x'" in refusal(pd.DataFrame({"x": pd.period_range("2020-01", periods=1, freq="M")}), one("string"))
     assert "'x'" in refusal(pd.DataFrame({"x": pd.to_timedelta([1])}), one("bigint"))

@@ -174,3 +174,37 @@ def test_tables_show_their_key(flights, lab):
     assert "primary key, bucket key" in html
     assert "primary key, partition" in html
     assert "log table" in repr(lab.create(f"nyc.plain{next(_NUMBERS)}", {"id": "int"}))
+
+
+# -- pandas -----------------------------------------------------------------------------------------------------------
+
+BIG = 2**60 + 1
+
+
+def test_what_comes_out_as_pandas_has_its_types_and_goes_back_in(lab):
+    table = lab.create(
+        f"nyc.frames{next(_NUMBERS)}", {"id": "bigint", "n": "bigint", "ok": "boolean"}, primary_key=["id"]
+    )
+    table.upsert([{"id": BIG, "n": BIG, "ok": True}, {"id": 2}])
+    start = table.read_point()
+    frame = table.scan().to_pandas()
+    assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "Int64", "boolean"]
+    assert set(frame["id"]) == {BIG, 2}
+    table.upsert(frame)
+    assert table.scan().to_pandas().equals(frame)
+    log = table.changelog().to_pandas()
+    assert [str(dtype) for dtype in log.dtypes[["_bucket", "_log_offset", "id", "n", "ok"]]] == [
+        "Int32", "Int64", "Int64", "Int64", "boolean",
+    ]  # fmt: skip
+    found = table.lookup(pd.concat([frame[["id"]], pd.DataFrame({"id": [7]})])).to_pandas()
+    assert found["n"].dtype == "Int64"
+    assert BIG in set(found["n"].dropna())
+    assert table.lookup([{"id": frame["id"].max()}]).to_pandas()["n"].tolist() == [BIG]
+    table.delete(frame[frame["n"].isna()])
+    difference = table.diff(start)
+    assert difference.removed.to_pandas()["n"].dtype == difference.to_pandas()["n"].dtype == "Int64"
+    assert (
+        table.buckets().to_pandas()["lake_end"].dtype
+        == table.seek(start.moment_ms).to_pandas()["offset"].dtype
+        == "Int64"
+    )

@@ -321,3 +321,33 @@ def test_a_table_outside_the_lake_cannot_be_tiered(lab):
     for call in (plain.tier, plain.snapshots, lambda: lab.iceberg("shop.plain")):
         with pytest.raises(errors.LakeNotConfiguredError, match=r"shop\.plain"):
             call()
+
+
+# -- tables of frames ------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_made_and_filled_of_a_frame(lab):
+    times = pd.to_datetime(["2026-01-01", None]).astype("datetime64[ns]")
+    frame = pd.DataFrame({"id": [1, 2], "amount": [1.5, None], "note": ["a", None], "at": times})
+    made = lab.create_table(
+        "shop.of_frame", frame, primary_key=["id"], partitioned_by=None, bucket_key=None, properties=LAKE
+    )
+    assert [str(column.type) for column in made.descriptor.schema.columns] == [
+        "BIGINT NOT NULL", "DOUBLE", "STRING", "TIMESTAMP(6)",
+    ]  # fmt: skip
+    made.upsert(frame)
+    filled = lab.create_table("shop.filled", rows=frame, primary_key=None)
+    assert filled.scan().to_arrow().num_rows == made.scan().count() == 2
+    again = lab.create_table("shop.filled", rows=frame, if_not_exists=True)
+    assert again.scan().count() == 2
+    assert lab.create_table("shop.typed", {"id": "int", "amount": "double"}, rows=[{"id": 1}]).scan().count() == 1
+    with pytest.raises(errors.TableExistsError):
+        lab.create_table("shop.filled", rows=frame)
+
+
+def test_a_table_is_not_made_when_its_rows_cannot_be(lab):
+    with pytest.raises(errors.InvalidRecordError):
+        lab.create_table("shop.unmade", {"id": "int"}, rows=[{"id": "x"}])
+    with pytest.raises(errors.InvalidSchemaError):
+        lab.create_table("shop.unmade")
+    assert "unmade" not in lab.tables("shop")

@@ -1,5 +1,7 @@
 """Listings: what a program gets and what a notebook shows, with nothing that a browser would run."""
 
+import pyarrow as pa
+
 from fluss_lab.display import html_table
 from fluss_lab.workbench.listing import Listing
 
@@ -47,3 +49,16 @@ def test_headers_and_cells_are_escaped():
     html = html_table(EVIL, [EVIL], [[EVIL], [None], [1234]])
     assert "<img" not in html
     assert "1,234" in html
+
+
+def test_the_types_of_a_listing_are_those_declared_whatever_its_rows():
+    types = {"id": pa.int64(), "ours": pa.bool_(), "name": pa.string(), "tags": pa.list_(pa.string()), "any": None}
+    full = [{"id": 2**60 + 1, "ours": True, "name": "a", "tags": ["x"], "any": {"a": 1}}]
+    for rows in ([], full, [*full, dict.fromkeys(types)], [dict.fromkeys(types)]):
+        frame = Listing("things", rows, types).to_pandas()
+        assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "boolean", "object", "object", "object"]
+        assert len(frame) == len(rows)
+    frame = Listing("things", [*full, dict.fromkeys(types)], types).to_pandas()
+    assert frame["id"][0] == 2**60 + 1
+    assert frame["tags"][0] == ["x"]
+    assert Listing("undeclared", [{"n": None}, {"n": 5}]).to_pandas()["n"].dtype == "Int64"
