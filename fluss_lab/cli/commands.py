@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from fluss_lab.cli.lab_folder import FolderPath, folder_argument
 from fluss_lab.cli.tables import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
 
@@ -21,21 +22,32 @@ FAILED: Final = 1
 NO_SERVER: Final = 3
 DEBUG_VARIABLE: Final = "FLUSS_LAB_DEBUG"
 
-_folder_argument = click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("lab"))
+_EXIT_CODES: Final = """
+Exit codes: 0 done; 1 failed, with one line on standard error that says why; 2 a command that cannot be read; 3 (status) no
+server runs. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(package_name="fluss-lab")
 def commands() -> None:
     """A workbench for the streaming lakehouse: streaming tables, tiered by Spark into Iceberg, read as one."""
 
 
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    from fluss_lab.model.config import FILE_NAME, environment_name
+    from fluss_lab.model.lake_options import is_secret
+
     values: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator:
             raise InvalidPropertyError(f"--option {pair!r}: expected KEY=VALUE")
+        if is_secret(key.strip()):
+            raise InvalidPropertyError(
+                f"--option {key.strip()}: a secret on a command line can be read by every user of the machine; expected it in "
+                f"{FILE_NAME} (readable by you only) or in the environment as {environment_name(key.strip())}"
+            )
         values[key.strip()] = value.strip()
     return values
 
@@ -58,28 +70,38 @@ def _counted(tablet_servers: int | None) -> dict[str, str]:
 
 
 @commands.command()
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="The lab's folder.")
+@click.option("--folder", type=FolderPath(), required=True, help="The lab's folder.")
 @click.option("--ephemeral", is_flag=True, help="End when no process is attached any more.")
 @click.option("--ready-fd", type=int, default=None, hidden=True)
+@click.option("--options-fd", type=int, default=None, hidden=True)
 @_tablet_servers_option
 @_options_option
 def server(
-    folder: Path, ephemeral: bool, ready_fd: int | None, tablet_servers: int | None, pairs: tuple[str, ...]
+    folder: Path,
+    ephemeral: bool,
+    ready_fd: int | None,
+    options_fd: int | None,
+    tablet_servers: int | None,
+    pairs: tuple[str, ...],
 ) -> None:
     """Run a server on a folder, in the foreground."""
     from fluss_lab.rpc.memory import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.cli.lakes import load_lake
+    from fluss_lab.lake.plugin import check_format
     from fluss_lab.server.hosting import run_server
+    from fluss_lab.server.process import receive_options
 
-    path, given = folder.absolute(), _parse_options(pairs)
-    given |= _counted(tablet_servers)
-    sys.exit(run_server(path, given, load_lake, tablet_command(), ephemeral=ephemeral, ready_fd=ready_fd))
+    given = {} if options_fd is None else receive_options(options_fd)
+    given |= _parse_options(pairs) | _counted(tablet_servers)
+    sys.exit(
+        run_server(folder, given, load_lake, tablet_command(), check_format, ephemeral=ephemeral, ready_fd=ready_fd)
+    )
 
 
 @commands.command("tablet-server", hidden=True)
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="The lab's folder.")
+@click.option("--folder", type=FolderPath(), required=True, help="The lab's folder.")
 @click.option("--server-id", type=int, required=True, help="Which one.")
 @click.option("--ready-fd", type=int, default=None)
 def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
@@ -93,7 +115,7 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
 
 
 @commands.command()
-@_folder_argument
+@folder_argument
 @_tablet_servers_option
 @_options_option
 def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None:
@@ -117,7 +139,7 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None
 
 
 @commands.command()
-@_folder_argument
+@folder_argument
 def down(folder: Path) -> None:
     """Stop the server on FOLDER (default: lab) gracefully, and wait until it is gone."""
     from fluss_lab.server import cluster
@@ -127,7 +149,7 @@ def down(folder: Path) -> None:
 
 
 @commands.command()
-@_folder_argument
+@folder_argument
 def status(folder: Path) -> None:
     """Show servers, tables, lag and tiering states of FOLDER (default: lab). Exit code 3: no server runs."""
     from fluss_lab.server import cluster
@@ -143,20 +165,32 @@ def status(folder: Path) -> None:
 
 
 @commands.command()
-@_folder_argument
-def config(folder: Path) -> None:
-    """Show each option's value and where it came from: environment, file, or default."""
-    from fluss_lab.cli.inspection import text_table
-    from fluss_lab.model.config import resolve, unknown_variables
+@folder_argument
+@click.option("--all", "is_whole", is_flag=True, help="Every option of the lake's catalogs and file systems too.")
+def config(folder: Path, is_whole: bool) -> None:
+    """Show each option's value and where it came from: environment, file, or default. Secrets are hidden.
 
-    settings = resolve({}, os.environ, [Path.cwd(), folder]).values()
-    click.echo(text_table(("option", "value", "from"), [(each.key, each.value, each.source) for each in settings]))
+    The lake's options (datalake.*) that are not set have the values which a lab in FOLDER would have.
+    """
+    from fluss_lab.cli.inspection import text_table
+    from fluss_lab.model.config import Setting, resolve, unknown_variables
+    from fluss_lab.model.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
+    from fluss_lab.server.options import with_lake
+
+    found = resolve({}, os.environ, [Path.cwd(), folder])
+    lake = {key: each.value for key, each in found.items() if key.startswith(LAKE_PREFIX)}
+    for key, value in with_lake(lake, folder).items():
+        found.setdefault(key, Setting(key, value, "default"))
+    for key in ICEBERG_OPTIONS if is_whole else ():
+        found.setdefault(key, Setting(key, "", "default"))
+    settings = [found[key] for key in sorted(found)]
+    click.echo(text_table(("option", "value", "from"), [(each.key, each.shown, each.source) for each in settings]))
     for name in unknown_variables(os.environ):
         click.echo(f"warning: {name} is set, but no option is called so", err=True)
 
 
 @commands.command()
-@_folder_argument
+@folder_argument
 @click.option(
     "--deep", is_flag=True, help="Read every file and check every checksum; no server may run. Nothing is changed."
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fluss_lab.cli.lab_folder import folder_option, opened_lab
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 @click.option("--accept-gaps", is_flag=True, help="With --adopt: go on without offsets that nobody holds any more.")
 @click.option("--relocate", is_flag=True, help="Rewrite the paths of a lab that was moved; TARGET is its folder.")
 @click.option("--yes", is_flag=True, help="With --adopt: do it. Without, only what would be done is shown.")
-@click.option(
-    "--folder", "-f", type=click.Path(path_type=Path, file_okay=False), default=Path("lab"), help="The lab's folder."
-)
+@folder_option
 def repair(target: str, *, adopt: bool, accept_gaps: bool, relocate: bool, yes: bool, folder: Path) -> None:
     """Make lake and cluster fit together again.
 
@@ -33,7 +32,7 @@ def repair(target: str, *, adopt: bool, accept_gaps: bool, relocate: bool, yes: 
     if relocate and (accept_gaps or yes):
         raise InvalidRequestError("repair --relocate: --accept-gaps and --yes go with --adopt")
     if relocate:
-        place = Path(target).absolute()
+        place = Path(target).expanduser().absolute()
         done = relocate_lab(place)
         click.echo(
             f"{place}: rewrote {done.tables} table(s) in the catalog, {done.metadata} metadata file(s), {done.lists} list(s), "
@@ -46,10 +45,9 @@ def repair(target: str, *, adopt: bool, accept_gaps: bool, relocate: bool, yes: 
 def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
     from fluss_lab.model import TablePath
     from fluss_lab.tiering.repair import adopt, plan_repair
-    from fluss_lab.workbench import Lab
 
     path = TablePath.parse(name)
-    with Lab.open(folder) as lab:
+    with opened_lab(folder) as lab:
         if yes:
             done = adopt(lab.connection, lab.lake_storage(), path, accept_gaps=accept_gaps)
             click.echo(repr(done))
@@ -94,7 +92,7 @@ def relocate_lab(folder: Path) -> Relocated:
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     """Refuse a lake that somebody configured to be in the folder: where it is looked for is not ours to say."""
-    from fluss_lab.model.config import LAKE_PREFIX
+    from fluss_lab.model.lake_options import LAKE_PREFIX, masked
     from fluss_lab.server.cluster import read_options
     from fluss_lab.server.options import resolve_server_options
 
@@ -102,6 +100,6 @@ def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     for key, value in options.items():
         if key.startswith(LAKE_PREFIX) and any(f"{place}/" in value for place in places):
             raise UnsupportedError(
-                f"option {key!r} is {value!r}: it names the place where the lab was; only a lab's own lake (its folder "
+                f"option {key!r} is {masked(key, value)!r}: it names the place where the lab was; only a lab's own lake (its folder "
                 "`lake`) is relocated: move the configured lake back, or outside of the lab's folder"
             )

@@ -6,41 +6,31 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fluss_lab.cli.continuous import TABLES_MAX, tier_on
+from fluss_lab.cli.lab_folder import FolderPath, folder_option, opened_lab
 from fluss_lab.cli.repair import repair
 from fluss_lab.errors import InvalidError
 
 if TYPE_CHECKING:
+    from fluss_lab.client import ScanBatch
     from fluss_lab.workbench import Lab
 
 #: How long one look for new records waits; Ctrl-C is answered within it.
 POLL_TIMEOUT_S: Final = 0.5
 
-_folder_option = click.option(
-    "--folder", "-f", type=click.Path(path_type=Path, file_okay=False), default=Path("lab"), help="The lab's folder."
-)
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[Lab]:
-    from fluss_lab.workbench import Lab
-
-    with Lab.open(folder) as lab:
-        yield lab
-
 
 @click.command()
 @click.argument("database", required=False)
-@_folder_option
+@folder_option
 def tables(folder: Path, database: str | None) -> None:
     """List tables: all, or those of DATABASE."""
-    with _opened(folder) as lab:
+    with opened_lab(folder) as lab:
         for name in [database] if database is not None else lab.databases():
             for table in lab.tables(name):
                 click.echo(f"{name}.{table}")
@@ -48,12 +38,12 @@ def tables(folder: Path, database: str | None) -> None:
 
 @click.command()
 @click.argument("path")
-@_folder_option
+@folder_option
 def show(folder: Path, path: str) -> None:
     """Show the table PATH: columns, properties, buckets, lake snapshots."""
     from fluss_lab.workbench.listing import Listing
 
-    with _opened(folder) as lab:
+    with opened_lab(folder) as lab:
         table = lab.table(path)
         descriptor = table.descriptor
         click.echo(repr(table))
@@ -73,7 +63,7 @@ def show(folder: Path, path: str) -> None:
 @click.option("--max-tables", type=click.IntRange(min=1), default=None, help="With --continuous: tables at a time (2).")
 @click.option("--master", default=None, help="Spark's master; default: all cores of this machine.")
 @click.option("--spark", "settings", multiple=True, metavar="K=V", help="A Spark setting. Repeatable.")
-@_folder_option
+@folder_option
 def tier(
     folder: Path,
     paths: tuple[str, ...],
@@ -95,13 +85,25 @@ def tier(
     from fluss_lab.model.times import parse_duration
 
     seconds = None if duration is None else parse_duration(duration) / 1000
-    with _opened(folder) as lab:
-        lab.start_spark(master, _settings(settings))
+    with opened_lab(folder) as lab:
+        given = _settings(settings)
+        named = [lab.table(path) for path in paths]
+        if not named and not continuous and not _has_lake_tables(lab):
+            click.echo("nothing to tier: no table has table.datalake.enabled=true", err=True)
+            return
+        lab.start_spark(master, given)
         if continuous:
             tier_on(lab, max_tables or TABLES_MAX, seconds)
             return
-        for report in [lab.table(path).tier() for path in paths] if paths else lab.tier():
+        for report in [table.tier() for table in named] if named else lab.tier():
             click.echo(repr(report))
+
+
+def _has_lake_tables(lab: Lab) -> bool:
+    from fluss_lab.model.names import TablePath
+
+    paths = (TablePath(database, name) for database in lab.databases() for name in lab.tables(database))
+    return any(lab.table(path).descriptor.lake_enabled for path in paths)
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -115,11 +117,15 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 @click.argument("path")
 @click.option("--from", "start", default="latest", show_default=True, help="earliest, latest, or an ISO time.")
 @click.option("--rows", type=click.IntRange(min=1), default=None, help="End after so many rows.")
-@_folder_option
+@folder_option
 def tail(folder: Path, path: str, start: str, rows: int | None) -> None:
-    """Follow the table PATH: one JSON object a record, until Ctrl-C."""
+    """Follow the table PATH: one JSON object a record, until Ctrl-C.
+
+    Before the columns: _change_type (+A, or +I -U +U -D), _partition (of partitioned tables), _bucket, _log_offset and
+    _commit_timestamp.
+    """
     left = rows
-    with _opened(folder) as lab, lab.table(path).subscribe(start=start) as scanner:
+    with opened_lab(folder) as lab, lab.table(path).subscribe(start=start) as scanner:
         while left is None or left > 0:
             try:
                 batches = list(scanner.poll(POLL_TIMEOUT_S))
@@ -127,13 +133,29 @@ def tail(folder: Path, path: str, start: str, rows: int | None) -> None:
                 return
             for batch in batches:
                 count = len(batch.records) if left is None else min(left, len(batch.records))
-                for row, offset in zip(
-                    batch.records.rows.slice(0, count).to_pylist(), batch.records.offsets, strict=False
-                ):
-                    place: dict[str, Any] = {"_partition": batch.partition} if batch.partition is not None else {}
-                    place |= {"_bucket": batch.bucket.bucket, "_log_offset": offset.as_py()}
-                    click.echo(json.dumps(place | row, default=str, ensure_ascii=False))
+                for row in islice(_records(batch), count):
+                    click.echo(json.dumps(row, default=str, ensure_ascii=False))
                 left = None if left is None else left - count
+
+
+def _records(batch: ScanBatch) -> Iterator[dict[str, Any]]:
+    from fluss_lab.model.changes import CHANGE_SYMBOLS
+    from fluss_lab.model.times import format_moment
+
+    records = batch.records
+    partition = {} if batch.partition is None else {"_partition": batch.partition}
+    changes = records.change_types or repeat(None, len(records))
+    for row, change, offset, moment in zip(
+        records.rows.to_pylist(), changes, records.offsets, records.timestamps_ms, strict=True
+    ):
+        yield {
+            "_change_type": CHANGE_SYMBOLS[0 if change is None else change.as_py()],
+            **partition,
+            "_bucket": batch.bucket.bucket,
+            "_log_offset": offset.as_py(),
+            "_commit_timestamp": format_moment(moment.as_py()),
+            **row,
+        }
 
 
 @click.command()
@@ -159,7 +181,7 @@ def _value(text: str) -> Any:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("notebooks"))
+@click.argument("folder", type=FolderPath(), default=Path("notebooks"))
 def lab(folder: Path) -> None:
     """Open JupyterLab on FOLDER (default: notebooks)."""
     sys.exit(subprocess.run([sys.executable, "-m", "jupyterlab", str(folder)], check=False).returncode)

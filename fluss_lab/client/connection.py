@@ -28,6 +28,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, check_options
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_FORMAT_KEY = "datalake.format"
 
 
 class Connection(Closing):
@@ -275,9 +274,9 @@ class Connection(Closing):
         if self._storage is None:
             answer = self.coordinator().describe_cluster(pb.DescribeClusterRequest())
             options = {entry.key: entry.value for entry in answer.options}
-            if (format_name := options.get(_FORMAT_KEY)) is None:
+            if (format_name := options.get(FORMAT_KEY)) is None:
                 return None
-            prefix = f"datalake.{format_name}."
+            prefix = f"{LAKE_PREFIX}{format_name}."
             properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
             self._storage = lake_storage(format_name, properties)
         return self._storage

@@ -427,7 +427,15 @@ class LakeStorage(ABC):
     @property
     @abstractmethod
     def properties(self) -> Mapping[str, str]:
-        """Return the configuration that it was made with; tasks make their own storage of it (see `lake_storage`)."""
+        """Return the configuration that it was made with: another storage can be made of it (see `lake_storage`)."""
+
+    @property
+    def task_properties(self) -> Mapping[str, str]:
+        """Return the configuration with which a task makes its own storage: what writers and compaction need, no more.
+
+        It travels to Spark's executors: secrets that only the catalog needs stay out. By default all `properties`.
+        """
+        return self.properties
 
     @property
     def local_folder(self) -> Path | None:

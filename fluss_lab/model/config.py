@@ -1,9 +1,12 @@
 """The configuration chain: arguments, then ``FLUSS_LAB_*`` environment, then ``fluss-lab.toml``, then defaults.
 
 Each value is told with where it came from. In the environment ``log.segment.file-size`` is called
-``FLUSS_LAB_LOG_SEGMENT_FILE_SIZE``; a lake option ``datalake.<format>.<key>`` is ``FLUSS_LAB_DATALAKE_<FORMAT>_<KEY>`` with a
-dot for each underscore of the key (keys with a dash or underscore of their own go into the file). In the file, keys are
+``FLUSS_LAB_LOG_SEGMENT_FILE_SIZE``; so are lake options. Of a lake format other than Iceberg, ``datalake.<format>.<key>`` is
+``FLUSS_LAB_DATALAKE_<FORMAT>_<KEY>`` with a dot for each underscore of the key (other keys go into the file). In the file, keys are
 written as they are, or nested: ``log.segment.file-size = "64mb"``.
+
+Secrets (`fluss_lab.model.lake_options.is_secret`) belong into the file or the environment, never onto a command line, which every
+user of a machine can read.
 """
 
 from __future__ import annotations
@@ -15,13 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model.lake_options import (
+    ICEBERG_OPTIONS,
+    LAKE_PREFIX,
+    check_lake_options,
+    masked,
+)
 from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, Option, check_options
 from fluss_lab.model.times import format_duration
 
 FILE_NAME: Final = "fluss-lab.toml"
 ENVIRONMENT_PREFIX: Final = "FLUSS_LAB_"
-#: Under this prefix anything goes: the lake format's own configuration.
-LAKE_PREFIX: Final = "datalake."
 #: Variables of this prefix that are no options.
 OTHER_VARIABLES: Final = frozenset({"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_SEED"})
 
@@ -45,6 +52,11 @@ class Setting:
         """Tell whether nobody set it."""
         return self.source == "default"
 
+    @property
+    def shown(self) -> str:
+        """Return the value as it may be shown: a secret is hidden."""
+        return masked(self.key, self.value)
+
 
 def resolve(
     arguments: Mapping[str, object], environment: Mapping[str, str], folders: Iterable[Path]
@@ -66,6 +78,9 @@ def resolve(
     for name, key in _variables(environment):
         found.update(_settings({key: environment[name]}, f"environment {name}"))
     found.update(_settings(arguments, "argument"))
+    check_lake_options(
+        {key: each.value for key, each in found.items()}, {key: each.source for key, each in found.items()}
+    )
     return dict(sorted(found.items()))
 
 
@@ -86,7 +101,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    names = {environment_name(key): key for key in OPTIONS}
+    names = {environment_name(key): key for key in (*OPTIONS, *ICEBERG_OPTIONS)}
     lake = environment_name(LAKE_PREFIX)
     for name in sorted(environment):
         if (key := names.get(name)) is not None:
@@ -101,7 +116,9 @@ def _settings(values: Mapping[str, object], source: str) -> dict[str, Setting]:
         check_options(own, OPTIONS, "option")
         for key, value in values.items():
             if not isinstance(value, str | int | float):
-                raise InvalidPropertyError(f"option {key!r}: expected a string, number or boolean, found {value!r}")
+                raise InvalidPropertyError(
+                    f"option {key!r}: expected a string, number or boolean, found {type(value).__name__}"
+                )
     except InvalidPropertyError as error:
         raise InvalidPropertyError(f"{source}: {error}") from error
     return {key: Setting(key, text_of(value), source) for key, value in values.items()}

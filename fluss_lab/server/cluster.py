@@ -21,6 +21,7 @@ from fluss_lab.rpc.tls import Trust, reachable
 from fluss_lab.rpc.token import read_token
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery, ServerEntry, is_alive
+from fluss_lab.server.lab_folder import make_lab_folder
 from fluss_lab.server.options import SplitOptions, split_options
 from fluss_lab.server.process import (
     START_TIMEOUT_S,
@@ -116,9 +117,11 @@ def ensure_server(
         timeout_s: Longest wait.
 
     Raises:
+        LabError: The folder is a file, another user's, or others may write in it.
         FlussError: Why the server could not start (LabLockedError, LabMovedError, InvalidPropertyError, ...).
         ServerUnavailableError: It died while starting; the text has the end of its log.
     """
+    make_lab_folder(folder)
     attachment = Attachment(folder, command, options or {}, on_lost)
     attachment.open(timeout_s)
     return attachment

@@ -9,16 +9,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.model.config import LAKE_PREFIX
+from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX, lake_format
 from fluss_lab.model.options import DATALAKE_FORMAT
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server import process
 from fluss_lab.server.coordinator.lake_side import LakeTables
+from fluss_lab.server.lab_folder import make_lab_folder
 from fluss_lab.server.launch import Launcher, LocalTablets
 from fluss_lab.server.log_file import log_to
 from fluss_lab.server.node import Node
@@ -26,8 +27,6 @@ from fluss_lab.server.options import check_server_options, resolve_server_option
 from fluss_lab.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
-
-FORMAT_KEY: Final = "datalake.format"
 
 #: Makes the catalog of a lake format (its name) with the format's own configuration.
 LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
@@ -136,6 +135,7 @@ def run_server(
     given: Mapping[str, str],
     load_lake: LoadLake,
     tablet_command: Sequence[str],
+    check_format: Callable[[str], None],
     *,
     ephemeral: bool,
     ready_fd: int | None = None,
@@ -147,6 +147,7 @@ def run_server(
         given: Options given as arguments; environment and file follow.
         load_lake: Makes lake catalogs.
         tablet_command: What runs ``fluss-lab tablet-server``, where there are several tablet servers.
+        check_format: Raises for a lake format that is not installed here.
         ephemeral: End when nobody is attached any more.
         ready_fd: Where to tell how the start went; None: nowhere.
 
@@ -158,8 +159,10 @@ def run_server(
     """
     os.umask(0o077)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.absolute()
+        make_lab_folder(folder)
         options = resolve_server_options(given, folder)
+        check_format(lake_format(options))
         launch = partial(Supervisor, command=tablet_command)
         node = make_node(folder, load_lake, options=options, ephemeral=ephemeral, launch=launch)
         log_to(folder / process.LOG_FILE)

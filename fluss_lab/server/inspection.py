@@ -22,8 +22,7 @@ from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.server import process
-from fluss_lab.server.coordinator.service import DATABASE_FILE
-from fluss_lab.server.coordinator.store import APPLICATION_ID, SCHEMA_VERSION
+from fluss_lab.server.coordinator.store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.locks import LOCK_FILE
 from fluss_lab.server.remote_folders import KV, LOG, remote_root

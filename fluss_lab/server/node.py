@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.failpoints import failpoint
+from fluss_lab.model.lake_options import FORMAT_KEY
 from fluss_lab.model.options import REMOTE_DATA_DIR, SERVER_ATTACHED_MAX
 from fluss_lab.rpc import token as tokens
 from fluss_lab.rpc.methods import COORDINATOR
@@ -21,6 +22,7 @@ from fluss_lab.rpc.tls import Trust
 from fluss_lab.server import discovery, process
 from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
+from fluss_lab.server.lake_format import check_lake_format
 from fluss_lab.server.launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
 from fluss_lab.server.listening import identity_of, listen
 from fluss_lab.server.locks import FolderLock
@@ -143,6 +145,7 @@ class Node:
             trust=self.trust,
         )  # fmt: skip
         check_place(coordinator.store, self.folder)
+        check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
         store = coordinator.store
         remote = Path(self.options[REMOTE_DATA_DIR.key])
         claim_remote(remote, store.meta(META_KEY), lambda lab: store.set_meta(META_KEY, lab))

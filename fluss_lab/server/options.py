@@ -10,7 +10,8 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config import LAKE_PREFIX, resolve, text_of
+from fluss_lab.model.config import resolve, text_of
+from fluss_lab.model.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
 from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
 
 #: Of the lab's folder, where nobody configured ``remote.data.dir``.
@@ -35,8 +36,12 @@ def check_server_options(values: Mapping[str, object]) -> dict[str, str]:
     check_options(own, CLUSTER_OPTIONS, "cluster option")
     for key, value in values.items():
         if not isinstance(value, str | int | float):
-            raise InvalidPropertyError(f"cluster option {key!r}: expected a string, number or boolean, found {value!r}")
-    return {key: text_of(value) for key, value in values.items()}
+            raise InvalidPropertyError(
+                f"cluster option {key!r}: expected a string, number or boolean, found {type(value).__name__}"
+            )
+    checked = {key: text_of(value) for key, value in values.items()}
+    check_lake_options(checked)
+    return checked
 
 
 def split_options(values: Mapping[str, object]) -> SplitOptions:
@@ -83,10 +88,8 @@ def default_lake_options(folder: Path) -> dict[str, str]:
 
 
 def with_lake(options: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the options with the default lake filled in, unless they say anything of the lake themselves."""
-    if any(key.startswith(LAKE_PREFIX) for key in options):
-        return dict(options)
-    return {**options, **default_lake_options(folder)}
+    """Return the options with the default lake filled in where they leave it open: see `with_defaults`."""
+    return with_defaults(options, default_lake_options(folder))
 
 
 def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:

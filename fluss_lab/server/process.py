@@ -10,12 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from fluss_lab.errors import (
     FlussError,
+    InvalidRequestError,
     LabError,
     RequestTimeoutError,
     ServerUnavailableError,
@@ -25,6 +26,7 @@ from fluss_lab.errors import (
 from fluss_lab.files import try_lock, write_json_atomic
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery
+from fluss_lab.server.lab_folder import make_lab_folder
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ def start_server(
     and outlives the caller.
 
     Args:
-        folder: The lab's folder; made when absent.
+        folder: The lab's folder; made when absent, for its owner only.
         command: What runs ``fluss-lab server``; the folder and options are added.
         options: Its options; None: those of its last run.
         ephemeral: Whether it ends when nobody is attached any more.
@@ -67,20 +69,19 @@ def start_server(
         timeout_s: Longest wait.
 
     Raises:
+        LabError: The folder is a file, another user's, or others may write in it.
         FlussError: What the process said when it could not start (LabLockedError, LabMovedError, ...).
         ServerUnavailableError: It died without a word; the text has the end of its log.
         RequestTimeoutError: It is not ready in time; it is left to itself.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_lab_folder(folder)
     deadline = time.monotonic() + timeout_s
     with _start_lock(folder, deadline):
         if (running := running_server(folder)) is not None:
             return running
         given = read_options(folder) if options is None else options
         arguments = [*command, "--folder", str(folder), *(["--ephemeral"] if ephemeral else [])]
-        for key, value in given.items():
-            arguments += ["--option", f"{key}={value}"]
-        _spawn(folder, arguments, env, deadline)
+        _spawn(folder, arguments, given, env, deadline)
         if (found := running_server(folder)) is None:
             raise ServerUnavailableError(f"{folder}: the server ended right after its start{_tail_of(folder)}")
         return found
@@ -158,25 +159,31 @@ def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
         os.close(fd)
 
 
-def _spawn(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None, deadline: float) -> None:
-    """Start the process and wait for its report."""
-    reader, writer = os.pipe()
-    try:
-        with open(folder / OUTPUT_FILE, "wb", opener=_private) as output:
-            process = subprocess.Popen(
-                [*arguments, "--ready-fd", str(writer)],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=(writer,), start_new_session=True,
-                env=None if env is None else dict(env),
-            )  # fmt: skip
+def _spawn(
+    folder: Path, arguments: Sequence[str], options: Mapping[str, str], env: Mapping[str, str] | None, deadline: float
+) -> None:
+    """Start the process, send it its options and wait for its report.
+
+    The options go through a pipe: they may hold secrets, and every user of a machine can read its command lines.
+    """
+    with ExitStack() as ends:
+        options_reader, options_writer = _pipe(ends)
+        reader, writer = _pipe(ends)
+        output = ends.enter_context(open(folder / OUTPUT_FILE, "wb", opener=_private))
+        process = subprocess.Popen(
+            [*arguments, "--ready-fd", str(writer.fileno()), "--options-fd", str(options_reader.fileno())],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            pass_fds=(writer.fileno(), options_reader.fileno()), start_new_session=True,
+            env=None if env is None else dict(env),
+        )  # fmt: skip
         # Whoever starts a process must also hear of its end, or it stays as a zombie that looks alive.
         threading.Thread(target=process.wait, name="fluss-server-reaper", daemon=True).start()
-        os.close(writer)
-        writer = -1
-        said = read_report(reader, deadline)
-    finally:
-        os.close(reader)
-        if writer != -1:
-            os.close(writer)
+        writer.close()
+        options_reader.close()
+        # Broken where the process has ended; then its report, or the lack of it, has the reason.
+        with suppress(BrokenPipeError), options_writer:
+            options_writer.write(json.dumps(dict(options)).encode())
+        said = read_report(reader.fileno(), deadline)
     if said is None:
         raise RequestTimeoutError(f"{folder}: the server is not ready yet; see {folder / LOG_FILE}")
     try:
@@ -185,6 +192,32 @@ def _spawn(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None
         raise ServerUnavailableError(f"{folder}: the server died while it started{_tail_of(folder)}") from None
     if value["code"]:
         raise error_from_code(int(value["code"]), str(value["message"]))
+
+
+def _pipe(ends: ExitStack) -> tuple[BinaryIO, BinaryIO]:
+    """Return the ends of a new pipe, unbuffered, which are closed with the stack."""
+    reader, writer = os.pipe()
+    return (
+        ends.enter_context(open(reader, "rb", buffering=0)),
+        ends.enter_context(open(writer, "wb", buffering=0)),
+    )
+
+
+def receive_options(fd: int) -> dict[str, str]:
+    """Return the options that the process which started this one sends through a pipe; the pipe is closed.
+
+    Raises:
+        InvalidRequestError: They cannot be understood.
+    """
+    with open(fd, "rb") as pipe:
+        data = pipe.read()
+    try:
+        return {str(key): str(value) for key, value in json.loads(data).items()}
+    except (ValueError, AttributeError) as error:
+        raise InvalidRequestError(
+            f"expected a server's options on descriptor {fd}, found {len(data)} bytes of something else; start servers by "
+            "`fluss-lab up` or `fluss-lab server`"
+        ) from error
 
 
 def read_report(fd: int, deadline: float | None = None) -> bytes | None:

@@ -10,8 +10,7 @@ from typing import Final
 
 from fluss_lab.errors import CorruptDataError, LabError, LabMovedError
 from fluss_lab.server.coordinator.lakes import LakeLedger
-from fluss_lab.server.coordinator.service import DATABASE_FILE
-from fluss_lab.server.coordinator.store import MetadataStore
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.inspection import nobody_serves
 
 _FOLDER_KEY: Final = "folder"

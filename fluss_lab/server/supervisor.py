@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import FlussError, ServerUnavailableError, error_from_code
-from fluss_lab.model.config import LAKE_PREFIX
+from fluss_lab.model.lake_options import LAKE_PREFIX
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.tls import reachable
 from fluss_lab.server import discovery, process

@@ -194,7 +194,9 @@ class TableMaintenance:
         """Run a plan's tasks; return the results of all, or remove what was written and raise."""
         scene = self._scene
         tasks = [
-            MaintenanceTask(index, self._table, scene.storage.format_name, scene.storage.properties, task).to_bytes()
+            MaintenanceTask(
+                index, self._table, scene.storage.format_name, scene.storage.task_properties, task
+            ).to_bytes()
             for index, task in enumerate(plan.tasks)
         ]
         results = [TaskResult.from_bytes(data) for data in scene.executor.run(tasks, scene.progress)]

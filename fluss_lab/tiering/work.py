@@ -56,7 +56,7 @@ def tasks_of(
             plan.table,
             split,
             storage.format_name,
-            storage.properties,
+            storage.task_properties,
             lake_table,
             round_id,
             lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},

@@ -83,7 +83,7 @@ class Lab(Closing):
         """Attach to the server of a folder, or start one that ends when nobody is attached any more.
 
         Args:
-            folder: Where the lab lives: log, metadata, lake warehouse. Made when absent.
+            folder: Where the lab lives: log, metadata, lake warehouse. Made when absent, for its owner only; ``~`` is the home.
             tablet_servers: How many tablet servers a cluster that is started has; more than one are processes of their
                 own. None: as many as the lab had last, or one. Never fewer than buckets are assigned to.
             durability: ``"ack"`` (default: kill -9 loses nothing acknowledged) or ``"fsync"`` (power loss neither).
@@ -103,7 +103,7 @@ class Lab(Closing):
             given[TABLET_SERVERS.key] = tablet_servers
         if durability is not None:
             given["log.durability"] = durability
-        path = Path(folder).absolute()
+        path = Path(folder).expanduser().absolute()
         settings = cluster.split_options(given)
         attachment = cluster.ensure_server(path, server_command(), settings.server)
 

@@ -2,6 +2,7 @@
 
 from tests.mutants.across import ACROSS
 from tests.mutants.client_kv import CLIENT_KV
+from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.ddl import DDL
 from tests.mutants.guard import GUARD
 from tests.mutants.integrity import INTEGRITY
@@ -29,7 +30,7 @@ from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
 from tests.mutants.values import VALUES
 
-PROMISES = tuple(f"P{number}" for number in range(1, 11))
+PROMISES = tuple(f"P{number}" for number in (*range(1, 12), 13))
 MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
@@ -61,4 +62,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + UNION_READING
     + ACROSS
     + VALUES
+    + CONFIGURATION
 )

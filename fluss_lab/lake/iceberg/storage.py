@@ -24,6 +24,7 @@ from fluss_lab.lake.interfaces import (
 from fluss_lab.lake.maintenance import LakeMaintenance, SupportsMaintenance
 from fluss_lab.lake.readers import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo
+from fluss_lab.model.lake_options import file_properties
 
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.bucket_states import BucketStates
@@ -55,6 +56,11 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
     def properties(self) -> dict[str, str]:
         """Return the properties that this storage was made with, to make it again elsewhere."""
         return {"name": self._access.name, **self._access.properties}
+
+    @property
+    def task_properties(self) -> dict[str, str]:
+        """Return what files are read and written with: the file system's credentials, not the catalog's."""
+        return {"name": self._access.name, **file_properties(self._access.properties)}
 
     @property
     def local_folder(self) -> Path | None:

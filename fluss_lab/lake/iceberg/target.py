@@ -18,6 +18,7 @@ from pyiceberg.typedef import Record
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.layout import LakeLayout, checked_layout
 from fluss_lab.model import TableInfo
+from fluss_lab.model.lake_options import file_properties
 from fluss_lab.model.names import partition_values
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 #: Which of the table's properties the writing of data files goes by.
 _WRITE_PREFIX: Final = "write."
-#: Settings of a SQL catalog that no reader of files needs, and that hold passwords.
-_SECRETS_OF_SQL: Final = frozenset({"uri", "credential"})
 #: File systems allow 255 bytes a name; a partition value may have more once it is quoted.
 _NAME_BYTES_MAX: Final = 200
 
@@ -65,8 +64,7 @@ class WriteTarget:
         fields = [current.find_field(field.field_id) for field in layout.schema.fields]
         schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)
         properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
-        hidden = _SECRETS_OF_SQL if lake.catalog.properties.get("type") == "sql" else frozenset()
-        io_properties = {key: str(value) for key, value in lake.io.properties.items() if key not in hidden}
+        io_properties = file_properties({key: str(value) for key, value in lake.io.properties.items()})
         return WriteTarget(
             lake.location(), schema, lake.spec(), _sort_order_id(layout, lake), io_properties, properties
         )

@@ -44,7 +44,7 @@ from fluss_lab.server.coordinator.lifecycle import Lifecycle
 from fluss_lab.server.coordinator.members import Members, registered_status
 from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
 from fluss_lab.server.coordinator.sessions import Sessions
-from fluss_lab.server.coordinator.store import MetadataStore
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
 from fluss_lab.server.metrics import Family
@@ -52,7 +52,6 @@ from fluss_lab.server.tablet.ticker import Ticker
 
 log = logging.getLogger(__name__)
 
-DATABASE_FILE: Final = "metadata.db"
 _EPOCH_KEY: Final = "coordinator_epoch"
 _COUNT_KEY: Final = "tablet_servers"
 #: A look at the metadata waits so long for servers to hear of a change that was not told yet.

@@ -13,6 +13,8 @@ from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageErro
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
 SCHEMA_VERSION: Final = 3
+#: Of the lab's folder.
+DATABASE_FILE: Final = "metadata.db"
 #: "flab": tells our files from other SQLite files.
 APPLICATION_ID: Final = 0x666C6162
 #: Nobody else writes the file, but a backup tool may hold it for a moment.

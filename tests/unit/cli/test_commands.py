@@ -1,5 +1,6 @@
 """The command line as a shell sees it: output, exit codes, one clear line for what went wrong."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.model.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster
 
@@ -101,6 +103,63 @@ def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, arguments, text):
     debugged = run(*arguments, folder, env={"FLUSS_LAB_DEBUG": "1"})
     assert debugged.returncode == 1
     assert "Traceback" in debugged.stderr
+
+
+def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
+    secrets = {
+        "FLUSS_LAB_DATALAKE_ICEBERG_S3_SECRET_ACCESS_KEY": "SUPERSECRET1",
+        "FLUSS_LAB_DATALAKE_ICEBERG_TOKEN": "SUPERSECRET2",
+    }
+    refused = run("up", folder, "--option", "datalake.iceberg.token=SUPERSECRET3")
+    assert refused.returncode == 1
+    assert "can be read by every user" in refused.stderr
+    assert "FLUSS_LAB_DATALAKE_ICEBERG_TOKEN" in refused.stderr
+    up = run("up", folder, "--option", "datalake.iceberg.s3.region=here", env=secrets)
+    assert up.returncode == 0, up.stderr
+    found = cluster.read_discovery(folder)
+    words = Path(f"/proc/{found.servers[0].pid}/cmdline").read_text()
+    assert "datalake" not in words
+    options = json.loads((folder / "server-options.json").read_text())["options"]
+    assert options["datalake.iceberg.s3.region"] == "here"
+    assert options["datalake.iceberg.token"] == "SUPERSECRET2"
+    shown = [run(*words, env=secrets) for words in (["config", folder], ["status", folder], ["doctor", folder])]
+    told = "".join(
+        [
+            refused.stderr,
+            up.stdout,
+            (folder / "server.log").read_text(),
+            words,
+            *(each.stdout + each.stderr for each in shown),
+        ]
+    )
+    assert "SUPERSECRET" not in told
+    lines = [line.split() for line in shown[0].stdout.splitlines()]
+    assert ["datalake.iceberg.token", "********", "environment", "FLUSS_LAB_DATALAKE_ICEBERG_TOKEN"] in lines
+    assert ["datalake.format", "iceberg", "default"] in lines
+
+
+def test_config_shows_every_lake_option_when_it_is_asked_for_all(folder):
+    shown = {line.split()[0] for line in run("config", folder, "--all").stdout.splitlines()}
+    assert shown >= set(ICEBERG_OPTIONS)
+
+
+def test_a_lake_format_that_is_not_installed_is_refused_at_the_start(folder):
+    failed = run("up", folder, "--option", "datalake.format=paimon")
+    assert failed.returncode == 1
+    assert "lake format 'paimon': not installed; installed are iceberg" in failed.stderr
+
+
+def test_up_refuses_a_folder_that_others_may_write(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+    failed = run("up", folder)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "others may write in it" in failed.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_exit_codes_are_documented():
+    assert "Exit codes: 0 done; 1 failed" in run("--help").stdout.replace("\n  ", " ")
 
 
 def test_a_server_in_the_foreground_is_refused_where_another_runs(folder):

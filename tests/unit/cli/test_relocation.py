@@ -14,11 +14,13 @@ from click.testing import CliRunner
 
 from fluss_lab import failpoints
 from fluss_lab.cli.commands import commands
+from fluss_lab.cli.lakes import load_lake
 from fluss_lab.cli.repair import relocate_lab
 from fluss_lab.errors import LabError, LabLockedError, LabMovedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.avro_file import AvroFile
 from fluss_lab.model import TablePath
+from fluss_lab.server.hosting import make_node
 from fluss_lab.server.node import Node
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_rows
@@ -212,7 +214,7 @@ def test_a_lab_in_use_or_none_at_all(moved, tmp_path):
     with pytest.raises(LabError, match="no lab is there"):
         relocate_lab(tmp_path / "nowhere")
     relocate_lab(new)
-    with Node(new), pytest.raises(LabLockedError):
+    with make_node(new, load_lake, options={}), pytest.raises(LabLockedError):
         relocate_lab(new)
     assert relocate_lab(new).tables == 0
 

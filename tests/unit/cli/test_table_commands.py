@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.model.times import parse_moment
 from fluss_lab.testing import EmbeddedCluster
 
 
@@ -20,7 +21,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A running lab with a lake-enabled table of three rows, in a folder with a space in its name."""
+    """A running lab with a lake-enabled table of three rows and one with a primary key, in a folder with a space in its name."""
     path = tmp_path_factory.mktemp("cli") / "my lab"
     with EmbeddedCluster(path) as running:
         admin = running.connection.admin()
@@ -31,12 +32,17 @@ def folder(tmp_path_factory):
         )
         with running.connection.append_writer("nyc.flights") as writer:
             writer.append([{"a": 1, "s": "ä"}, {"a": 2, "s": None}, {"a": 3, "s": "c"}]).result()
+        admin.create_table(TablePath("nyc", "planes"), make_descriptor({"k": "int", "v": "int"}, primary_key=["k"]))
+        with running.connection.upsert_writer("nyc.planes") as writer:
+            writer.upsert([{"k": 1, "v": 1}]).result()
+            writer.upsert([{"k": 1, "v": 2}]).result()
+            writer.delete([{"k": 1}]).result()
         yield path
 
 
 def test_tables_and_show(folder):
-    assert run("tables", "-f", folder).stdout == "nyc.flights\n"
-    assert run("tables", "nyc", "-f", folder).stdout == "nyc.flights\n"
+    assert run("tables", "-f", folder).stdout == "nyc.flights\nnyc.planes\n"
+    assert run("tables", "nyc", "-f", folder).stdout == "nyc.flights\nnyc.planes\n"
     shown = run("show", "nyc.flights", "-f", folder).stdout
     for expected in (
         "log table",
@@ -50,10 +56,59 @@ def test_tables_and_show(folder):
 
 def test_tail_prints_records_as_json(folder):
     lines = run("tail", "nyc.flights", "--from", "earliest", "--rows", "2", "-f", folder).stdout.splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"_bucket": 0, "_log_offset": 0, "a": 1, "s": "ä"},
-        {"_bucket": 0, "_log_offset": 1, "a": 2, "s": None},
+    rows = [json.loads(line) for line in lines]
+    assert all(list(row)[:4] == ["_change_type", "_bucket", "_log_offset", "_commit_timestamp"] for row in rows)
+    assert all(parse_moment(row.pop("_commit_timestamp")) > 0 for row in rows)
+    assert rows == [
+        {"_change_type": "+A", "_bucket": 0, "_log_offset": 0, "a": 1, "s": "ä"},
+        {"_change_type": "+A", "_bucket": 0, "_log_offset": 1, "a": 2, "s": None},
     ]
+
+
+def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
+    lines = run("tail", "nyc.planes", "--from", "earliest", "--rows", "4", "-f", folder).stdout.splitlines()
+    assert [(row["_change_type"], row["v"]) for row in map(json.loads, lines)] == [
+        ("+I", 1), ("-U", 1), ("+U", 2), ("-D", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tables",),
+        ("show", "nyc.flights"),
+        ("tier",),
+        ("tier", "--continuous"),
+        ("tail", "nyc.flights"),
+        ("repair", "a.b", "--adopt"),
+    ],
+)
+def test_no_command_but_up_makes_a_lab(tmp_path, arguments):
+    failed = run(*arguments, "--folder", tmp_path / "typo")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "expected a lab's folder, found nothing" in failed.stderr
+    assert f"fluss-lab up {tmp_path / 'typo'}" in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+    empty = run(*arguments, "-f", tmp_path)
+    assert (empty.returncode, list(tmp_path.iterdir())) == (1, [])
+    (tmp_path / "file").write_text("")
+    failed = run(*arguments, "-f", tmp_path / "file")
+    assert failed.returncode == 2
+    assert "is a file" in failed.stderr
+
+
+def test_tier_says_that_there_is_nothing_to_tier(tmp_path):
+    with EmbeddedCluster(tmp_path / "lab") as running:
+        running.connection.admin().create_database("nyc")
+        running.connection.admin().create_table(TablePath("nyc", "plain"), make_descriptor({"a": "bigint"}))
+        done = run("tier", "-f", tmp_path / "lab")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "nothing to tier: no table has table.datalake.enabled=true\n"
+
+
+def test_the_home_is_expanded_where_no_shell_does(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert run("tables", f"--folder=~/{folder.name}").stdout == "nyc.flights\nnyc.planes\n"
 
 
 @pytest.mark.parametrize(

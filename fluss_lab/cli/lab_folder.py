@@ -1,0 +1,54 @@
+"""The lab's folder as commands take it: ``~`` expanded, and opened only where a lab is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from fluss_lab.workbench import Lab
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_DEFAULT: Final = Path("lab")
+
+
+class FolderPath(click.Path):
+    """A folder, which may not exist; ``~`` is the user's home also where no shell has expanded it."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path of what was given."""
+        return super().convert(Path(value).expanduser(), param, ctx)
+
+
+def folder_argument(command: Command) -> Command:
+    """Add the argument FOLDER to a command."""
+    return click.argument("folder", type=FolderPath(), default=_DEFAULT)(command)
+
+
+def folder_option(command: Command) -> Command:
+    """Add the option ``--folder`` to a command."""
+    return click.option("--folder", "-f", type=FolderPath(), default=_DEFAULT, help="The lab's folder (default: lab).")(
+        command
+    )
+
+
+@contextmanager
+def opened_lab(folder: Path) -> Iterator[Lab]:
+    """Open the lab of a folder for the block.
+
+    Raises:
+        LabError: No lab is there: only ``fluss-lab up`` and `Lab.open` make one, so that a wrong folder is noticed.
+    """
+    from fluss_lab.server.lab_folder import check_lab_exists
+    from fluss_lab.workbench import Lab
+
+    check_lab_exists(folder.absolute())
+    with Lab.open(folder) as lab:
+        yield lab

@@ -1,0 +1,89 @@
+"""Mutants of configuration: options that are lost, secrets that are shown, folders that others can write."""
+
+from tests.mutants.mutant import Mutant
+
+LAKE_OPTIONS = "fluss_lab/model/lake_options.py"
+FOLDER = "fluss_lab/server/lab_folder.py"
+COMMANDS = "fluss_lab/cli/commands.py"
+TABLES = "fluss_lab/cli/tables.py"
+
+IN_OPTIONS = "tests/unit/model/test_lake_options.py"
+IN_FOLDER = "tests/unit/server/test_lab_folder.py"
+IN_COMMANDS = "tests/unit/cli/test_commands.py"
+IN_TABLES = "tests/unit/cli/test_table_commands.py"
+IN_SECRETS = "tests/unit/tiering/test_task_secrets.py"
+
+CONFIGURATION = (
+    Mutant(
+        "one_lake_option_turns_the_default_lake_off", "P11", LAKE_OPTIONS,
+        "    return {**values, **{key: value for key, value in filled.items() if key not in values}}",
+        "    return {**values} if any(key.startswith(LAKE_PREFIX) for key in values) else {**values, **filled}",
+        (f"{IN_OPTIONS}::test_one_key_keeps_the_rest_of_the_default_lake",),
+    ),
+    Mutant(
+        "misspelt_lake_options_are_taken", "P11", LAKE_OPTIONS,
+        "        if own == _ICEBERG_PREFIX and not _is_known(key, values):",
+        "        if own == _ICEBERG_PREFIX and not key:",
+        (f"{IN_OPTIONS}::test_a_misspelt_key_is_refused_with_the_one_that_was_meant",),
+    ),
+    Mutant(
+        "options_of_another_format_are_taken", "P11", LAKE_OPTIONS,
+        "        if not key.startswith(own) or key == own:",
+        "        if key == own:",
+        (f"{IN_OPTIONS}::test_options_of_another_format_are_refused_and_a_format_of_its_own_has_any",),
+    ),
+    Mutant(
+        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/lake_format.py",
+        "    if tables and kept is not None and kept != configured:",
+        "    if tables and kept is not None and kept != kept:",
+        ("tests/unit/server/test_lake_format.py::test_another_format_or_none_is_refused_while_there_are_lake_tables",),
+    ),
+    Mutant(
+        "secrets_are_shown_by_config", "P10", COMMANDS,
+        "[(each.key, each.shown, each.source) for each in settings]",
+        "[(each.key, each.value, each.source) for each in settings]",
+        (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
+    ),
+    Mutant(
+        "options_stand_on_the_command_line", "P10", "fluss_lab/server/process.py",
+        "            [*arguments, \"--ready-fd\",",
+        "            [*arguments, *(f\"--option={key}={value}\" for key, value in options.items()), \"--ready-fd\",",
+        (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
+    ),
+    Mutant(
+        "secrets_are_taken_from_the_command_line", "P10", COMMANDS,
+        "        if is_secret(key.strip()):",
+        "        if is_secret(separator):",
+        (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
+    ),
+    Mutant(
+        "tasks_get_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/storage.py",
+        '        return {"name": self._access.name, **file_properties(self._access.properties)}',
+        '        return {"name": self._access.name, **self._access.properties}',
+        (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
+    ),
+    Mutant(
+        "write_targets_hold_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/target.py",
+        "file_properties({key: str(value) for key, value in lake.io.properties.items()})",
+        "{key: str(value) for key, value in lake.io.properties.items()}",
+        (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
+    ),
+    Mutant(
+        "others_may_write_in_a_lab", "P10", FOLDER,
+        "    if found.st_mode & stat.S_IWOTH or",
+        "    if",
+        (f"{IN_FOLDER}::test_a_folder_that_others_may_write_is_refused",),
+    ),
+    Mutant(
+        "planted_links_are_followed", "P10", FOLDER,
+        "        if stat.S_ISLNK(entry.st_mode):",
+        "        if stat.S_ISDIR(entry.st_mode):",
+        (f"{IN_FOLDER}::test_a_planted_link_is_refused_and_what_it_leads_to_is_left",),
+    ),
+    Mutant(
+        "a_mistyped_folder_becomes_a_lab", "P13", "fluss_lab/cli/lab_folder.py",
+        "    check_lab_exists(folder.absolute())\n",
+        "",
+        (f"{IN_TABLES}::test_no_command_but_up_makes_a_lab",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,72 @@
+"""A lab's folder is one's own: what others could have planted there is refused before anything is opened."""
+
+import os
+import stat
+
+import pytest
+
+from fluss_lab.errors import LabError
+from fluss_lab.server.discovery import DISCOVERY_FILE, TOKEN_FILE
+from fluss_lab.server.lab_folder import check_lab_exists, make_lab_folder
+from fluss_lab.server.node import Node
+
+FILES = [TOKEN_FILE, DISCOVERY_FILE, "metadata.db", "server.lock", "start.lock", "server-options.json", "server.log"]
+
+
+def test_a_folder_is_made_for_its_owner_only(tmp_path):
+    folder = tmp_path / "a" / "lab"
+    make_lab_folder(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    make_lab_folder(folder)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_is_refused(tmp_path, mode):
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(LabError, match=rf"others may write in it \(mode {mode:o}\).*chmod go-w"):
+        make_lab_folder(folder)
+    folder.chmod(0o755)
+    make_lab_folder(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_planted_link_is_refused_and_what_it_leads_to_is_left(tmp_path, name):
+    folder, target = tmp_path / "lab", tmp_path / "target"
+    folder.mkdir(mode=0o700)
+    target.write_text("keep")
+    (folder / name).symlink_to(target)
+    with pytest.raises(LabError, match=f"{name}: expected a file, found a link to {target}"):
+        make_lab_folder(folder)
+    assert target.read_text() == "keep"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", ["", *FILES])
+def test_what_belongs_to_another_user_is_refused(tmp_path, name):
+    folder = tmp_path / "lab"
+    folder.mkdir(mode=0o700)
+    if name:
+        (folder / name).write_text("planted-token-0123456789abcdef")
+    os.chown(folder / name, 65534, 65534)
+    with pytest.raises(LabError, match=r"expected a (file|folder) of user .*, found one of "):
+        make_lab_folder(folder)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "lab"):
+        for check in (make_lab_folder, check_lab_exists):
+            with pytest.raises(LabError, match=rf"expected a folder for the lab, found the file {tmp_path / 'file'}"):
+                check(folder)
+
+
+def test_where_a_lab_is_is_known_by_its_metadata(tmp_path):
+    with pytest.raises(LabError, match=r"found nothing.*fluss-lab up"):
+        check_lab_exists(tmp_path / "typo")
+    with pytest.raises(LabError, match="found an empty or other folder"):
+        check_lab_exists(tmp_path)
+    with Node(tmp_path / "lab"):
+        check_lab_exists(tmp_path / "lab")
+    check_lab_exists(tmp_path / "lab")
