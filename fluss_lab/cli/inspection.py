@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client import Connection, KnownBucket, ServerAddress
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -89,13 +89,22 @@ def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) 
 def _table_row(connection: Connection, info: TableInfo, states: Mapping[int, pb.PbTieringState]) -> tuple[object, ...]:
     buckets = connection.admin().buckets(info, patient=False)
     state = states.get(info.table_id)
-    end = sum(each.end_offset for each in buckets)
-    lake_end = sum(each.lake_end_offset or 0 for each in buckets) if info.descriptor.lake_enabled else None
-    stopped = next((each.error for each in buckets if each.error), None)
-    error = stopped or (state.last_error if state is not None else None) or None
+    known = [each for each in buckets if isinstance(each, KnownBucket)]
+    errors = [str(each.error) for each in buckets if each.error is not None]
+    warnings = [each.warning for each in known if each.warning is not None]
+    error = next(iter([*errors, *warnings]), None) or (state.last_error if state is not None else None) or None
+    records = size_bytes = end = lake_end = None  # a sum of which a part is not known is not shown
+    if len(known) == len(buckets):
+        end, size_bytes = sum(each.end_offset for each in known), sum(_size_bytes(each) for each in known)
+        lake_end = sum(each.lake_end_offset or 0 for each in known) if info.descriptor.lake_enabled else None
+        records = None if errors else sum(each.end_offset - each.start_offset for each in known)
+    lag = None if end is None or lake_end is None else end - lake_end
     return (
-        str(info.path), len(buckets), sum(each.end_offset - each.start_offset for each in buckets),
-        sum(each.size_bytes + each.remote_size_bytes for each in buckets), end, lake_end, None if lake_end is None else end - lake_end,
+        str(info.path), len(buckets), records, size_bytes, end, lake_end, lag,
         state.state if state is not None else None, state.failures if state is not None else None,
         error.splitlines()[0][:80] if error else None,
     )  # fmt: skip
+
+
+def _size_bytes(bucket: KnownBucket) -> int:
+    return bucket.size_bytes + bucket.remote_size_bytes

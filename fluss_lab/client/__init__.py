@@ -3,7 +3,7 @@
 from fluss_lab.client.address import ServerAddress
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.append import AppendWriter
-from fluss_lab.client.bucket_status import BucketStatus
+from fluss_lab.client.bucket_status import BucketStatus, KnownBucket, UnknownBucket
 from fluss_lab.client.connection import Connection
 from fluss_lab.client.kv_scan import KvRecords, KvScan
 from fluss_lab.client.lookup import Lookuper
@@ -21,6 +21,7 @@ __all__ = [
     "BucketOffset",
     "BucketStatus",
     "Connection",
+    "KnownBucket",
     "KvRecords",
     "KvScan",
     "LogScanner",
@@ -28,6 +29,7 @@ __all__ = [
     "ScanBatch",
     "ScanRecords",
     "ServerAddress",
+    "UnknownBucket",
     "UpsertResult",
     "UpsertWriter",
     "WriteResult",

@@ -348,11 +348,13 @@ class Admin:
         return kv_snapshot_metadata(self._connection, info, bucket, snapshot_id, partition)
 
     def buckets(self, info: TableInfo, *, patient: bool = True) -> list[BucketStatus]:
-        """Return how each bucket of a table is, by partition name and bucket.
+        """Return how each bucket of a table is, by partition name and bucket: a `KnownBucket` or an `UnknownBucket`.
+
+        No offset can be read without having handled the second: ``status.known()`` raises its error.
 
         Args:
             info: The table.
-            patient: Whether to wait for servers that are away; without, their buckets are told as such.
+            patient: Whether to wait for servers that are away; without, their buckets are unknown.
 
         Raises:
             TableNotFoundError: The table is gone.

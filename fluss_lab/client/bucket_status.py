@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from fluss_lab.errors import FlussError, NotFoundError, NotLeaderError, UnavailableError
-from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.errors import (
+    FlussError,
+    InternalError,
+    NotFoundError,
+    NotLeaderError,
+    UnavailableError,
+    error_from_code,
+)
+from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
 
@@ -19,13 +26,16 @@ NO_LEADER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class BucketStatus:
+class KnownBucket:
     """How one bucket is.
 
     Attributes:
         bucket: Its identity.
         partition: Name of its partition; None without partitions.
-        start_offset: First offset that the cluster holds, on a server's disk or in remote storage.
+        leader: Id of the server that holds it.
+        start: `start_offset`, or the error that says why it is not known: remote storage may hold what is before
+            `local_start_offset`, and cannot be read.
+        local_start_offset: First offset on the server's disk.
         end_offset: Offset that the next record gets.
         high_watermark: Offsets below are readable.
         durable_offset: Offsets below are on the device.
@@ -34,9 +44,8 @@ class BucketStatus:
         max_timestamp_ms: Of its last record; None before the first.
         lake_end_offset: Offsets below are in the lake; None when it was never tiered.
         lake_snapshot_id: The lake snapshot that says so.
-        error: Why the bucket stopped; None when it is well.
-        leader: Id of the server that holds it; -1 when that is away, and then nothing else is known.
-        local_start_offset: First offset on the server's disk.
+        warning: What is wrong without making an offset doubtful: a copy to remote storage that failed, a disk that
+            refuses writes. None when all is well.
         remote_start_offset: First offset in remote storage; None when nothing is there.
         remote_end_offset: Offset after the last one there.
         remote_size_bytes: Of what is there.
@@ -44,7 +53,9 @@ class BucketStatus:
 
     bucket: TableBucket
     partition: str | None
-    start_offset: int
+    leader: int
+    start: int | FlussError
+    local_start_offset: int
     end_offset: int
     high_watermark: int
     durable_offset: int
@@ -53,12 +64,64 @@ class BucketStatus:
     max_timestamp_ms: int | None
     lake_end_offset: int | None
     lake_snapshot_id: int | None
-    error: str | None
-    leader: int
-    local_start_offset: int = 0
+    warning: str | None = None
     remote_start_offset: int | None = None
     remote_end_offset: int | None = None
     remote_size_bytes: int = 0
+
+    def known(self) -> KnownBucket:
+        """Return the bucket itself; of an `UnknownBucket` its error is raised."""
+        return self
+
+    @property
+    def start_offset(self) -> int:
+        """Return the first offset that the cluster holds, on the server's disk or in remote storage.
+
+        Raises:
+            FlussError: It is not known: the server's own error.
+        """
+        if isinstance(self.start, FlussError):
+            raise renewed(self.start)
+        return self.start
+
+    @property
+    def error(self) -> FlussError | None:
+        """Return why `start_offset` is not known; None when it is."""
+        return self.start if isinstance(self.start, FlussError) else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownBucket:
+    """A bucket of which no offset is known: it could not be opened, its log is damaged, or its server is away.
+
+    Attributes:
+        bucket: Its identity.
+        partition: Name of its partition; None without partitions.
+        leader: Id of the server that says so; -1 when that is away.
+        error: Why: the server's own error, with table and bucket named.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    leader: int
+    error: FlussError
+
+    def known(self) -> KnownBucket:
+        """Raise the error.
+
+        Raises:
+            FlussError: Always.
+        """
+        raise renewed(self.error)
+
+
+#: How one bucket is: known, or an error that a caller must handle before it can read an offset.
+BucketStatus: TypeAlias = KnownBucket | UnknownBucket
+
+
+def renewed(error: FlussError) -> FlussError:
+    """Return an error that may be raised again: without the traceback of where it was raised before."""
+    return type(error)(str(error))
 
 
 def bucket_statuses(connection: Connection, info: TableInfo, *, patient: bool) -> list[BucketStatus]:
@@ -90,14 +153,14 @@ def bucket_statuses(connection: Connection, info: TableInfo, *, patient: bool) -
                 continue
             for entry in response.buckets:
                 if (bucket := bucket_of(entry.table_bucket)) in theirs:
-                    found[bucket] = _status(entry, names, server)
+                    found[bucket] = _status(entry, names, server, info.path)
         left = {
             bucket: failures.get(bucket) or NotLeaderError(f"bucket {bucket}: its server is away")
             for bucket in missing
             if bucket not in found
         }
         if left and not patient:
-            found |= {bucket: _away(bucket, names, error) for bucket, error in left.items()}
+            found |= {bucket: _away(bucket, names, error, info.path) for bucket, error in left.items()}
         elif left:
             connection.forget_leaders_of(left)
             bucket, reason = next(iter(left.items()))
@@ -105,36 +168,59 @@ def bucket_statuses(connection: Connection, info: TableInfo, *, patient: bool) -
     return sorted(found.values(), key=lambda status: (status.partition or "", status.bucket.bucket))
 
 
-def _away(bucket: TableBucket, names: Mapping[int | None, str | None], error: FlussError) -> BucketStatus:
-    return BucketStatus(
-        bucket=bucket, partition=names.get(bucket.partition_id), start_offset=0, end_offset=0, high_watermark=0,
-        durable_offset=0, size_bytes=0, segments=0, max_timestamp_ms=None, lake_end_offset=None, lake_snapshot_id=None,
-        error=str(error), leader=NO_LEADER,
-    )  # fmt: skip
+def _away(
+    bucket: TableBucket, names: Mapping[int | None, str | None], error: FlussError, path: TablePath
+) -> UnknownBucket:
+    partition = names.get(bucket.partition_id)
+    return UnknownBucket(bucket, partition, NO_LEADER, _named(error, path, bucket, partition))
 
 
-def _status(entry: pb.PbBucketDescription, names: Mapping[int | None, str | None], leader: int) -> BucketStatus:
+def _status(
+    entry: pb.PbBucketDescription, names: Mapping[int | None, str | None], leader: int, path: TablePath
+) -> BucketStatus:
     bucket = bucket_of(entry.table_bucket)
-    local_start = entry.log_start_offset
-    has_remote = entry.HasField("remote_log_start_offset")
-    # What does not reach up to the log leaves a hole: it is no beginning of it.
-    is_before = has_remote and entry.remote_log_start_offset < local_start <= entry.remote_log_end_offset
-    return BucketStatus(
+    partition = names.get(bucket.partition_id)
+    if entry.WhichOneof("state") != "known":
+        return UnknownBucket(bucket, partition, leader, _named(_error(entry), path, bucket, partition))
+    known = entry.known
+    start: int | FlussError = known.start_offset
+    if known.WhichOneof("start") != "start_offset":
+        start = _named(_start_error(known), path, bucket, partition)
+    has_remote = known.HasField("remote_log_start_offset")
+    return KnownBucket(
         bucket=bucket,
-        partition=names.get(bucket.partition_id),
-        start_offset=entry.remote_log_start_offset if is_before else local_start,
-        end_offset=entry.log_end_offset,
-        high_watermark=entry.high_watermark,
-        durable_offset=entry.durable_offset,
-        size_bytes=entry.size_in_bytes,
-        segments=entry.segments,
-        max_timestamp_ms=entry.max_timestamp if entry.max_timestamp >= 0 else None,
-        lake_end_offset=entry.lake_log_end_offset if entry.HasField("lake_log_end_offset") else None,
-        lake_snapshot_id=entry.lake_snapshot_id if entry.HasField("lake_snapshot_id") else None,
-        error=entry.error_message if entry.HasField("error_message") else None,
+        partition=partition,
         leader=leader,
-        local_start_offset=local_start,
-        remote_start_offset=entry.remote_log_start_offset if has_remote else None,
-        remote_end_offset=entry.remote_log_end_offset if has_remote else None,
-        remote_size_bytes=entry.remote_size_in_bytes,
+        start=start,
+        local_start_offset=known.log_start_offset,
+        end_offset=known.log_end_offset,
+        high_watermark=known.high_watermark,
+        durable_offset=known.durable_offset,
+        size_bytes=known.size_in_bytes,
+        segments=known.segments,
+        max_timestamp_ms=known.max_timestamp if known.max_timestamp >= 0 else None,
+        lake_end_offset=known.lake_log_end_offset if known.HasField("lake_log_end_offset") else None,
+        lake_snapshot_id=known.lake_snapshot_id if known.HasField("lake_snapshot_id") else None,
+        warning=known.warning if known.HasField("warning") else None,
+        remote_start_offset=known.remote_log_start_offset if has_remote else None,
+        remote_end_offset=known.remote_log_end_offset if has_remote else None,
+        remote_size_bytes=known.remote_size_in_bytes,
     )
+
+
+def _error(entry: pb.PbBucketDescription) -> FlussError:
+    if entry.HasField("error"):
+        return error_from_code(entry.error.error_code, entry.error.error_message)
+    return InternalError("the server describes it neither as known nor by an error; is it of another version?")
+
+
+def _start_error(known: pb.PbKnownBucket) -> FlussError:
+    if known.HasField("start_error"):
+        return error_from_code(known.start_error.error_code, known.start_error.error_message)
+    return InternalError("the server says neither where it begins nor why that is not known")
+
+
+def _named(error: FlussError, path: TablePath, bucket: TableBucket, partition: str | None) -> FlussError:
+    """Return an error with the bucket that it is about."""
+    where = "" if partition is None else f" of partition {partition!r}"
+    return type(error)(f"table {path}, bucket {bucket.bucket}{where}: what it holds is not known: {error}")

@@ -98,10 +98,7 @@ class Changelog:
     @cached_property
     def offset_ranges(self) -> list[OffsetRange]:
         """Return the range of each bucket, decided at first use."""
-        ranges = resolve_ranges(self.source, self.start, self.end)
-        if self.buckets is None:
-            return ranges
-        return [each for each in ranges if each.bucket.key in self.buckets or each.bucket.bucket.bucket in self.buckets]
+        return resolve_ranges(self.source, self.start, self.end, self.buckets)
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -295,7 +292,7 @@ def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOut
         earliest = log_starts(source, state)
     except FlussError:
         return error  # what is lost is the news
-    low = next((earliest[each.key] for each in state.buckets if each.bucket == part.bucket), 0)
+    low = next((earliest.get(each.key, 0) for each in state.buckets if each.bucket == part.bucket), 0)
     return OffsetOutOfRangeError(f"{error}. The earliest available is offset {low}") if position < low else error
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model import LakeSnapshot
-from fluss_lab.read.state import BucketState, TableSource
+from fluss_lab.read.state import BucketState, TableSource, surely_holds
 
 if TYPE_CHECKING:
     from fluss_lab.read.plan import BucketPart
@@ -41,15 +41,15 @@ def placed(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | None)
         if lake_stop == part.stop or not source.is_looked_at or _is_held(source.known_state(part.bucket), lake_stop):
             return replace(part, lake_stop=lake_stop, splits=(), live=False)
     held = source.bucket_state(part.bucket)
-    if held is None or held.start is None:
+    if held is None or held.is_dropped:
         raise _gone(source, part, start, end)
-    folds = held.start <= part.start
+    folds = surely_holds(held, part.start)
     length, back = part.stop - part.start, max(0, held.end - part.stop)
     if folds and (length <= FOLDED_MIN or length <= FOLDED_RATIO * back):
         return replace(part, lake_stop=part.start, splits=(), live=False)
-    if held.start <= part.stop:
+    if held.holds_from(part.stop):
         return replace(part, lake_stop=part.start, splits=(), live=True)
-    raise _beyond_reach(source, part, min(held.start, start) if end else held.start)
+    raise _beyond_reach(source, part, earliest_told(held, snapshot))
 
 
 def joins(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot) -> bool:
@@ -71,16 +71,28 @@ def _lake(snapshot: LakeSnapshot | None, part: BucketPart) -> tuple[int, int]:
 
 
 def earliest_told(bucket: BucketState, snapshot: LakeSnapshot | None) -> int:
-    """Return the first offset from which on the rows of a bucket can be told."""
-    starts = [] if bucket.start is None else [bucket.start]
+    """Return the first offset from which on the rows of a bucket can be told.
+
+    Raises:
+        FlussError: The cluster does not know where the bucket begins, and the lake does not reach back to its begin.
+    """
+    starts = []
     if snapshot is not None and bucket.bucket in snapshot.offsets:
         starts.append(snapshot.starts.get(bucket.bucket, 0))
+    if 0 in starts or (starts and not bucket.is_known):
+        return starts[0]
+    if (start := bucket.start) is not None:
+        starts.append(start)
     return min(starts, default=bucket.end)
 
 
 def _is_held(bucket: BucketState | None, offset: int) -> bool:
-    """Tell whether the cluster holds a bucket's log from an offset on."""
-    return bucket is not None and bucket.start is not None and bucket.start <= offset
+    """Tell whether the cluster holds a bucket's log from an offset on.
+
+    Raises:
+        FlussError: The cluster does not know it.
+    """
+    return bucket is not None and bucket.holds_from(offset)
 
 
 def _gone(source: TableSource, part: BucketPart, start: int, end: int) -> OffsetOutOfRangeError:

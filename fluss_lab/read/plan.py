@@ -115,23 +115,37 @@ def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) ->
 
     Raises:
         PartitionNotFoundError: A partition asked for did not exist at the read point.
+        FlussError: How far a bucket that can hold such rows went was not known at the read point.
     """
-    known = {each.partition for each in point.buckets}
+    known = {partition for partition, _ in point.keys}
     for name in selection.partitions or ():
         if name not in known:
             raise PartitionNotFoundError(f"table {point.path}: no partition {name!r} at {point!r}")
     hashed = _hashed_buckets(source.info, selection.filter)
     parts = []
+    for missing in point.unknown:
+        if _is_selected(missing.key, selection, hashed) and _may_match(source.info, missing.key, selection.filter):
+            raise missing.error
     for each in point.buckets:
-        if hashed is not None and each.bucket not in hashed:
-            continue
-        if selection.partitions is not None and each.partition not in selection.partitions:
-            continue
-        if selection.buckets is not None and each.bucket not in selection.buckets:
+        if not _is_selected(each.key, selection, hashed):
             continue
         if (part := _wanted(source.info, point, each, selection.filter)) is not None:
             parts.append(part)
     return parts
+
+
+def _is_selected(key: BucketKey, selection: Selection, hashed: Collection[int] | None) -> bool:
+    """Return whether a bucket can hold rows wanted, as far as its name tells."""
+    partition, bucket = key
+    if hashed is not None and bucket not in hashed:
+        return False
+    if selection.partitions is not None and partition not in selection.partitions:
+        return False
+    return selection.buckets is None or bucket in selection.buckets
+
+
+def _may_match(info: TableInfo, key: BucketKey, where: Filter | None) -> bool:
+    return where is None or where.decide(known_values(info, *key)) is not False
 
 
 def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket
 from fluss_lab.model.times import parse_moment
 from fluss_lab.read.points import BucketKey, ReadPoint
-from fluss_lab.read.reach import log_starts, shown, too_early
+from fluss_lab.read.reach import known_start, log_starts, shown, too_early
 from fluss_lab.read.seek import Seek
 from fluss_lab.read.state import BucketState, TableSource, TableState
 from fluss_lab.read.taking import snapshot_moment
@@ -57,14 +57,18 @@ class _Edge:
         offsets: By bucket.
         reaches_back: Buckets of which records before the earliest that is held may belong to what was asked for.
         checked: Whether offsets may lie outside of what is held, which is an error then.
+        stated: Whether the offsets are the caller's own, and not the cluster's answer.
     """
 
     offsets: Mapping[BucketKey, int]
     reaches_back: frozenset[BucketKey] = frozenset()
     checked: bool = True
+    stated: bool = False
 
 
-def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRange]:
+def resolve_ranges(
+    source: TableSource, start: Any, end: Any, buckets: Collection[int | BucketKey] | None = None
+) -> list[OffsetRange]:
     """Return the range of each bucket, by partition name and bucket; buckets without records in it are left out.
 
     Args:
@@ -72,6 +76,7 @@ def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRang
         start: ``"earliest"``, ``"latest"``, offsets by bucket or (partition, bucket), a `Seek`, a `ReadPoint`, a time
             (the first offset at or after it), or a lake snapshot's id (the end of what it holds).
         end: The same, exclusive; None: the latest.
+        buckets: Numbers, or (partition, bucket); None: all.
 
     ``"earliest"`` is the first offset from which on every record is held: of a primary-key table the replay start, where
     the cluster does not reach further back. A bucket that offsets do not name is not read. One that did not exist yet at
@@ -85,8 +90,24 @@ def resolve_ranges(source: TableSource, start: Any, end: Any) -> list[OffsetRang
         BucketNotFoundError: An offset of a bucket that there is not.
         InvalidRequestError: A start or end that is none of these.
         LakeSnapshotNotFoundError: The table has no such lake snapshot.
+        FlussError: The cluster does not know how far a bucket goes that is asked for, and the question does not say it
+            itself by offsets.
     """
-    return source.answered(lambda state: _resolved(source, state, start, end))
+    return source.answered(lambda state: _resolved(source, _asked(source, state, start, end, buckets), start, end))
+
+
+def _asked(
+    source: TableSource, state: TableState, start: Any, end: Any, buckets: Collection[int | BucketKey] | None
+) -> TableState:
+    """Return the table with those of its buckets that are asked for: what is wrong with others is of no account."""
+    for edge in (start, end):
+        if isinstance(edge, Mapping) and not isinstance(edge, Seek):
+            _check_offsets(source, state, edge)
+    named = [dict(_named(edge)) for edge in (start, end) if isinstance(edge, Mapping) and not isinstance(edge, Seek)]
+    state = state.only(lambda each: all(each.key in offsets for offsets in named))
+    if buckets is None:
+        return state
+    return state.only(lambda each: each.key in buckets or each.bucket.bucket in buckets)
 
 
 def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[BucketKey, int]]:
@@ -99,7 +120,7 @@ def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[Bu
     Raises:
         As `resolve_ranges`.
     """
-    return source.answered(lambda state: (state, _starts(source, state, start)))
+    return source.answered(lambda state: (state, _starts(source, _asked(source, state, start, None, None), start)))
 
 
 def ranges_between(
@@ -153,10 +174,12 @@ def _between(
             continue
         if start >= stop:
             continue
-        if stop > bucket.end:
-            raise _outside(source, bucket, low, "offsets", f"[{start}, {stop})")
-        if start < low[bucket.key]:
-            lost.append((bucket, start))
+        if bucket.is_known:
+            if stop > bucket.end:
+                raise _outside(source, bucket, low, "offsets", f"[{start}, {stop})")
+            if start < low.get(bucket.key, 0):
+                lost.append((bucket, start))
+        # Of one that is not known, reading finds out: it gives every offset or an error.
         found.append(OffsetRange(bucket, start, stop))
     _check_held(source, state, lost, low, what)
     return found
@@ -168,7 +191,7 @@ def _outside(
     """Return the error of offsets that are not written yet."""
     return OffsetOutOfRangeError(
         f"table {source.info.path}, bucket {shown(bucket.key)}: expected {expected} in "
-        f"[{low[bucket.key]}, {bucket.end}], found {found}"
+        f"[{low.get(bucket.key, bucket.local_start)}, {bucket.end}], found {found}"
     )
 
 
@@ -191,6 +214,8 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
     found, lost = [], []
     for bucket in state.buckets:
         begin, stop = first.offsets.get(bucket.key), last.offsets.get(bucket.key)
+        if not (first.stated and last.stated):
+            bucket.check_known()
         if begin is None or stop is None:
             continue
         if bucket.key in first.reaches_back:
@@ -198,10 +223,11 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             continue
         if begin >= stop:
             continue
-        if last.checked and stop > bucket.end:
-            raise _outside(source, bucket, low, "offsets", f"[{begin}, {stop})")
-        if begin < low[bucket.key]:
-            lost.append((bucket, begin))
+        if bucket.is_known:
+            if last.checked and stop > bucket.end:
+                raise _outside(source, bucket, low, "offsets", f"[{begin}, {stop})")
+            if begin < low.get(bucket.key, 0):
+                lost.append((bucket, begin))
         found.append(OffsetRange(bucket, begin, stop))
     _check_held(source, state, lost, low, f"the records from {start!r} on")
     return found
@@ -212,12 +238,13 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
     first = _resolve_start(source, state, start, low)
     found, lost = {}, []
     for bucket in state.buckets:
+        bucket.check_known()
         begin = first.offsets.get(bucket.key)
         if begin is None:
             continue
         if first.checked and begin > bucket.end:
             raise _outside(source, bucket, low, "a start", str(begin))
-        if begin < low[bucket.key] or bucket.key in first.reaches_back:
+        if begin < low.get(bucket.key, 0) or bucket.key in first.reaches_back:
             lost.append((bucket, begin))
         found[bucket.key] = begin
     _check_held(source, state, lost, low, f"the records from {start!r} on")
@@ -228,30 +255,37 @@ def _resolve_start(source: TableSource, state: TableState, start: Any, low: Mapp
     """Return the offset that a start means in each bucket: 0 in those that were made after a moment."""
     first = _resolve(source, state, start, low)
     if isinstance(start, Seek | ReadPoint | int):
-        return replace(first, offsets={**dict.fromkeys(low, 0), **first.offsets})
+        return replace(first, offsets={**dict.fromkeys((each.key for each in state.buckets), 0), **first.offsets})
     return first
 
 
 def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[BucketKey, int]) -> _Edge:
     """Return the offset that an edge means in each bucket that it can know of."""
     if isinstance(edge, str) and edge in {EARLIEST, LATEST}:
-        return _Edge(low if edge == EARLIEST else {each.key: each.end for each in state.buckets})
+        if edge == EARLIEST:
+            return _Edge({each.key: known_start(each, low) for each in state.buckets})
+        return _Edge({each.key: each.end for each in state.buckets})
     if isinstance(edge, Seek):
         return _Edge(
-            _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets])
+            _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets]),
+            stated=True,
         )
     if isinstance(edge, ReadPoint):
         source.check_table(edge.table_id)
+        edge.check_known()
         late = unsure_buckets(source, edge)
         return _Edge(
             _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in edge.buckets]),
             frozenset(each.key for each in state.buckets if each.bucket in late),
+            stated=True,
         )
     if isinstance(edge, Mapping):
-        return _Edge(_offsets(source, state, edge))
+        known = {each.key for each in state.buckets}
+        return _Edge({key: offset for key, offset in _named(edge) if key in known}, stated=True)
     if isinstance(edge, int) and not isinstance(edge, bool) and (moment := snapshot_moment(source, edge)) is not None:
         places = moment.stops.values()
-        return _Edge(_of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in places]))
+        found = _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in places])
+        return _Edge(found, stated=True)
     if isinstance(edge, str | datetime | int) and not isinstance(edge, bool):
         return _by_time(source, state, parse_moment(edge), low)
     raise InvalidRequestError(
@@ -264,7 +298,8 @@ def _by_time(source: TableSource, state: TableState, moment_ms: int, low: Mappin
     back = set()
     for each in state.buckets:
         answer = answers[each.key]
-        if low[each.key] and answer.offset <= low[each.key]:
+        first = low.get(each.key, 0)
+        if first and answer.offset <= first:
             # The record before is gone, and with it the knowledge of its time: up to that of the next one it may count.
             next_ms = _lake_time(state, each) if answer.timestamp_ms is None else answer.timestamp_ms
             if moment_ms <= next_ms:
@@ -278,18 +313,20 @@ def _lake_time(state: TableState, bucket: BucketState) -> int:
     return -1 if offset is None else offset.max_timestamp_ms
 
 
-def _offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -> dict[BucketKey, int]:
-    known = {each.key for each in state.buckets}
-    found: dict[BucketKey, int] = {}
+def _named(given: Mapping[Any, Any]) -> Iterator[tuple[BucketKey, Any]]:
+    """Yield offsets with the buckets that they are of."""
     for name, offset in given.items():
-        key = name if isinstance(name, tuple) else (None, name)
+        yield (name if isinstance(name, tuple) else (None, name)), offset
+
+
+def _check_offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -> None:
+    known = {each.key for each in state.buckets}
+    for (name, offset), (key, _) in zip(given.items(), _named(given), strict=True):
         if key not in known:
             shape = "(partition, bucket)" if source.info.descriptor.partitioned_by else "a bucket's number"
             raise BucketNotFoundError(f"table {source.info.path}: no bucket {name!r}; expected {shape} as the key")
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise InvalidRequestError(f"bucket {name!r}: expected an offset of at least 0, found {offset!r}")
-        found[key] = offset
-    return found
 
 
 def _of_these(state: TableState, places: Iterable[tuple[str | None, int | None, int, int]]) -> dict[BucketKey, int]:

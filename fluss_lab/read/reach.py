@@ -10,7 +10,7 @@ from fluss_lab.errors import FlussError
 from fluss_lab.lake import FetchContext
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.points import BucketKey
-from fluss_lab.read.state import BucketState, TableSource, TableState
+from fluss_lab.read.state import BucketState, TableSource, TableState, surely_holds
 
 #: Buckets that an error names; their earliest records are looked up for it.
 _NAMED_MAX: Final = 8
@@ -19,26 +19,66 @@ _NAMED_MAX: Final = 8
 def log_starts(source: TableSource, state: TableState) -> dict[BucketKey, int]:
     """Return, for every bucket of `state`, the first offset from which on all records are held: by cluster or lake.
 
+    A bucket has no entry when that is not known of it: `known_start` raises why.
+
     Raises:
         LakeSnapshotNotFoundError: The newest snapshot was expired since.
     """
-    found = {each.key: each.end if each.start is None else each.start for each in state.buckets}
-    behind = [each for each in state.buckets if each.lake_end > 0 and found[each.key] and _follows(each)]
+    known = [each for each in state.buckets if each.is_known]
+    behind = [] if state.snapshot is None else [each for each in known if each.lake_end > 0 and _follows(each)]
+    replayed = _replayed(source, state, behind)
+    found = {each.key: _log_start(each, replayed.get(each.key)) for each in known}
+    return {key: start for key, start in found.items() if start is not None}
+
+
+def known_start(bucket: BucketState, low: Mapping[BucketKey, int]) -> int:
+    """Return where a bucket's log begins, from `log_starts`.
+
+    Raises:
+        FlussError: It is not known: the server's own error.
+    """
+    if bucket.key in low:
+        return low[bucket.key]
+    bucket.check_known()
+    start = bucket.start
+    assert start is not None
+    return start
+
+
+def _replayed(source: TableSource, state: TableState, behind: Sequence[BucketState]) -> dict[BucketKey, int]:
+    """Return from where on the lake can replay buckets that the cluster does not hold from their begin on."""
+    behind = [each for each in behind if not surely_holds(each, 0)]
     if not behind or state.snapshot is None:
-        return found
-    replayed = {each.key: state.snapshot.starts.get(each.bucket, 0) for each in behind}
+        return {}
+    starts = {each.key: state.snapshot.starts.get(each.bucket, 0) for each in behind}
     if not source.info.is_log_table:
-        return found | {key: min(found[key], start) for key, start in replayed.items()}
-    stops = {each.key: each.lake_end for each in behind}
-    for split in source.lake_source.plan(state.snapshot.snapshot_id, stops=stops):
+        return starts
+    found: dict[BucketKey, int] = {}
+    for split in source.lake_source.plan(
+        state.snapshot.snapshot_id, stops={each.key: each.lake_end for each in behind}
+    ):
         key = (split.partition, split.bucket)
-        found[key] = min(found[key], max(split.min_offset, replayed[key]))
+        first = max(split.min_offset, starts[key])
+        found[key] = min(found.get(key, first), first)
     return found
 
 
+def _log_start(bucket: BucketState, replayed: int | None) -> int | None:
+    """Return where a bucket's log begins; None when nobody knows what may be before its part on the server's disk."""
+    if replayed == 0:
+        return 0  # whatever else the cluster may have
+    if bucket.start_error is not None:
+        return 0 if bucket.local_start == 0 else None
+    if bucket.is_dropped:
+        return bucket.end if replayed is None else replayed
+    start = bucket.start
+    assert start is not None
+    return start if replayed is None else min(start, replayed)
+
+
 def _follows(bucket: BucketState) -> bool:
-    """Tell whether what the cluster holds follows what the lake holds without a hole."""
-    return bucket.start is None or bucket.start <= bucket.lake_end
+    """Tell whether what the cluster holds is known to follow what the lake holds without a hole."""
+    return bucket.is_dropped or surely_holds(bucket, bucket.lake_end)
 
 
 def shown(key: BucketKey) -> str:
@@ -82,7 +122,7 @@ def _when(source: TableSource, state: TableState, bucket: BucketState, offset: i
         return ""
     names = source.info.schema.names[:1]
     try:
-        if bucket.start is not None:
+        if not bucket.is_dropped:
             found = read_range(
                 source.connection, source.info, bucket.bucket, offset, offset + 1,
                 partition=bucket.partition, projection=names,

@@ -78,9 +78,17 @@ class TableReader:
             LakeSnapshotNotFoundError: There is no such lake snapshot any more.
             OffsetOutOfRangeError: Of a primary-key table: the rows at that moment cannot be told any more; the text says
                 from when on they can.
+            CorruptDataError, StorageError, UnavailableError: The cluster does not know how far a bucket goes; the text
+                names bucket and cause. What a lake snapshot holds of it can still be read: ``as_of`` its id.
 
         Cost: two or three calls for now, of a partitioned table one more; for a time one more a partition.
         """
+        point = self._read_point(as_of)
+        point.check_known()
+        return point
+
+    def _read_point(self, as_of: Moment | None = None) -> ReadPoint:
+        """Return a moment of the table; buckets that are not known are among its `unknown`, for a scan of others."""
         take = self._taking(as_of)
         for attempt in range(LOOKS_MAX):
             try:
@@ -148,9 +156,9 @@ class TableReader:
         check_selection(source.info, selection)
         made = make_columns(schema, columns, with_source)
         if as_of is not None:
-            read_point = self.read_point(as_of)
+            read_point = self._read_point(as_of)
         fixed = read_point
-        take = self.read_point if fixed is None else lambda: fixed
+        take = self._read_point if fixed is None else lambda: fixed
         return Scan(source, take, made, selection, limit, self._spark)
 
     def _source_at(self, point: ReadPoint) -> TableSource:

@@ -142,7 +142,7 @@ class Scan:
         point = self.read_point
         plan = self.plan()
         known = {part.key for part in plan.parts}
-        every = wanted_parts(self.source, point, Selection())
+        every = wanted_parts(self.source, replace(point, unknown=()), Selection())
         unpruned = make_plan(self.source, every, None, plan.snapshot_id or point.snapshot_id)
         comparable = plan.snapshot_id in {None, unpruned.snapshot_id}
         return Explanation(
@@ -150,7 +150,7 @@ class Scan:
             snapshot_id=plan.snapshot_id,
             buckets=[self._explained(part) for part in plan.parts],
             files_pruned=len(unpruned.splits) - len(plan.splits) if comparable else 0,
-            buckets_pruned=sum(each.key not in known for each in point.buckets),
+            buckets_pruned=sum(key not in known for key in point.keys),
             filter=None if self.selection.filter is None else self.selection.filter.text,
             limit=self.limit,
         )

@@ -150,6 +150,8 @@ def _sought(source: TableSource, state: TableState, moment_ms: int) -> list[Seek
 def _lives(bucket: BucketState, offset: int, timestamp_ms: int | None) -> str:
     if timestamp_ms is None:
         return END
-    if bucket.start is None or bucket.local_start is None or offset < bucket.start:
+    if bucket.is_dropped:
         return LAKE
-    return LOCAL if offset >= bucket.local_start else REMOTE
+    if bucket.local_start is not None and offset >= bucket.local_start:
+        return LOCAL
+    return REMOTE if bucket.holds_from(offset) else LAKE

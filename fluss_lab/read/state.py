@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from fluss_lab.client import BucketOffset, BucketStatus, Connection
+from fluss_lab.client import BucketOffset, BucketStatus, Connection, KnownBucket, UnknownBucket
 from fluss_lab.errors import (
     FlussError,
     InvalidTimestampError,
@@ -31,36 +31,103 @@ LOOKS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """One bucket now.
+    """One bucket now. What the cluster cannot say of it raises the server's own error where it is asked for.
 
     Attributes:
         bucket: Its identity.
         partition: Name of its partition; None without partitions.
-        start: First offset that the cluster holds; None when the cluster does not know the bucket any more.
-        local_start: First one on a server's disk: those before are in remote storage.
-        end: Offset after the last readable record, in the cluster, or in the lake when only that holds it.
+        status: What the cluster says of it; None when it does not have the bucket any more.
         lake_end: Offsets below are in the lake (0 when none are).
-        max_timestamp_ms: Of its last record; None when it has none, or only the lake knows it.
     """
 
     bucket: TableBucket
     partition: str | None
-    start: int | None
-    local_start: int | None
-    end: int
+    status: BucketStatus | None
     lake_end: int
-    max_timestamp_ms: int | None = None
 
     @property
     def key(self) -> BucketKey:
         """Return partition name and bucket."""
         return (self.partition, self.bucket.bucket)
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether the cluster knows how far the bucket goes (or that it has dropped it)."""
+        return not isinstance(self.status, UnknownBucket)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Return whether the cluster does not have the bucket any more."""
+        return self.status is None
+
+    def check_known(self) -> None:
+        """Raise the server's error unless the cluster knows how far the bucket goes."""
+        if self.status is not None:
+            self.status.known()
+
+    @property
+    def start(self) -> int | None:
+        """Return the first offset that the cluster holds; None when it does not have the bucket any more.
+
+        Raises:
+            FlussError: The cluster does not know it.
+        """
+        return None if self.status is None else self.status.known().start_offset
+
+    @property
+    def local_start(self) -> int | None:
+        """Return the first offset on a server's disk: those before are in remote storage, or gone from the cluster."""
+        return None if self.status is None else self.status.known().local_start_offset
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the last readable record, in the cluster, or in the lake when only that holds it."""
+        return self.lake_end if self.status is None else self.status.known().high_watermark
+
+    @property
+    def start_error(self) -> FlussError | None:
+        """Return why the cluster does not know the bucket's first offset, though it knows the rest; None when it does."""
+        return self.status.error if isinstance(self.status, KnownBucket) else None
+
+    def is_whole_in(self, snapshot: LakeSnapshot | None) -> bool:
+        """Return whether the newest lake snapshot has the bucket from its first record on."""
+        return bool(snapshot is not None and self.lake_end and snapshot.starts.get(self.bucket, 0) == 0)
+
+    @property
+    def max_timestamp_ms(self) -> int | None:
+        """Return the time of its last record; None when it has none, or only the lake knows it."""
+        return None if self.status is None else self.status.known().max_timestamp_ms
+
+    def holds_from(self, offset: int) -> bool:
+        """Return whether the cluster holds the log from an offset on.
+
+        Raises:
+            FlussError: The cluster does not know it.
+        """
+        if self.status is None:
+            return False
+        known = self.status.known()
+        # What is on the server's disk is held whatever may be in front of it.
+        return known.local_start_offset <= offset or known.start_offset <= offset
+
     def lake_stop(self, start: int, stop: int) -> int:
-        """Return where in ``[start, stop)`` that ends which only the lake holds of the log."""
-        held = stop if self.start is None else self.start
+        """Return where in ``[start, stop)`` that ends which is read from the lake: the cluster does not hold it.
+
+        Of a bucket that is not known all that the lake has; whether the cluster has the rest, reading finds out.
+        """
+        held = stop
+        if isinstance(self.status, KnownBucket):
+            held = self.status.local_start_offset if self.status.error else self.status.start_offset
         # Below the cluster's start only the lake can have it; the lake may lag behind that in no case but by accident.
         return max(start, min(held, self.lake_end, stop))
+
+
+def surely_holds(bucket: BucketState, offset: int) -> bool:
+    """Return whether the cluster holds a bucket's log from an offset on, and knows it: nothing is raised."""
+    status = bucket.status
+    if not isinstance(status, KnownBucket):
+        return False
+    return status.local_start_offset <= offset or (status.error is None and status.start_offset <= offset)
 
 
 @dataclass(frozen=True)
@@ -74,6 +141,10 @@ class TableState:
     def by_bucket(self) -> Mapping[TableBucket, BucketState]:
         """Return the buckets by identity."""
         return {each.bucket: each for each in self.buckets}
+
+    def only(self, wanted: Callable[[BucketState], bool]) -> TableState:
+        """Return the table with some of its buckets."""
+        return TableState(tuple(each for each in self.buckets if wanted(each)), self.snapshot)
 
     @property
     def snapshot_id(self) -> int | None:
@@ -206,8 +277,8 @@ class TableSource:
         state = self._seen or self.look()
         moment_ms = None
         if (known := state.by_bucket.get(bucket)) is not None:
-            moment_ms = known.max_timestamp_ms if earliest == known.end else None
             with suppress(FlussError):  # the error that is told is another one
+                moment_ms = known.max_timestamp_ms if earliest == known.end else None
                 found = self.offsets_by_time(state, 0)[known.key]
                 if found.offset == earliest and found.timestamp_ms is not None:
                     moment_ms = found.timestamp_ms
@@ -227,12 +298,15 @@ class TableSource:
 
         Raises:
             InvalidTimestampError: The time is after the servers' clock.
+            FlussError: The cluster does not know a bucket.
         """
+        for each in state.buckets:
+            each.check_known()
         found: dict[BucketKey, BucketOffset] = {}
         spec = OffsetSpec.timestamp(timestamp_ms)
-        names = sorted({each.partition or "" for each in state.buckets if each.start is not None})
+        names = sorted({each.partition or "" for each in state.buckets if not each.is_dropped})
         for name in names:
-            members = [each for each in state.buckets if (each.partition or "") == name and each.start is not None]
+            members = [each for each in state.buckets if (each.partition or "") == name and not each.is_dropped]
             identity = members[0].bucket.partition_id
             partition = None if identity is None else PartitionInfo(identity, name)
             answers = self.connection.admin().list_offsets(
@@ -241,7 +315,7 @@ class TableSource:
             )  # fmt: skip
             found |= {each.key: answers[each.bucket.bucket] for each in members}
         for each in state.buckets:
-            if each.start is None:
+            if each.is_dropped:
                 found[each.key] = self._lake_offset_by_time(each, state.snapshot_id, timestamp_ms)
         return found
 
@@ -259,20 +333,22 @@ class TableSource:
     def starts(self, state: TableState) -> dict[BucketKey, int]:
         """Return, for every bucket of `state`, the first offset that is held anywhere: cluster or lake.
 
-        The lake may have rows from before a gap. The rows of a primary-key table are those of all records: 0.
+        The lake may have rows from before a gap. The rows of a primary-key table are those of all records: 0. Of a bucket
+        that the cluster does not know, it is that of the lake, which is asked then.
+
+        Raises:
+            FlussError: The cluster does not know where a bucket begins, nor has the lake what would be before it.
 
         Cost: none, unless the lake cannot replay a bucket from its begin on; then its files are planned.
         """
         if not self.info.is_log_table:
             return {each.key: 0 for each in state.buckets}
-        found = {each.key: each.end if each.start is None else each.start for each in state.buckets}
-        behind = {each.key: each for each in state.buckets if each.lake_end and each.start != 0}
-        if not behind or state.snapshot is None:
-            return found
-        whole = {key for key, each in behind.items() if state.snapshot.starts.get(each.bucket, 0) == 0}
+        whole = {each.key for each in state.buckets if each.is_whole_in(state.snapshot)}
+        found = {each.key: _cluster_start(each) for each in state.buckets if each.key not in whole}
+        behind = {each.key: each for each in state.buckets if each.lake_end and found.get(each.key)}
         found |= dict.fromkeys(whole, 0)
-        stops = {key: each.lake_end for key, each in behind.items() if key not in whole}
-        if stops:
+        if behind and state.snapshot is not None:
+            stops = {key: each.lake_end for key, each in behind.items()}
             for split in self.lake_source.plan(state.snapshot.snapshot_id, stops=stops):
                 key = (split.partition, split.bucket)
                 found[key] = min(found[key], split.min_offset)
@@ -283,18 +359,14 @@ class TableSource:
         found: list[BucketState] = []
         for status in statuses:
             offset = lake.pop(status.bucket, None)
-            found.append(
-                BucketState(
-                    status.bucket,
-                    status.partition,
-                    status.start_offset,
-                    status.local_start_offset,
-                    status.high_watermark,
-                    0 if offset is None else offset.end,
-                    status.max_timestamp_ms,
-                )
-            )
-        found += [
-            BucketState(bucket, offset.partition, None, None, offset.end, offset.end) for bucket, offset in lake.items()
-        ]
+            found.append(BucketState(status.bucket, status.partition, status, 0 if offset is None else offset.end))
+        found += [BucketState(bucket, offset.partition, None, offset.end) for bucket, offset in lake.items()]
         return TableState(tuple(sorted(found, key=lambda each: (each.partition or "", each.bucket.bucket))), snapshot)
+
+
+def _cluster_start(bucket: BucketState) -> int:
+    """Return the first offset that the cluster holds; where it holds none, or does not know, the lake's end."""
+    if not bucket.is_known:
+        return bucket.lake_end
+    start = bucket.start
+    return bucket.lake_end if start is None else start

@@ -131,7 +131,7 @@ class TableStream:
                     continue
                 begin = 0
             end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))
-            if each.end < begin and each.start is not None:
+            if each.end < begin and not each.is_dropped:
                 self._lost(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
             reach[each.bucket] = (begin, max(begin, end))
         for bucket in start.offsets.keys() - reach.keys():
@@ -187,8 +187,11 @@ class TableStream:
         found = []
         for each in buckets:
             known = state.by_bucket.get(each.bucket)
+            if each.bucket not in behind:
+                found.append(each)
+                continue
             low = each.stop if known is None else _first_held(each, known, first[known.key])
-            if each.bucket not in behind or low <= each.start:
+            if low <= each.start:
                 found.append(each)
                 continue
             why = "its partition was dropped" if known is None else f"the first one held has offset {low}"
@@ -238,7 +241,7 @@ class TableStream:
 
 
 def _is_in_cluster(wanted: LogRange, state: BucketState | None) -> bool:
-    return state is not None and state.start is not None and state.start <= wanted.start
+    return state is not None and state.holds_from(wanted.start)
 
 
 def _first_held(wanted: LogRange, state: BucketState, first: int) -> int:

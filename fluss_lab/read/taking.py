@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluss_lab.client import BucketOffset
-from fluss_lab.errors import LakeNotConfiguredError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
+from fluss_lab.client import BucketOffset, UnknownBucket
+from fluss_lab.client.bucket_status import NO_LEADER
+from fluss_lab.errors import LakeNotConfiguredError, LakeSnapshotNotFoundError, OffsetOutOfRangeError, error_code
 from fluss_lab.lake import SupportsMaintenance
 from fluss_lab.model import LakeSnapshot
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
 from fluss_lab.read.keyed_plan import earliest_told
-from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint
+from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.state import BucketState, TableSource, TableState
 
 #: Up to so many buckets, each lake snapshot names all of them; beyond, those that moved (see ``fluss-bucket-offset``).
@@ -35,14 +36,15 @@ class SnapshotMoment:
 
 
 def point_now(source: TableSource) -> ReadPoint:
-    """Return the table as it is.
+    """Return the table as it is; buckets that the cluster does not know are among its `unknown`.
 
     Raises:
         PartitionNotFoundError: A partition was dropped between two questions; ask again.
     """
     now_ms = _now_ms()
     state = source.look()
-    return _point(source, state, now_ms, {each.key: each.end for each in state.buckets})
+    stops = {each.key: each.end for each in state.buckets if each.is_known}
+    return _point(source, state, now_ms, stops)
 
 
 def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
@@ -58,9 +60,10 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
         PartitionNotFoundError: A partition was dropped between two questions; ask again.
     """
     state = source.look()
-    answers = source.offsets_by_time(state, as_of_ms + 1, raise_clock=True)
+    known = state.only(lambda each: each.is_known)
+    answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)
     if not source.info.is_log_table:
-        for each in state.buckets:
+        for each in known.buckets:
             _check_time(source, state, each, answers[each.key], as_of_ms)
     stops = {key: answer.offset for key, answer in answers.items()}
     return _point(source, state, as_of_ms, stops, as_of=True)
@@ -152,7 +155,13 @@ def _point(
     as_of: bool = False,
     snapshot_id: int | None = None,
 ) -> ReadPoint:
-    starts = source.starts(state)
+    if source.info.is_log_table:
+        state = _doubted(state)
+    # A lake snapshot says itself how far it goes; elsewhere what is not known is no row and no end.
+    taken = state.only(lambda each: each.key in stops and (each.is_known or snapshot_id is not None))
+    left = {each.key for each in state.buckets} - {each.key for each in taken.buckets}
+    unknown = [each.status for each in state.buckets if each.key in left and isinstance(each.status, UnknownBucket)]
+    starts = source.starts(taken)
     buckets = tuple(
         PointBucket(
             each.partition,
@@ -161,11 +170,31 @@ def _point(
             min(starts[each.key], stops[each.key]),
             stops[each.key],
         )
-        for each in state.buckets
+        for each in taken.buckets
     )
     info = source.info
     hint = state.snapshot_id if snapshot_id is None else snapshot_id
-    return ReadPoint(info.path, info.table_id, info.schema_id, moment_ms, as_of, hint, buckets)
+    return ReadPoint(
+        info.path, info.table_id, info.schema_id, moment_ms, as_of, hint, buckets,
+        tuple(_unknown(each) for each in unknown),
+    )  # fmt: skip
+
+
+def _doubted(state: TableState) -> TableState:
+    """Return the table with those buckets as unknown of which nobody knows with which row they begin."""
+    buckets = []
+    for each in state.buckets:
+        if each.start_error is not None and not each.is_whole_in(state.snapshot):
+            status = UnknownBucket(each.bucket, each.partition, NO_LEADER, each.start_error)
+            each = BucketState(each.bucket, each.partition, status, each.lake_end)  # noqa: PLW2901 - the same bucket
+        buckets.append(each)
+    return TableState(tuple(buckets), state.snapshot)
+
+
+def _unknown(each: UnknownBucket) -> UnknownPointBucket:
+    return UnknownPointBucket(
+        each.partition, each.bucket.partition_id, each.bucket.bucket, error_code(each.error), str(each.error)
+    )
 
 
 def _check_time(

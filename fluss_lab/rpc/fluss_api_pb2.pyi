@@ -861,8 +861,27 @@ class DescribeBucketsResponse(_message.Message):
     def __init__(self, buckets: _Optional[_Iterable[_Union[PbBucketDescription, _Mapping]]] = ...) -> None: ...
 
 class PbBucketDescription(_message.Message):
-    __slots__ = ("table_bucket", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "error_message", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes")
+    __slots__ = ("table_bucket", "known", "error")
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    known: PbKnownBucket
+    error: PbBucketError
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., known: _Optional[_Union[PbKnownBucket, _Mapping]] = ..., error: _Optional[_Union[PbBucketError, _Mapping]] = ...) -> None: ...
+
+class PbBucketError(_message.Message):
+    __slots__ = ("error_code", "error_message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class PbKnownBucket(_message.Message):
+    __slots__ = ("start_offset", "start_error", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "warning", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    START_ERROR_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -872,7 +891,7 @@ class PbBucketDescription(_message.Message):
     MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     LAKE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     REMOTE_LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -880,7 +899,8 @@ class PbBucketDescription(_message.Message):
     KV_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     KV_SNAPSHOT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     REMOTE_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
-    table_bucket: PbTableBucket
+    start_offset: int
+    start_error: PbBucketError
     log_start_offset: int
     log_end_offset: int
     high_watermark: int
@@ -890,7 +910,7 @@ class PbBucketDescription(_message.Message):
     max_timestamp: int
     lake_snapshot_id: int
     lake_log_end_offset: int
-    error_message: str
+    warning: str
     remote_log_start_offset: int
     remote_log_end_offset: int
     row_count: int
@@ -898,7 +918,7 @@ class PbBucketDescription(_message.Message):
     kv_snapshot_id: int
     kv_snapshot_log_offset: int
     remote_size_in_bytes: int
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., error_message: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterTabletServerRequest(_message.Message):
     __slots__ = ("server_id", "host", "port", "process_id", "opening", "opened_epoch", "metrics_port")

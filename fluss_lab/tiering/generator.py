@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from fluss_lab.client import BucketStatus, Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.client.kv_snapshot import KvSnapshot
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo
@@ -52,7 +52,7 @@ class GeneratedSplits:
 class _Lag:
     """A bucket that lags: from where on its log is to be tiered, and the snapshot that comes before, if any."""
 
-    status: BucketStatus
+    status: KnownBucket
     start: int
     snapshot: KvSnapshot | None = None
 
@@ -96,6 +96,8 @@ class TieringSplitGenerator:
         Raises:
             OffsetOutOfRangeError: Records left the cluster before they were tiered; the lake would have a gap.
             CorruptDataError: The lake holds more of a bucket than the cluster ever wrote, or a bucket has stopped.
+            FlussError: The cluster does not know how far a bucket goes, or where one begins that was never tiered: the
+                server's own error. Nothing of the table is tiered then, nor is it said to be up to date.
             UnavailableError: A bucket whose log does not reach back to its begin has no key-value snapshot yet.
 
         Cost: one call for the table, and one (which makes records durable) for each partition that lags; one more for
@@ -115,11 +117,11 @@ class TieringSplitGenerator:
 
     def _lagging(self, tiered: Mapping[TableBucket, LakeOffset]) -> Iterator[tuple[int | None, list[_Lag]]]:
         """Yield the buckets that lag, by partition."""
-        found: dict[int | None, list[BucketStatus]] = defaultdict(list)
+        found: dict[int | None, list[KnownBucket]] = defaultdict(list)
         for status in self._connection.admin().buckets(self._table):
             bucket = status.bucket
             if bucket.partition_id is None or bucket.partition_id in self._partitions:
-                found[bucket.partition_id].append(status)
+                found[bucket.partition_id].append(status.known())
             # Else it was dropped, or made since the partitions were listed.
         for partition_id, statuses in found.items():
             lags = [_Lag(status, self._start(status, tiered.get(status.bucket))) for status in statuses]
@@ -172,12 +174,17 @@ class TieringSplitGenerator:
                 size_bytes = _record_bytes(lag.status) * (stop - start)
                 yield LogRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
 
-    def _start(self, status: BucketStatus, tiered: LakeOffset | None) -> int:
-        """Return the first offset of a bucket to tier, after checking that lake and log fit together."""
+    def _start(self, status: KnownBucket, tiered: LakeOffset | None) -> int:
+        """Return the first offset of a bucket to tier, after checking that lake and log fit together.
+
+        Raises:
+            FlussError: It may be in remote storage, which the server cannot read: a start that nobody has confirmed would
+                leave records out of the lake for ever.
+        """
         if tiered is None:
             return status.start_offset
         where = f"table {self._table.path} bucket {self._name(status.bucket)}"
-        if tiered.end < status.start_offset:
+        if tiered.end < status.local_start_offset and tiered.end < status.start_offset:
             raise OffsetOutOfRangeError(
                 f"{where}: the lake holds offsets below {tiered.end}, the cluster those from {status.start_offset} on; "
                 f"[{tiered.end}, {status.start_offset}) left the cluster before they were tiered. Nothing more of the "
@@ -242,6 +249,6 @@ def cut(start: int, stop: int, pieces: int) -> list[tuple[int, int]]:
     return list(pairwise(start + length * index // pieces for index in range(pieces + 1)))
 
 
-def _record_bytes(status: BucketStatus) -> float:
+def _record_bytes(status: KnownBucket) -> float:
     records = status.end_offset - status.local_start_offset
     return status.size_bytes / records if records > 0 and status.size_bytes > 0 else RECORD_BYTES_GUESS

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluss_lab.client import BucketStatus, Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
     CorruptDataError,
@@ -154,12 +154,14 @@ class RepairPlanner:
             LakeSnapshotNotFoundError: The lake does not tell how far it was tiered.
             UnsupportedError: The lake cannot take rows out of single buckets, and it would have to.
             TableNotFoundError, UnavailableError: The lake table is gone, or somebody does not answer.
+            FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
         """
         newest_id = self._lake.current_snapshot_id()
         known = self._known()
         self._ids = self._partition_ids(known)
         reason, offsets, starts = self._accepted(known, newest_id)
-        statuses = {status.bucket: status for status in self._connection.admin().buckets(self._table)}
+        # What is not known of a bucket is not lost: no repair is planned around it.
+        statuses = {status.bucket: status.known() for status in self._connection.admin().buckets(self._table)}
         buckets = sorted({*statuses, *offsets, *known.offsets}, key=TableBucket.sort_key)
         repairs = [
             self._fitted(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
@@ -269,7 +271,7 @@ class RepairPlanner:
     def _fitted(
         self,
         bucket: TableBucket,
-        status: BucketStatus | None,
+        status: KnownBucket | None,
         offset: LakeOffset | None,
         start: int,
         known: LakeSnapshot,
@@ -296,7 +298,7 @@ class RepairPlanner:
         onward = LakeOffset(status.start_offset, offset.max_timestamp_ms, named)
         return replace(kept, offset=onward, start=status.start_offset)
 
-    def _check_not_ahead(self, repair: BucketRepair, end: int, status: BucketStatus) -> None:
+    def _check_not_ahead(self, repair: BucketRepair, end: int, status: KnownBucket) -> None:
         if end > status.end_offset:
             raise CorruptDataError(
                 f"table {self._table.path}, {_name(repair)}: the lake holds offsets below {end}, the cluster only those below "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluss_lab.client import BucketStatus, Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeSnapshotNotFoundError
 from fluss_lab.model import LakeOffset, TableBucket, TablePath
@@ -38,7 +38,8 @@ class TableLag:
         ms: So old at most is the oldest of them, milliseconds; 0 without any.
         newest_ms: Timestamp of the newest record that the lake holds, epoch milliseconds; None before the first.
         freshness_ms: How far the lake may lag: ``table.datalake.freshness``.
-        is_complete: Whether every bucket's server answered; one that is away is not counted.
+        is_complete: Whether every bucket is known; one that is not is not counted.
+        error: Why one is not; None when `is_complete`.
     """
 
     records: int
@@ -46,6 +47,7 @@ class TableLag:
     newest_ms: int | None
     freshness_ms: int
     is_complete: bool = True
+    error: str | None = None
 
 
 def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms: int | None = None) -> TableLag:
@@ -68,7 +70,9 @@ def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms:
         offsets: Mapping[TableBucket, LakeOffset] = connection.admin().lake_snapshot(path).offsets
     except LakeSnapshotNotFoundError:
         offsets = {}
-    buckets = connection.admin().buckets(info, patient=False)
+    statuses = connection.admin().buckets(info, patient=False)
+    buckets = [each for each in statuses if isinstance(each, KnownBucket) and not _is_doubtful(each, offsets)]
+    errors = [each.error for each in statuses if each.error is not None and each not in buckets]
     behind = [each for each in buckets if _missing(each, offsets)]
     # A bucket's next record is no older than the newest one in the lake, of one without any than the table, and no older
     # than the last plan that took all.
@@ -80,11 +84,17 @@ def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms:
         max((max(0, now_ms - floor) for floor in floors), default=0),
         max(newest, default=None),
         DATALAKE_FRESHNESS.of(info.descriptor.properties),
-        all(each.error is None for each in buckets),
+        not errors,
+        str(errors[0]) if errors else None,
     )
 
 
-def _missing(bucket: BucketStatus, offsets: Mapping[TableBucket, LakeOffset]) -> int:
+def _is_doubtful(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> bool:
+    """Return whether it is not known how far a bucket lags: where it begins is not, and none of it is in the lake."""
+    return bucket.error is not None and bucket.bucket not in offsets
+
+
+def _missing(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> int:
     held = offsets.get(bucket.bucket)
     return max(0, bucket.end_offset - (held.end if held is not None else bucket.start_offset))
 

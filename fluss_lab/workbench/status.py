@@ -74,18 +74,28 @@ def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[st
     buckets = table.buckets(patient=False)
     state = states.get(info.table_id)
     lake = info.descriptor.lake_enabled
+    troubles = [row[kind] for kind in ("error", "warning") for row in buckets if row[kind]]
     return {
         "table": str(table.path),
         "buckets": len(buckets),
-        "rows_in_cluster": sum(row["end"] - row["start"] for row in buckets),
-        "bytes": sum(row["bytes"] for row in buckets),
-        "end": sum(row["end"] for row in buckets),
-        "lake_end": sum(row["lake_end"] or 0 for row in buckets) if lake else None,
-        "lag": sum(row["lag"] or 0 for row in buckets) if lake else None,
+        "rows_in_cluster": _sum(None if row["start"] is None else row["end"] - row["start"] for row in buckets),
+        "bytes": _sum(row["bytes"] for row in buckets),
+        "end": _sum(row["end"] for row in buckets),
+        "lake_end": _sum(None if row["end"] is None else row["lake_end"] or 0 for row in buckets) if lake else None,
+        "lag": _sum(row["lag"] for row in buckets) if lake else None,
         "state": state.state if state is not None else None,
-        "last_error": next((row["error"] for row in buckets if row.get("error")), None)
-        or (state.last_error or None if state is not None else None),
+        "last_error": next(iter(troubles), None) or (state.last_error or None if state is not None else None),
     }
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Return a sum; None when a part of it is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _server_row(status: pb.PbTabletServerStatus) -> dict[str, Any]:

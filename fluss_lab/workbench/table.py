@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UpsertWriter, WriteResult
+from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UnknownBucket, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
@@ -43,6 +43,7 @@ _BUCKET_COLUMNS: Final = {
     "bytes": pa.int64(),
     "leader": pa.int32(),
     "error": pa.string(),
+    "warning": pa.string(),
 }
 
 
@@ -68,8 +69,11 @@ class Table(LakeUpkeep):
     def buckets(self, *, patient: bool = True) -> Listing:
         """Return, per bucket: offsets in the cluster, how far the lake holds it, lag in records, bytes, leader.
 
+        What is not known is None, and ``error`` says why: which file is damaged, and what to do. ``warning`` is of what
+        makes no offset doubtful: a copy to remote storage that failed, a disk that refuses writes.
+
         Args:
-            patient: Whether to wait for servers that are away; without, their buckets are told as such.
+            patient: Whether to wait for servers that are away; without, their buckets are not known.
         """
         info = self.info
         in_lake = info.descriptor.lake_enabled
@@ -437,18 +441,22 @@ def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
 
 
 def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
-    tiered_to = status.start_offset if status.lake_end_offset is None else status.lake_end_offset
-    return {
-        "partition": status.partition,
-        "bucket": status.bucket.bucket,
-        "start": status.start_offset,
+    """Return what is shown of a bucket: None for whatever is not known, and why."""
+    row: dict[str, Any] = dict.fromkeys(_BUCKET_COLUMNS)
+    row |= {"partition": status.partition, "bucket": status.bucket.bucket, "leader": status.leader}
+    row["error"] = None if status.error is None else str(status.error)
+    if isinstance(status, UnknownBucket):
+        return row
+    start = None if status.error is not None else status.start_offset
+    tiered_to = start if status.lake_end_offset is None else status.lake_end_offset
+    return row | {
+        "start": start,
         "end": status.end_offset,
         "high_watermark": status.high_watermark,
         "lake_end": status.lake_end_offset,
-        "lag": status.end_offset - tiered_to if in_lake else None,
+        "lag": status.end_offset - tiered_to if in_lake and tiered_to is not None else None,
         "bytes": status.size_bytes + status.remote_size_bytes,
-        "leader": status.leader,
-        "error": status.error,
+        "warning": status.warning,
     }
 
 

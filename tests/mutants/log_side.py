@@ -81,7 +81,7 @@ LOG_SIDE = (
     ),
     Mutant(
         "earliest_behind_a_hole", "P4", "fluss_lab/read/reach.py",
-        "return bucket.start is None or bucket.start <= bucket.lake_end",
+        "return bucket.is_dropped or surely_holds(bucket, bucket.lake_end)",
         "return bucket.lake_end > 0",
         (f"{IN_EDGES}::test_a_lake_with_a_hole_behind_it_is_not_where_a_table_begins",),
     ),

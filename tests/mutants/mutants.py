@@ -7,6 +7,7 @@ from tests.mutants.ddl import DDL
 from tests.mutants.guard import GUARD
 from tests.mutants.integrity import INTEGRITY
 from tests.mutants.keyed_lake import KEYED_LAKE
+from tests.mutants.known_buckets import KNOWN_BUCKETS
 from tests.mutants.kv import KV
 from tests.mutants.kv_snapshot import KV_SNAPSHOTS
 from tests.mutants.kv_tablet import KV_TABLET
@@ -34,6 +35,7 @@ PROMISES = tuple(f"P{number}" for number in (*range(1, 12), 13))
 MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
+    + KNOWN_BUCKETS
     + KV
     + KV_SNAPSHOTS
     + KV_TABLET

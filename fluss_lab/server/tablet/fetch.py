@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -204,7 +204,10 @@ class FetchLog:
             wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
             if want.projection is None or not found.buffers or wanted <= 0:
                 break
-            more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
+            try:
+                more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
+            except CorruptDataError:
+                break  # what is good is answered; who asks for what follows gets the error
             if not isinstance(more, Fetched):
                 break
             found = more

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, UnsupportedError, error_code
@@ -26,6 +26,7 @@ from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_
 from fluss_lab.server.tablet import gauges
 from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.counters import Tally
+from fluss_lab.server.tablet.description import described, unknown
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
 from fluss_lab.server.tablet.kv_bucket import RowOptions
@@ -33,16 +34,12 @@ from fluss_lab.server.tablet.logs import bucket_fields
 from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
 from fluss_lab.server.tablet.produce import produce
 from fluss_lab.server.tablet.put import put
-from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 from fluss_lab.server.tablet.remote.task import RemoteLogTask
 from fluss_lab.server.tablet.scans import Scanners, limit_scan
 from fluss_lab.server.tablet.snapshot_reports import Reporter
 from fluss_lab.server.tablet.snapshots import KvSnapshotter
 from fluss_lab.server.tablet.store import BucketStore
 from fluss_lab.server.tablet.ticker import Ticker
-
-if TYPE_CHECKING:
-    from fluss_lab.server.tablet.kv_bucket import KvBucket
 
 log = logging.getLogger(__name__)
 
@@ -256,12 +253,12 @@ class TabletService:
         return response
 
     def describe_buckets(self, request: pb.DescribeBucketsRequest, /) -> pb.DescribeBucketsResponse:
-        """Return what there is of each bucket of a table on this server, those that failed to open included."""
+        """Return how each bucket of a table on this server is, those that failed to open included: known, or an error."""
         response = pb.DescribeBucketsResponse()
         for bucket in self._store.all(request.table_id):
-            response.buckets.append(_description(bucket))
+            response.buckets.append(described(bucket))
         for failed, error in self._store.failures(request.table_id).items():
-            response.buckets.append(_no_description(failed, error))
+            response.buckets.append(unknown(failed, error))
         return response
 
     # -- what the coordinator tells ------------------------------------------------------------------------------------
@@ -351,51 +348,3 @@ def _offset(bucket: Bucket, request: pb.ListOffsetsRequest) -> OffsetAnswer:
     if request.offset_type == LATEST:
         return bucket.latest(durable=request.durable)
     return bucket.at_time(request.startTimestamp, enable_lake=enable_lake, raise_clock=request.raise_clock)
-
-
-def _description(bucket: Bucket) -> pb.PbBucketDescription:
-    held = bucket.log
-    described = pb.PbBucketDescription(
-        table_bucket=_pb_bucket(bucket.id),
-        log_start_offset=held.start,
-        log_end_offset=held.end,
-        high_watermark=held.high_watermark,
-        durable_offset=held.durable_offset,
-        size_in_bytes=held.size_bytes,
-        segments=held.segment_count,
-        max_timestamp=held.max_timestamp_ms,
-    )
-    if (lake := bucket.lake) is not None:
-        described.lake_snapshot_id, described.lake_log_end_offset = lake.snapshot_id, lake.end
-    if bucket.remote is not None:
-        _describe_remote(bucket.remote, described)
-    if bucket.kv is not None:
-        _describe_kv(bucket.kv, described)
-    if held.stopped is not None:
-        described.error_message = str(held.stopped)
-    return described
-
-
-def _describe_kv(kv: KvBucket, described: pb.PbBucketDescription) -> None:
-    described.row_count, described.memory_in_bytes = kv.store.row_count, kv.store.memory_bytes
-    if (latest := kv.snapshots.latest) is not None:
-        described.kv_snapshot_id, described.kv_snapshot_log_offset = latest.snapshot_id, latest.log_offset
-
-
-def _describe_remote(remote: RemoteLog, described: pb.PbBucketDescription) -> None:
-    if (known := remote.known) is not None and known.segments:
-        described.remote_log_start_offset, described.remote_log_end_offset = known.start, known.end
-        described.remote_size_in_bytes = known.size_bytes
-    if (problem := remote.problem or remote.copy_problem) is not None:
-        described.error_message = str(problem)
-
-
-def _no_description(bucket: TableBucket, error: FlussError) -> pb.PbBucketDescription:
-    return pb.PbBucketDescription(
-        table_bucket=_pb_bucket(bucket), log_start_offset=0, log_end_offset=0, high_watermark=0, durable_offset=0,
-        size_in_bytes=0, segments=0, max_timestamp=-1, error_message=str(error),
-    )  # fmt: skip
-
-
-def _pb_bucket(bucket: TableBucket) -> pb.PbTableBucket:
-    return pb.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket)

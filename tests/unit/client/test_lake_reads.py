@@ -67,7 +67,9 @@ class History:
                 between()
 
     def start(self) -> int:
-        return next(each.start_offset for each in self.connection.admin().buckets(self.info) if each.partition == "a")
+        return next(
+            each.known().start_offset for each in self.connection.admin().buckets(self.info) if each.partition == "a"
+        )
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -186,7 +186,8 @@ def test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost(table
     assert tablet.service.copy_to_remote() == 0
     assert segment_folders(tablet) == folders
     described = tablet.describe()[0]
-    assert str(path) in described.error_message
+    assert not described.HasField("start_offset")
+    assert str(path) in described.start_error.error_message
     assert held_from(tablet, described.log_start_offset)
     for read in (lambda: held_from(tablet, 0), lambda: earliest(tablet)):
         with pytest.raises(CorruptDataError, match="checksum"):
@@ -206,7 +207,7 @@ def test_a_damaged_local_segment_is_not_copied(tablet):
     assert tablet.service.copy_to_remote() == 0
     assert not remote_folder(tablet).exists() or segment_folders(tablet) == []
     assert local_bases(tablet)[0] == 0
-    assert "not copied to remote storage" in tablet.describe()[0].error_message
+    assert "not copied to remote storage" in tablet.describe()[0].warning
 
 
 POINTS = ["remote.copy.before_data", "remote.copy.between_blocks", "remote.copy.after_data", "remote.manifest.before"]
@@ -220,10 +221,10 @@ def test_a_full_disk_leaves_everything_here_and_is_tried_again(tablet, point):
     assert tablet.service.copy_to_remote() == 0
     assert local_bases(tablet) == bases
     assert held_from(tablet, 0)[-1].offset == end - 1
-    assert "No space left on device" in tablet.describe()[0].error_message
+    assert "No space left on device" in tablet.describe()[0].warning
     failpoints.disarm()
     assert tablet.service.copy_to_remote() == len(bases) - 1
-    assert not tablet.describe()[0].error_message
+    assert not tablet.describe()[0].warning
     assert len(segment_folders(tablet)) == len(bases) - 1  # nothing of the attempts is left
     assert [record.id for record in held_from(tablet, 0)] == list(range(end))
 
@@ -324,7 +325,7 @@ def test_a_server_folder_older_than_its_remote_log_is_noticed(tablet):
     kept.rename(tablet.folder / "data")
     tablet = tablet.reopen()
     tablet.open(0)
-    assert "older than remote.data.dir" in tablet.describe()[0].error_message
+    assert "older than remote.data.dir" in tablet.describe()[0].warning
     assert tablet.service.copy_to_remote() == 0
 
 

@@ -47,7 +47,7 @@ def test_nothing_is_lost(crashed, point):
     clock = MockClock(START_MS + LIVES * LIFE_MS)
     tablet = make_tablet(folder, clock, **PROPERTIES)
     described = tablet.describe()[0]
-    assert not described.error_message
+    assert not described.warning
     told = [line.split() for line in (folder / "acked").read_text().splitlines()]
     acked_ms, acked = [int(moment) for moment, _ in told], [int(end) for _, end in told]
     assert described.log_end_offset >= max(acked)

@@ -53,7 +53,7 @@ def test_a_commit_reaches_readers_and_tablet_servers(lake_rig):
     assert (snapshot.table_id, snapshot.snapshotId) == (table_id, 100)
     assert [(e.bucket_id, e.log_offset, e.log_max_timestamp) for e in snapshot.bucket_snapshots] == [(0, 7, 70)]
     described = lake_rig.tablet.describe_buckets(pb.DescribeBucketsRequest(table_id=table_id)).buckets
-    assert {each.table_bucket.bucket_id: each.lake_log_end_offset for each in described} == {0: 7, 1: 0}
+    assert {each.table_bucket.bucket_id: each.known.lake_log_end_offset for each in described} == {0: 7, 1: 0}
 
 
 def test_what_was_committed_survives_a_restart(lake_rig):
@@ -70,7 +70,7 @@ def test_what_was_committed_survives_a_restart(lake_rig):
         epoch, tiered.last_tiered_time,
     )  # fmt: skip
     described = lake_rig.tablet.describe_buckets(pb.DescribeBucketsRequest(table_id=table_id)).buckets
-    assert {each.table_bucket.bucket_id: each.lake_log_end_offset for each in described} == {0: 7, 1: 3}
+    assert {each.table_bucket.bucket_id: each.known.lake_log_end_offset for each in described} == {0: 7, 1: 3}
 
 
 def test_only_the_holder_of_the_newest_epoch_commits(lake_rig):
@@ -276,4 +276,4 @@ def test_a_commit_cut_off_can_be_repeated(lake_rig, point, is_kept):
             lake_rig.snapshot()
     assert not lake_rig.commit(table_id, 1, epoch, {0: 5}).HasField("error_code")
     (bucket,) = lake_rig.tablet.describe_buckets(pb.DescribeBucketsRequest(table_id=table_id)).buckets
-    assert bucket.lake_log_end_offset == 5
+    assert bucket.known.lake_log_end_offset == 5

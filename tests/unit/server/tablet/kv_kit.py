@@ -257,9 +257,9 @@ class KvTablet:
         return self.service.produce_log(Frame(request, [[memoryview(data)]])).buckets_resp[0]
 
     def describe(self):
-        """Descriptions by bucket."""
+        """How each bucket is, or the error that says why that is not known."""
         answer = self.service.describe_buckets(pb.DescribeBucketsRequest(table_id=TABLE_ID))
-        return {each.table_bucket.bucket_id: each for each in answer.buckets}
+        return {each.table_bucket.bucket_id: getattr(each, each.WhichOneof("state")) for each in answer.buckets}
 
     def offsets(self, kind: int, **asked: Any):
         """List offsets of bucket 0."""

@@ -171,9 +171,9 @@ class Tablet:
         self.service.set_lake_offsets([told])
 
     def describe(self, table_id: int = TABLE_ID):
-        """Descriptions by bucket."""
+        """How each bucket is, or the error that says why that is not known."""
         answer = self.service.describe_buckets(pb.DescribeBucketsRequest(table_id=table_id))
-        return {each.table_bucket.bucket_id: each for each in answer.buckets}
+        return {each.table_bucket.bucket_id: getattr(each, each.WhichOneof("state")) for each in answer.buckets}
 
     def stop(self, bucket: int, *, delete: bool):
         """Close a bucket, and delete it if asked."""

@@ -142,7 +142,7 @@ def test_a_removal_that_fails_is_tried_again_and_leaves_no_hole(tmp_path):
     assert tablet.describe()[0].log_start_offset == 30
     killed = tablet.reopen(clean=False)
     killed.open(0, table__log__ttl="1d")
-    assert (killed.describe()[0].log_start_offset, killed.describe()[0].error_message) == (bases[1], "")
+    assert (killed.describe()[0].log_start_offset, killed.describe()[0].warning) == (bases[1], "")
     killed.service.apply_retention(killed.clock.now_ms() + 2 * 86_400_000)
     assert _segments(killed) == [30]
 

@@ -197,7 +197,9 @@ def test_with_fsync_what_is_acknowledged_is_durable(tmp_path):
     assert "fsync failed" in answers[0].error_message
     assert not answers[0].HasField("base_offset")
     assert answers[1].end_offset == 6
-    assert "fsync failed" in tablet.describe()[0].error_message
+    told = tablet.describe()[0]
+    assert "fsync failed" in told.warning
+    assert told.high_watermark == 3  # what is acknowledged stays readable
     assert len(records_in(tablet.fetch({0: 0})[0][1])) == 3
 
 
@@ -280,7 +282,7 @@ def test_a_corrupt_bucket_is_described_and_read_below_the_damage(tablet):
     path.write_bytes(data)
     again = tablet.reopen(clean=False)
     again.open(0, 1)
-    assert (again.describe()[0].log_end_offset, "valid batch" in again.describe()[0].error_message) == (2, True)
+    assert "valid batch" in again.describe()[0].error_message  # and no offset beside it
     assert [record.id for record in records_in(again.fetch({0: 0})[0][1])] == [0, 1]
     assert isinstance(_error(again.fetch({0: 2}, max_wait_ms=20_000)[0][0]), CorruptDataError)
     assert isinstance(_error(again.produce({0: GOOD})[0]), CorruptDataError)

@@ -1,0 +1,86 @@
+"""The description of a bucket: how it is, or the error that says why that is not known."""
+
+from __future__ import annotations
+
+from fluss_lab.errors import FlussError, StorageError, error_code
+from fluss_lab.model.names import TableBucket
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.serving import as_fluss_error
+from fluss_lab.server.tablet.bucket import Bucket
+from fluss_lab.server.tablet.kv_bucket import KvBucket
+from fluss_lab.server.tablet.remote.remote_log import RemoteLog
+
+
+def described(bucket: Bucket) -> pb.PbBucketDescription:
+    """Return how an open bucket is; of one whose log was found damaged, or agrees no more with its rows, the error."""
+    stopped = bucket.log.stopped
+    # A disk that refuses ends writing; what is readable stays readable, and its offsets true.
+    if stopped is not None and not isinstance(stopped, StorageError):
+        return unknown(bucket.id, stopped)
+    try:
+        known = _known(bucket)
+    except Exception as error:
+        return unknown(bucket.id, as_fluss_error(error, f"describe bucket {bucket.id}"))
+    return pb.PbBucketDescription(table_bucket=_pb_bucket(bucket.id), known=known)
+
+
+def unknown(bucket: TableBucket, error: FlussError) -> pb.PbBucketDescription:
+    """Return the description of a bucket of which nothing can be said but why."""
+    return pb.PbBucketDescription(table_bucket=_pb_bucket(bucket), error=_pb_error(error))
+
+
+def _known(bucket: Bucket) -> pb.PbKnownBucket:
+    held = bucket.log
+    known = pb.PbKnownBucket(
+        log_start_offset=held.start,
+        log_end_offset=held.end,
+        high_watermark=held.high_watermark,
+        durable_offset=held.durable_offset,
+        size_in_bytes=held.size_bytes,
+        segments=held.segment_count,
+        max_timestamp=held.max_timestamp_ms,
+    )
+    _put_start(bucket, known)
+    if (lake := bucket.lake) is not None:
+        known.lake_snapshot_id, known.lake_log_end_offset = lake.snapshot_id, lake.end
+    if bucket.remote is not None:
+        _put_remote(bucket.remote, known)
+    if bucket.kv is not None:
+        _put_kv(bucket.kv, known)
+    if held.stopped is not None:
+        known.warning = f"cannot be written: {held.stopped}"
+    return known
+
+
+def _put_start(bucket: Bucket, known: pb.PbKnownBucket) -> None:
+    """Say where the bucket begins, or why nobody knows: remote storage that cannot be read may hold what is before."""
+    remote = bucket.remote
+    if known.log_start_offset and remote is not None and (problem := remote.problem) is not None:
+        known.start_error.CopyFrom(_pb_error(problem))
+        return
+    try:
+        known.start_offset = bucket.start
+    except FlussError as error:
+        known.start_error.CopyFrom(_pb_error(error))
+
+
+def _put_kv(kv: KvBucket, known: pb.PbKnownBucket) -> None:
+    known.row_count, known.memory_in_bytes = kv.store.row_count, kv.store.memory_bytes
+    if (latest := kv.snapshots.latest) is not None:
+        known.kv_snapshot_id, known.kv_snapshot_log_offset = latest.snapshot_id, latest.log_offset
+
+
+def _put_remote(remote: RemoteLog, known: pb.PbKnownBucket) -> None:
+    if (held := remote.known) is not None and held.segments:
+        known.remote_log_start_offset, known.remote_log_end_offset = held.start, held.end
+        known.remote_size_in_bytes = held.size_bytes
+    if (problem := remote.problem or remote.copy_problem) is not None:
+        known.warning = str(problem)
+
+
+def _pb_error(error: FlussError) -> pb.PbBucketError:
+    return pb.PbBucketError(error_code=error_code(error), error_message=str(error))
+
+
+def _pb_bucket(bucket: TableBucket) -> pb.PbTableBucket:
+    return pb.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket)

@@ -1,0 +1,51 @@
+"""Mutants of what takes a bucket that is not known for an empty or a shorter one."""
+
+from tests.mutants.mutant import Mutant
+
+IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
+GENERATOR = "fluss_lab/tiering/generator.py"
+
+KNOWN_BUCKETS = (
+    Mutant(
+        "ended_log_described_as_shorter", "P7", "fluss_lab/server/tablet/description.py",
+        "if stopped is not None and not isinstance(stopped, StorageError):",
+        "if stopped is not None and isinstance(stopped, StorageError):",
+        (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
+    ),
+    Mutant(
+        "round_passes_over_unknown_buckets", "P2", GENERATOR,
+        "                found[bucket.partition_id].append(status.known())",
+        "                if isinstance(status, KnownBucket):\n                    found[bucket.partition_id].append(status)",
+        (f"{IN_UNKNOWN}::test_a_round_over_an_unknown_bucket_fails_with_its_error",),
+    ),
+    Mutant(
+        "table_begun_at_an_unconfirmed_start", "P2", GENERATOR,
+        "            return status.start_offset\n        where",
+        "            return status.local_start_offset\n        where",
+        (f"{IN_UNKNOWN}::test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed",),
+    ),
+    Mutant(
+        "unknown_buckets_left_out_of_a_scan", "P4", "fluss_lab/read/plan.py",
+        "            raise missing.error",
+        "            continue",
+        (f"{IN_UNKNOWN}::test_a_read_that_touches_an_unknown_bucket_is_refused",),
+    ),
+    Mutant(
+        "changelog_begins_where_the_start_is_not_known", "P4", "fluss_lab/read/ranges.py",
+        "return _Edge({each.key: known_start(each, low) for each in state.buckets})",
+        "return _Edge({each.key: low[each.key] for each in state.buckets if each.key in low})",
+        (f"{IN_UNKNOWN}::test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed",),
+    ),
+    Mutant(
+        "healthy_buckets_refused_with_others", "P4", "fluss_lab/read/reader.py",
+        "take = self._read_point if fixed is None else lambda: fixed",
+        "take = self.read_point if fixed is None else lambda: fixed",
+        (f"{IN_UNKNOWN}::test_what_does_not_touch_an_unknown_bucket_goes_on",),
+    ),
+    Mutant(
+        "good_records_lost_to_damage_behind_them", "P7", "fluss_lab/server/tablet/fetch.py",
+        "            except CorruptDataError:\n                break",
+        "            except UnsupportedError:\n                break",
+        (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
+    ),
+)  # fmt: skip
