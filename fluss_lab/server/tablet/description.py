@@ -54,10 +54,6 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
 
 def _put_start(bucket: Bucket, known: pb.PbKnownBucket) -> None:
     """Say where the bucket begins, or why nobody knows: remote storage that cannot be read may hold what is before."""
-    remote = bucket.remote
-    if known.log_start_offset and remote is not None and (problem := remote.problem) is not None:
-        known.start_error.CopyFrom(_pb_error(problem))
-        return
     try:
         known.start_offset = bucket.start
     except FlussError as error:
