@@ -95,8 +95,8 @@ ACROSS = (
     ),
     Mutant(
         "a_moment_without_its_own_records", "P4", TAKING,
-        "answers = source.offsets_by_time(state, as_of_ms + 1, raise_clock=True)",
-        "answers = source.offsets_by_time(state, as_of_ms, raise_clock=True)",
+        "answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)",
+        "answers = source.offsets_by_time(known, as_of_ms, raise_clock=True)",
         (EVERY_MOMENT,),
     ),
 )  # fmt: skip

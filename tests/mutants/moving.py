@@ -42,7 +42,7 @@ TIERING = (
     ),
     Mutant(
         "gap_before_the_log_tiered_over", "P2", "fluss_lab/tiering/generator.py",
-        "if tiered.end < status.start_offset:",
+        "if tiered.end < status.local_start_offset and tiered.end < status.start_offset:",
         "if tiered.end < 0:",
         (f"{IN_CONFLICTS}::test_a_gap_between_lake_and_cluster_is_an_error",),
     ),
@@ -265,8 +265,8 @@ READING = (
     ),
     Mutant(
         "read_point_ignored", "P4", "fluss_lab/read/reader.py",
-        "take = self.read_point if fixed is None else lambda: fixed",
-        "take = self.read_point if fixed is None else self.read_point",
+        "take = self._read_point if fixed is None else lambda: fixed",
+        "take = self._read_point if fixed is None else self._read_point",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
@@ -277,8 +277,8 @@ READING = (
     ),
     Mutant(
         "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/taking.py",
-        "source.offsets_by_time(state, as_of_ms + 1, raise_clock=True)",
-        "source.offsets_by_time(state, as_of_ms, raise_clock=True)",
+        "source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)",
+        "source.offsets_by_time(known, as_of_ms, raise_clock=True)",
         (f"{IN_UNION}::test_a_read_at_a_time_holds_that_time_and_nothing_later",),
     ),
     Mutant(
