@@ -211,6 +211,9 @@ LOG_RETENTION_CHECK_INTERVAL: Final = duration(
 LOG_DURABILITY: Final = choice(
     "log.durability", "ack", ("ack", "fsync"), "whether an append is answered after the write or after fsync"
 )
+BUCKET_REOPEN_WAIT_MAX: Final = duration(
+    "bucket.reopen.wait-max", "10s", "longest wait until a bucket that could not be opened is tried again", minimum=1
+)
 WRITER_ID_EXPIRATION: Final = duration(
     "log.writer-id-expiration", "7d", "when an idle writer id is forgotten", minimum=1000
 )
@@ -256,7 +259,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
-        LOG_DURABILITY, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
+        LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
         SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,

@@ -3,7 +3,9 @@
 from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 
 READING = "fluss_lab/server/tablet/reading.py"
+STORE = "fluss_lab/server/tablet/store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
+IN_REOPENING = "tests/unit/server/tablet/test_tablet_reopening.py"
 
 #: P7: corrupt bytes stop the bucket. P1: what was acknowledged is there, or its absence is an error.
 INTEGRITY = (
@@ -48,5 +50,29 @@ INTEGRITY = (
         "            if held.stopped is not None:\n",
         "            if held.size_bytes < 0:\n",
         (f"{IN_RANGE}::test_nothing_is_dropped_of_a_bucket_whose_range_is_not_known",),
+    ),
+    Mutant(
+        "unopened_bucket_not_tried_again", "P6", "fluss_lab/server/tablet/service.py",
+        "            Ticker(\"tablet-reopen\", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),\n",
+        "",
+        (f"{IN_REOPENING}::test_it_is_tried_again_by_a_thread_of_the_server",),
+    ),
+    Mutant(
+        "unopened_bucket_called_elsewhere", "P7", STORE,
+        "            self._unopened.check(bucket)\n",
+        "",
+        (f"{IN_REOPENING}::test_all_that_touches_it_is_an_error_and_it_comes_back_by_itself",),
+    ),
+    Mutant(
+        "dropped_bucket_opened_again", "P6", STORE,
+        "            if again and bucket not in self._unopened:\n",
+        "            if again and bucket in self._buckets:\n",
+        (f"{IN_REOPENING}::test_one_that_was_dropped_meanwhile_is_not_made_anew",),
+    ),
+    Mutant(
+        "lost_definition_not_taken_over", "P6", STORE,
+        "            self.define(undefined)\n",
+        "            pass\n",
+        (f"{IN_REOPENING}::test_a_definition_that_could_not_be_kept_is_taken_over_later",),
     ),
 )  # fmt: skip

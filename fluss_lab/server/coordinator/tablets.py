@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from fluss_lab.errors import (
     ConflictError,
-    CorruptDataError,
     FlussError,
     NotLeaderError,
     ServerUnavailableError,
@@ -364,10 +363,10 @@ def _chunks(parts: Sequence[M]) -> Iterator[list[M]]:
 
 
 def _is_done(answer: pb.PbNotifyLeaderAndIsrRespForBucket | pb.PbStopReplicaRespForBucket) -> bool:
-    """Tell whether a bucket need not be told again: it did as told, or is damaged, which telling does not mend."""
+    """Tell whether a bucket need not be told again: it did as told, or its server goes on trying to open it by itself."""
     if not answer.HasField("error_code"):
         return True
     error = error_from_code(answer.error_code, answer.error_message)
     bucket = answer.table_bucket
     log.warning("event=bucket_refused table=%d bucket=%d error=%s", bucket.table_id, bucket.bucket_id, error)
-    return isinstance(error, CorruptDataError)
+    return isinstance(answer, pb.PbNotifyLeaderAndIsrRespForBucket)

@@ -40,6 +40,7 @@ from fluss_lab.server.tablet.snapshot_reports import Reporter
 from fluss_lab.server.tablet.snapshots import KvSnapshotter
 from fluss_lab.server.tablet.store import BucketStore
 from fluss_lab.server.tablet.ticker import Ticker
+from fluss_lab.server.tablet.unopened import FIRST_WAIT_MS
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +86,11 @@ class TabletService:
         # Half of the threads may wait for predecessors: those find a thread among the others.
         self._remote = remote_root(options, folder)
         rows = RowOptions(self._remote, opt.KV_SNAPSHOTS_RETAINED.of(options), self._size_max)
+        reopen_max_ms = opt.BUCKET_REOPEN_WAIT_MAX.of(options)
         self._store = BucketStore(
-            folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows
-        )
+            folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows,
+            reopen_max_ms=reopen_max_ms,
+        )  # fmt: skip
         self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
         self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
         ttl_ms = opt.SCANNER_TTL.of(options)
@@ -97,6 +100,7 @@ class TabletService:
         self._tickers = [
             Ticker("tablet-flush", opt.LOG_FLUSH_INTERVAL.of(options), self.flush),
             Ticker("tablet-retention", opt.LOG_RETENTION_CHECK_INTERVAL.of(options), self.apply_retention),
+            Ticker("tablet-reopen", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),
             Ticker("tablet-scanners", max(1, ttl_ms // 2), self._scanners.expire),
         ]
         self._tally = Tally(self._store.has_table)
@@ -138,6 +142,11 @@ class TabletService:
             ticker.stop()
         self._snapshots.take_all()
         self._store.close()
+
+    def reopen(self) -> None:
+        """Try again to open what could not be opened, each bucket when its turn has come."""
+        if opened := self._store.reopen():
+            log.info("event=reopened buckets=%d", opened)
 
     def flush(self) -> None:
         """Make every log durable, and write the recovery points that are due. One bucket's failure is only logged."""

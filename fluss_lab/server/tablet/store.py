@@ -24,7 +24,6 @@ from fluss_lab.errors import FlussError, NotLeaderError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
-from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.remote_folders import LOG, bucket_folder
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.entries import LogOptions
@@ -34,6 +33,7 @@ from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 from fluss_lab.server.tablet.tables import Table
+from fluss_lab.server.tablet.unopened import UnopenedBuckets
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class BucketStore:
         waiting_max: Appends that may wait for a predecessor at once.
         remote: ``remote.data.dir``; None: there is no remote storage.
         rows: How the rows of primary-key tables are kept.
+        reopen_max_ms: Longest wait until a bucket that could not be opened is tried again.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class BucketStore:
         remote: Path | None = None,
         *,
         rows: RowOptions,
+        reopen_max_ms: int,
     ) -> None:
         self._data = folder / "data"
         self._remote = remote
@@ -73,7 +75,9 @@ class BucketStore:
         self._opening: set[TableBucket] = set()
         self._tables: dict[int, Table] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
-        self._failed: dict[TableBucket, FlussError] = {}
+        self._unopened = UnopenedBuckets(clock, reopen_max_ms)
+        #: Requests with definitions that could not be taken over.
+        self._undefined: dict[int, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
         self._lakes: dict[TableBucket, LakeState] = {}
         #: The newest commit that was told of each bucket.
         self._lake_sequences: dict[TableBucket, int] = {}
@@ -89,8 +93,7 @@ class BucketStore:
         """
         found = self._buckets.get(bucket)
         if found is None:
-            if (failure := self._failed.get(bucket)) is not None:
-                raise type(failure)(str(failure))
+            self._unopened.check(bucket)
             raise NotLeaderError(f"bucket {bucket} is not held by this server; refresh the metadata and retry")
         return found
 
@@ -99,9 +102,12 @@ class BucketStore:
 
         Raises:
             NotLeaderError: There is none.
+            FlussError: None could be opened: why.
         """
         found = self._tables.get(table_id)
         if found is None:
+            for error in self._unopened.of_table(table_id).values():
+                raise error
             raise NotLeaderError(f"table id {table_id} has no buckets on this server; refresh the metadata and retry")
         return found
 
@@ -116,7 +122,9 @@ class BucketStore:
 
     def failures(self, table_id: int) -> dict[TableBucket, FlussError]:
         """Return the buckets of a table that could not be opened, and why."""
-        return {bucket: error for bucket, error in list(self._failed.items()) if bucket.table_id == table_id}
+        found = self._unopened.of_table(table_id)
+        # One that is open may not have taken over a new definition: that is tried again too, and it serves meanwhile.
+        return {bucket: error for bucket, error in found.items() if bucket not in self._buckets}
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -131,23 +139,45 @@ class BucketStore:
                 with self._lock, suppress(Exception):
                     self._define(bucket_of(request.table_bucket), request)
 
-    def open(self, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Bucket:
+    def reopen(self) -> int:
+        """Try again to open the buckets that could not be opened and are due; return how many are open now."""
+        due = self._unopened.due()
+        with self._lock:
+            undefined = list(self._undefined.values())
+        if due:
+            self.define(undefined)
+        opened = 0
+        for request in due:
+            with suppress(FlussError):
+                opened += self.open(request, again=True) is not None
+        return opened
+
+    def open(self, request: pb.PbNotifyLeaderAndIsrReqForBucket, *, again: bool = False) -> Bucket | None:
         """Open a bucket, making it if there is none, and take over its table's definition.
 
+        Args:
+            request: Says what it is.
+            again: Only if it could not be opened before and is still wanted.
+
+        Returns:
+            The bucket; None when it is not wanted any more.
+
         Raises:
-            FlussError: Why it cannot be opened. It stays unusable until it is opened again.
+            FlussError: Why it cannot be opened; it names bucket, cause and remedy. It is tried again by `reopen`.
         """
         bucket = bucket_of(request.table_bucket)
         with self._lock:
             self._lock.wait_for(lambda: bucket not in self._opening)
+            if again and bucket not in self._unopened:
+                return self._buckets.get(bucket)
             try:
                 table = self._define(bucket, request)
                 if (found := self._buckets.get(bucket)) is not None:
+                    self._unopened.forget(bucket)
                     return found
                 _make_folder(self._folder(bucket))
             except Exception as error:
-                self._note_failure(bucket, error)
-                raise
+                raise self._unopened.note(request, error) from error
             self._opening.add(bucket)
         try:
             # Beside others: what takes time is reading, checking and replaying.
@@ -155,33 +185,31 @@ class BucketStore:
             partition = physical.partition_name if physical.HasField("partition_name") else None
             return self._register(self._open(bucket, table, partition))
         except Exception as error:
-            self._note_failure(bucket, error)
-            raise
+            raise self._unopened.note(request, error) from error
         finally:
             with self._lock:
                 self._opening.discard(bucket)
                 self._lock.notify_all()
 
-    def _note_failure(self, bucket: TableBucket, error: Exception) -> None:
-        with self._lock:
-            if bucket not in self._buckets:
-                self._failed[bucket] = as_fluss_error(error, f"open bucket {bucket}")
-
     def _register(self, bucket: Bucket) -> Bucket:
         with self._lock:
             bucket.lake = self._lakes.get(bucket.id)
-            self._failed.pop(bucket.id, None)
             self._buckets[bucket.id] = bucket
+            self._unopened.forget(bucket.id)
             return bucket
 
     def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Table:
         folder = self._data / f"t{bucket.table_id}"
+        if request.table_json:
+            self._undefined[bucket.table_id] = request
         table = self._tables.get(bucket.table_id)
         if table is None:
             table = Table.opened(request, folder)
         _make_folder(folder)
         table.define(request, folder)
         self._tables[bucket.table_id] = table
+        if request.table_json:
+            del self._undefined[bucket.table_id]
         return table
 
     def _open(self, bucket: TableBucket, table: Table, partition: str | None) -> Bucket:
@@ -189,7 +217,11 @@ class BucketStore:
         logger = BucketLogger(log, str(table.path), partition, bucket)
         has_rows = bool(table.descriptor.schema.primary_key)
         opened = BucketLog(place, self._options, self._pool, self._clock, logger, self._waiting, changelog=has_rows)
-        kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
+        try:
+            kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
+        except BaseException:
+            opened.close(save=False)
+            raise
         remote: RemoteLog | None = None
         if self._remote is not None:
             away = bucket_folder(self._remote, LOG, table.path, partition, bucket)
@@ -232,7 +264,7 @@ class BucketStore:
         with self._lock:
             self._lock.wait_for(lambda: bucket not in self._opening)
             found = self._buckets.pop(bucket, None)
-            self._failed.pop(bucket, None)
+            self._unopened.forget(bucket)
             if found is not None:
                 _close(found, save=not delete)
             if not delete:
@@ -256,6 +288,7 @@ class BucketStore:
                 self._folder(bucket).parent.rmdir()
         if not any(path.is_dir() for path in table.glob("*")):
             self._tables.pop(bucket.table_id, None)
+            self._undefined.pop(bucket.table_id, None)
             shutil.rmtree(table, ignore_errors=True)
 
     def _empty_trash(self) -> None:

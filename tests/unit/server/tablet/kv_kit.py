@@ -77,8 +77,8 @@ class KvTablet:
         self.schema_id = 1
         self.properties: dict[str, str] = {}
 
-    def open(self, *buckets: int, **properties: str):
-        """Open buckets as the coordinator does; return the answers."""
+    def open(self, *buckets: int, well: bool = True, **properties: str):
+        """Open buckets as the coordinator does; where they are well, all can be opened."""
         named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
         self.properties.update(named)
         made = make_descriptor(self.types, primary_key=self.key, bucket_key=self.bucket_key, properties=self.properties)
@@ -95,7 +95,7 @@ class KvTablet:
             for bucket in buckets or (0,)
         ]
         answers = self.service.open_buckets(requests, 1)
-        assert not any(answer.error_code for answer in answers), answers
+        assert well is not any(answer.error_code for answer in answers), answers
         return self
 
     def alter(self, **added: str) -> None:
@@ -104,7 +104,7 @@ class KvTablet:
         self.schema_id += 1
         self.open(*sorted(bucket.id.bucket for bucket in self.service._store.all()))
 
-    def reopen(self, *, clean: bool = True, **options: str) -> KvTablet:
+    def reopen(self, *, clean: bool = True, well: bool = True, **options: str) -> KvTablet:
         """Another service on the same folder, after this one was closed, or was killed."""
         if clean:
             self.service.close()
@@ -114,7 +114,7 @@ class KvTablet:
         again.options = {**self.options, **named}
         again.service = TabletService(self.folder / "tablet", options=again.options, clock=self.clock)
         again.schema_id, again.properties = self.schema_id, self.properties
-        return again.open(*buckets)
+        return again.open(*buckets, well=well)
 
     def bucket(self, number: int = 0):
         """The open bucket."""

@@ -1,0 +1,147 @@
+"""A bucket that could not be opened is tried again by itself; until then what touches it is an error, and others go on."""
+
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.errors import FlussError, StorageError, error_from_code
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.tablet.unopened import UnopenedBuckets
+from fluss_lab.testing import wait_until
+from tests.unit.server.tablet import tablet_kit
+from tests.unit.server.tablet.kv_kit import KvTablet, upserts
+from tests.unit.server.tablet.tablet_kit import Tablet, batch
+
+EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    failpoints.disarm()
+
+
+def _reopened(tablet, *, turn):
+    """The tablet on the same files, with an error while one of its buckets was opened."""
+    again = tablet.reopen()
+    failpoints.arm("tablet.recover.before", f"eio@{turn}")
+    again.open(0, 1)
+    failpoints.disarm()
+    return again
+
+
+def _errors(tablet, bucket):
+    """What each kind of request that touches a bucket of a log table says."""
+    answers = [tablet.offsets(kind, bucket, startTimestamp=1)[bucket] for kind in (EARLIEST, LATEST, TIMESTAMP)]
+    answers += [tablet.fetch({bucket: 0})[bucket][0], tablet.produce({bucket: batch(0, 1)})[bucket]]
+    return [
+        error_from_code(each.error_code, each.error_message) if each.HasField("error_code") else each
+        for each in answers
+    ]
+
+
+def test_all_that_touches_it_is_an_error_and_it_comes_back_by_itself(tmp_path):
+    tablet = Tablet(tmp_path)
+    tablet.open(0, 1)
+    tablet.produce({0: batch(0, 4), 1: batch(0, 5)})
+    again = _reopened(tablet, turn=1)
+    for error in _errors(again, 0):
+        assert isinstance(error, StorageError), error
+        assert "db.events bucket 0 [t7/b0] could not be opened" in str(error)
+        assert "failpoint tablet.recover.before" in str(error) or "Input/output error" in str(error)
+        assert "tries again by itself" in str(error)
+    assert "could not be opened" in again.describe()[0].error_message
+    assert again.offsets(LATEST, 1)[1].offset == 5  # the other one is well
+    again.clock.advance(10_000)
+    again.service.reopen()
+    assert (again.offsets(EARLIEST, 0)[0].offset, again.offsets(LATEST, 0)[0].offset) == (0, 4)
+    assert again.produce({0: batch(4, 1)})[0].base_offset == 4
+    assert not again.describe()[0].error_message
+    again.service.close()
+
+
+def test_rows_come_back_too(tmp_path):
+    tablet = KvTablet(tmp_path)
+    tablet.open(0)
+    tablet.put(upserts(0, 3))
+    failpoints.arm("tablet.recover.before", "eio")
+    again = tablet.reopen(well=False)
+    failpoints.disarm()
+    with pytest.raises(FlussError, match="could not be opened"):
+        again.lookup(1)
+    again.clock.advance(10_000)
+    again.service.reopen()
+    assert again.lookup(1)[0]
+    again.service.close()
+
+
+def test_it_is_tried_again_by_a_thread_of_the_server(tmp_path):
+    tablet = Tablet(tmp_path, bucket__reopen__wait_max="1ms")
+    tablet.open(0, 1)
+    tablet.produce({0: batch(0, 4)})
+    again = _reopened(tablet, turn=1)
+    again.service.start()
+    again.clock.advance(10_000)
+    wait_until(lambda: not again.offsets(LATEST, 0)[0].HasField("error_code"), timeout_s=30)
+    again.service.close()
+
+
+def test_it_waits_longer_each_time_up_to_a_limit(tmp_path):
+    tablet = Tablet(tmp_path, bucket__reopen__wait_max="1s")
+    tablet.open(0)
+    tablet.service.close()
+    again = tablet.reopen(clean=False)
+    failpoints.arm("tablet.recover.before", "eio")
+    again.open(0)
+    waits, since = [], 0
+    attempts = failpoints._REGISTRY.passes
+    while len(waits) < 6:
+        before = attempts["tablet.recover.before"]
+        again.clock.advance(50)
+        since += 50
+        again.service.reopen()
+        if attempts["tablet.recover.before"] > before:
+            waits.append(since)
+            since = 0
+    assert waits == [200, 400, 800, 1000, 1000, 1000]
+    failpoints.disarm()
+    again.service.close()
+
+
+def test_one_that_was_dropped_meanwhile_is_not_made_anew(tmp_path, monkeypatch):
+    tablet = Tablet(tmp_path)
+    tablet.open(0, 1)
+    again = _reopened(tablet, turn=1)
+    again.clock.advance(10**6)
+    original = UnopenedBuckets.due
+
+    def due(self):
+        """A drop comes right after it was looked what is due."""
+        found = original(self)
+        again.stop(0, delete=True)
+        return found
+
+    monkeypatch.setattr(UnopenedBuckets, "due", due)
+    again.service.reopen()
+    assert not (tmp_path / "data" / "t7" / "b0").exists()
+    assert 0 not in again.describe()
+    again.service.close()
+
+
+def test_a_definition_that_could_not_be_kept_is_taken_over_later(tmp_path):
+    """The requests of a table's other buckets do not bring it again."""
+    tablet = Tablet(tmp_path)
+    (tmp_path / "data" / "t7").write_text("in the way")
+    requests = [
+        pb.PbNotifyLeaderAndIsrReqForBucket(
+            physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="events"),
+            table_bucket=pb.PbTableBucket(table_id=tablet_kit.TABLE_ID, bucket_id=bucket), leader=0, leader_epoch=0,
+            table_json=tablet_kit.DESCRIPTOR_JSON if not bucket else b"", schema_id=1,
+        )
+        for bucket in (0, 1)
+    ]  # fmt: skip
+    assert all(answer.HasField("error_code") for answer in tablet.service.open_buckets(requests, 1))
+    (tmp_path / "data" / "t7").unlink()
+    tablet.clock.advance(10_000)
+    tablet.service.reopen()
+    assert tablet.produce({0: batch(0, 1), 1: batch(0, 1)})[1].base_offset == 0
+    tablet.service.close()
