@@ -221,6 +221,18 @@ REQUEST_SIZE_MAX: Final = size("server.request-size-max", "32mb", "largest reque
 SERVER_THREADS: Final = integer("server.threads", 16, "threads for short calls", minimum=2)
 SERVER_FETCH_THREADS: Final = integer("server.fetch-threads", 64, "threads for long polls", minimum=1)
 SERVER_ATTACHED_MAX: Final = integer("server.attached-max", 256, "processes attached at once", minimum=1)
+UNREAD_SIZE_MAX: Final = size(
+    "server.unread-size-max", "512mb", "memory for answers that clients have not taken yet", minimum=1 << 20
+)
+CONNECTION_UNREAD_SIZE_MAX: Final = size(
+    "server.connection-unread-size-max", "256mb", "of which for one connection", minimum=1 << 20
+)
+HANDSHAKE_TIMEOUT: Final = duration(
+    "server.handshake-timeout", "5s", "how long a new connection may be silent, until it brings the token", minimum=100
+)
+CLIENT_TIMEOUT: Final = duration(
+    "server.client-timeout", "30s", "when a client that takes nothing of its answers loses them", minimum=100
+)
 SERVER_GRACE: Final = duration("server.grace", "10s", "how long an unattached ephemeral server waits", minimum=1)
 BUCKETS_MAX: Final = integer("max.bucket.num", 1024, "most buckets of a table", minimum=1)
 PARTITIONS_MAX: Final = integer("max.partition.num", 1000, "most partitions of a table", minimum=1)
@@ -261,6 +273,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
         LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
         SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
+        UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )

@@ -18,7 +18,9 @@ from fluss_lab.rpc import status, token
 from fluss_lab.rpc.calls import Calls
 from fluss_lab.rpc.grpc_module import grpc
 from fluss_lab.rpc.methods import Method, methods_of
+from fluss_lab.rpc.strangers import Strangers
 from fluss_lab.rpc.tls import LOOPBACK, Identity, target
+from fluss_lab.rpc.unread import ConnectionLimits, UnreadAnswers
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ CONNECTIONS_MAX: Final = 512
 QUEUED_PER_THREAD: Final = 64
 #: Methods that hold their threads for as long as they like: waiting for one of those threads may take for ever.
 LASTING: Final = frozenset({"fetch_log", "attach"})
+#: How often it is looked for clients that had their time, within that time; and the pause between two looks at most.
+_LOOKS: Final = 4
+_LOOK_INTERVAL_MAX_S: Final = 1.0
 #: Threads that tell callers that they are refused: nothing is read for it.
 _REFUSING_THREADS: Final = 2
 
@@ -48,6 +53,7 @@ class _Pool(ThreadPoolExecutor):
 
     def __init__(self, threads: int, calls_max: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
+        self._threads_max = threads
         self.calls_max = calls_max
         self.calls = 0
         self._counting = threading.Lock()
@@ -56,6 +62,11 @@ class _Pool(ThreadPoolExecutor):
     def is_full(self) -> bool:
         """Tell whether one call more is too many."""
         return self.calls >= self.calls_max
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether calls wait for a thread."""
+        return self.calls > self._threads_max
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a call when a thread is free."""
@@ -124,9 +135,11 @@ class Server:
         request_bytes_max: Largest request; larger ones are refused unread.
         identity: What the server shows to callers with TLS; None: it speaks plainly.
         connections_max: Connections at once; one more is closed at once.
+        limits: What clients may cost; None: the options' defaults.
 
     Attributes:
         calls: How often its methods were called.
+        unread: The answers that were not taken yet.
 
     Raises:
         ValueError: A host off loopback without TLS.
@@ -143,10 +156,13 @@ class Server:
         request_bytes_max: int,
         identity: Identity | None = None,
         connections_max: int = CONNECTIONS_MAX,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         if identity is None and host not in LOOPBACK:
             raise ValueError(f"{host}: a server off loopback needs TLS")
+        limits = limits or ConnectionLimits.of({})
         options = (
+            *limits.channel_options(),
             ("grpc.max_receive_message_length", request_bytes_max),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
@@ -157,6 +173,9 @@ class Server:
         self._pool = _Pool(threads, threads * QUEUED_PER_THREAD, "rpc")
         self._pools: dict[str, _Pool] = {}
         self.calls = Calls()
+        stall_s = limits.client_timeout_ms / 1000
+        self.unread = UnreadAnswers(limits.unread_bytes_max, limits.connection_unread_bytes_max, stall_s)
+        self._stopped = threading.Event()
         self._guard = _Guard(secret, lambda path: self._pools.get(path, self._pool), self.calls)
         self._server = grpc.server(self._pool, interceptors=(self._guard,), options=options)
         self.host = host
@@ -166,6 +185,9 @@ class Server:
             if identity is None
             else self._server.add_secure_port(place, identity.credentials())
         )
+        self._strangers = Strangers(self.port, limits.handshake_timeout_ms)
+        look_s = min(stall_s / _LOOKS, limits.handshake_timeout_ms / 1000 / _LOOKS, _LOOK_INTERVAL_MAX_S)
+        self._watcher = threading.Thread(target=self._watch, args=(look_s,), name="rpc-watch", daemon=True)
 
     def add(
         self,
@@ -191,7 +213,7 @@ class Server:
                 queued = 1 if name in LASTING else QUEUED_PER_THREAD
                 self._pools[method.path] = pool = _Pool(threads[name], threads[name] * queued, f"rpc-{name}")
             handlers[method.path.rsplit("/", 1)[1]] = _Handler(
-                service, method, getattr(servicer, name), self.calls, answered
+                service, method, getattr(servicer, name), self.calls, self.unread, self._strangers, answered
             ).served_by(pool)
         generic = grpc.method_handlers_generic_handler(f"fluss.{service}", handlers)
         self._server.add_generic_rpc_handlers((generic,))
@@ -199,10 +221,19 @@ class Server:
     def start(self) -> None:
         """Listen and answer."""
         self._server.start()
+        self._watcher.start()
+
+    def _watch(self, interval_s: float) -> None:
+        while not self._stopped.wait(interval_s):
+            self.unread.expire()
+            # A call that waits for a thread has brought the token, and nobody knows whose it is.
+            if not any(pool.is_crowded for pool in (self._pool, *self._pools.values())):
+                self._strangers.expel()
 
     def stop(self, grace_s: float) -> None:
         """Refuse new calls, let those under way end within the grace, and return when all have ended."""
         self._server.stop(grace_s).wait()
+        self._stopped.set()
         for pool in (self._pool, *self._pools.values()):
             pool.shutdown(wait=False)
         self._guard.stop()
@@ -212,10 +243,17 @@ class _Handler:
     """Answers the calls of one method."""
 
     def __init__(
-        self, service: str, method: Method, call: Callable[..., Any], calls: Calls, answered: Answered | None
+        self,
+        service: str,
+        method: Method,
+        call: Callable[..., Any],
+        calls: Calls,
+        unread: UnreadAnswers,
+        strangers: Strangers,
+        answered: Answered | None,
     ) -> None:
         self._service, self._method, self._call = service, method, call
-        self._calls, self._answered = calls, answered
+        self._calls, self._unread, self._strangers, self._answered = calls, unread, strangers, answered
 
     def served_by(self, pool: _Pool | None) -> grpc.RpcMethodHandler:
         """Return this as gRPC wants it; with a pool, calls are answered by its threads."""
@@ -234,11 +272,15 @@ class _Handler:
     def _unary(self, data: bytes, context: grpc.ServicerContext) -> bytes | None:
         method, began, failed = self._method, time.perf_counter(), True
         try:
+            peer = context.peer()
+            self._strangers.welcome(peer)
+            self._unread.check(peer)
             request = method.decode_request(data)
             response = self._call(request)
             if self._answered is not None:
                 self._answered(method.name, request, response)
             answer = method.encode_response(response)
+            self._unread.hold(context, len(answer))
             failed = False
             return answer
         except Exception as error:
@@ -250,6 +292,7 @@ class _Handler:
     def _stream(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         method, began, failed = self._method, time.perf_counter(), False
         closed = threading.Event()
+        self._strangers.welcome(context.peer())
         if not context.add_callback(closed.set):
             return
         try:

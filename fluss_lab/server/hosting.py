@@ -22,6 +22,7 @@ from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.lab_folder import make_lab_folder
 from fluss_lab.server.launch import Launcher, LocalTablets
 from fluss_lab.server.log_file import log_to
+from fluss_lab.server.memory import releasing_memory
 from fluss_lab.server.node import Node
 from fluss_lab.server.options import check_server_options, resolve_server_options, with_lake
 from fluss_lab.server.supervisor import Supervisor
@@ -181,6 +182,7 @@ def run_server(
         f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
         flush=True,
     )
-    node.wait()
-    node.stop()
+    with releasing_memory():
+        node.wait()
+        node.stop()
     return 0

@@ -18,6 +18,7 @@ from fluss_lab.model.options import (
 from fluss_lab.rpc.methods import TABLET_SERVER
 from fluss_lab.rpc.serving import Server
 from fluss_lab.rpc.tls import LOOPBACK, Identity, load_identity
+from fluss_lab.rpc.unread import ConnectionLimits
 from fluss_lab.server.tablet.service import TabletService
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
             return Server(
                 host, port, secret,
                 threads=SERVER_THREADS.of(options), request_bytes_max=REQUEST_SIZE_MAX.of(options), identity=identity,
+                limits=ConnectionLimits.of(options),
             )  # fmt: skip
         except RuntimeError as error:  # gRPC's word for a port that cannot be had
             log.info("event=port_taken port=%d error=%s", port, error)

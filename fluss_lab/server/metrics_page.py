@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import ThreadingMixIn
 from typing import Any, Final
 
 from fluss_lab.errors import LabError
@@ -17,8 +20,12 @@ log = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/metrics"
-#: One request is answered at a time, so one that dawdles is cut off: Prometheus itself waits 10 s.
-_READ_TIMEOUT_S: Final = 2.0
+#: For a request and its answer, however its bytes come: Prometheus itself waits 10 s.
+_REQUEST_TIMEOUT_S: Final = 5.0
+#: Requests at the same moment, each with a thread; one more ends the oldest.
+_REQUESTS_MAX: Final = 8
+#: How often it is looked for those that had their time.
+_LOOK_INTERVAL_S: Final = 0.2
 
 
 class MetricsPage:
@@ -45,7 +52,9 @@ class MetricsPage:
             ) from error
         self._server.metrics, self._server.secret = metrics, secret
         self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_LOOK_INTERVAL_S,), name="metrics", daemon=True
+        )
 
     def start(self) -> None:
         """Answer from now on, in a thread of its own."""
@@ -57,6 +66,7 @@ class MetricsPage:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+        self._server.finish()
 
 
 def open_page(
@@ -86,15 +96,62 @@ def open_page(
     return page
 
 
-class _Server(HTTPServer):
-    """An HTTP server that knows what it shows."""
+class _Server(ThreadingMixIn, HTTPServer):
+    """An HTTP server that knows what it shows, and whom it has to end: a caller that sends byte by byte ends no time-out."""
 
     metrics: Metrics
     secret: str
+    request_queue_size = 64
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._changed = threading.Condition()
+        self._began_s: dict[socket.socket, float] = {}
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; where there are too many, the oldest one's caller is hung up on."""
+        with self._changed:
+            for each in list(self._began_s)[: max(0, len(self._began_s) - _REQUESTS_MAX + 1)]:
+                _hang_up(each)
+            self._changed.wait_for(lambda: len(self._began_s) < _REQUESTS_MAX, _REQUEST_TIMEOUT_S)
+            self._began_s[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Take note of the end of a request."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._began_s.pop(request, None)
+            self._changed.notify_all()
+
+    def service_actions(self) -> None:
+        """Hang up on those that had their time; called every `_LOOK_INTERVAL_S`."""
+        oldest_s = time.monotonic() - _REQUEST_TIMEOUT_S
+        with self._changed:
+            for request, began_s in self._began_s.items():
+                if began_s <= oldest_s:
+                    _hang_up(request)
+
+    def finish(self) -> None:
+        """Let the requests under way end; those that had their time are hung up on."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._began_s, _REQUEST_TIMEOUT_S):
+                for request in self._began_s:
+                    _hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Take note of a request that could not be answered: its caller has gone, mostly."""
         log.info("event=metrics_unanswered", exc_info=True)
+
+
+def _hang_up(request: socket.socket) -> None:
+    """End a connection; the thread that reads from it or writes to it hears of it."""
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        log.debug("event=metrics_gone error=%s", error)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -103,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "fluss-lab"
     sys_version = ""
-    timeout = _READ_TIMEOUT_S
+    timeout = _REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
         """Answer the page, or why not."""

@@ -24,6 +24,7 @@ from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.rpc.tls import Identity
 from fluss_lab.server import process
 from fluss_lab.server.log_file import log_to
+from fluss_lab.server.memory import releasing_memory
 from fluss_lab.server.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
 
 log = logging.getLogger(__name__)
@@ -113,8 +114,9 @@ def run_tablet_server(ready_fd: int | None) -> int:
         process.report(ready_fd, known)
         raise known from error
     process.report(ready_fd, None, port=node.address[1])
-    stopping.wait()
-    node.stop()
+    with releasing_memory():
+        stopping.wait()
+        node.stop()
     log.info("event=stopped")
     return 0
 

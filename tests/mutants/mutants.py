@@ -23,6 +23,7 @@ from tests.mutants.processes import PROCESSES
 from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
+from tests.mutants.resources import RESOURCES
 from tests.mutants.running import RUNNING
 from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
@@ -56,6 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + PROCESSES
     + REMOTE
     + REPAIRING
+    + RESOURCES
     + RUNNING
     + GUARD
     + INTEGRITY

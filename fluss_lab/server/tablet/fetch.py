@@ -16,6 +16,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.places import bucket_of
 from fluss_lab.rpc.serving import put_error
+from fluss_lab.rpc.unread import Building
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.previous import VALUE_BYTES
 from fluss_lab.server.tablet.projection import check_projection, project, whole_batches
@@ -50,14 +51,21 @@ class FetchLog:
         request: What is asked.
         size_max: Bytes of the answer, whatever is asked.
         is_closing: Tells whether the server wants waiting calls to end.
+        building: Room for what is read.
     """
 
     def __init__(
-        self, store: BucketStore, request: pb.FetchLogRequest, size_max: int, is_closing: Callable[[], bool]
+        self,
+        store: BucketStore,
+        request: pb.FetchLogRequest,
+        size_max: int,
+        is_closing: Callable[[], bool],
+        building: Building,
     ) -> None:
         if request.max_bytes <= 0:
             raise InvalidRequestError(f"max_bytes: expected at least 1, found {request.max_bytes}")
         self._store, self._request, self._is_closing = store, request, is_closing
+        self._building = building
         self._size_max = min(request.max_bytes, size_max)
         self._wants = [[self._want(table, each) for each in table.buckets_req] for table in request.tables_req]
 
@@ -76,7 +84,8 @@ class FetchLog:
         """Return what there is, as soon as it is enough, or something is wrong, or the time is over."""
         self._wait()
         response = pb.FetchLogResponse()
-        frame: Frame[pb.FetchLogResponse] = Frame(response)
+        room = self._building.room(self._size_max)
+        frame: Frame[pb.FetchLogResponse] = Frame(response, room=room)
         left = self._size_max
         for table, wants in zip(self._request.tables_req, self._wants, strict=True):
             answers = response.tables_resp.add(table_id=table.table_id)
@@ -91,6 +100,7 @@ class FetchLog:
                     answer.records = b""
                     frame.payloads.append(payload)
                     left -= size
+        room.shrink(self._size_max - left)
         return frame
 
     # -- waiting -------------------------------------------------------------------------------------------------------

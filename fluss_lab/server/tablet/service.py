@@ -20,6 +20,7 @@ from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.places import bucket_of, partition_id_of
 from fluss_lab.rpc.serving import as_fluss_error, put_error
+from fluss_lab.rpc.unread import Building
 from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.metrics import Family
 from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes by which an answer may exceed its records: ids, offsets and messages of 10,000 buckets.
 _ANSWER_MARGIN_BYTES: Final = 1 << 20
+#: Answers of the largest size that are read from logs at the same moment; of the usual size many more.
+_BUILT_AT_ONCE: Final = 4
 #: Buckets opened side by side: reading and checking run outside the interpreter's lock. More would only hold more
 #: memory at once.
 _OPENED_AT_ONCE: Final = max(2, min(4, os.cpu_count() or 1))
@@ -92,6 +95,7 @@ class TabletService:
             reopen_max_ms=reopen_max_ms,
         )  # fmt: skip
         self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
+        self._building = Building(_BUILT_AT_ONCE * self._answer_max)
         self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
         ttl_ms = opt.SCANNER_TTL.of(options)
         self._scanners = Scanners(
@@ -211,7 +215,7 @@ class TabletService:
 
     def fetch_log(self, request: pb.FetchLogRequest, /) -> Frame[pb.FetchLogResponse]:
         """Return batches of each bucket from an offset on, waiting for them up to ``max_wait_ms``."""
-        return FetchLog(self._store, request, self._answer_max, self._closing.is_set).run()
+        return FetchLog(self._store, request, self._answer_max, self._closing.is_set, self._building).run()
 
     # -- primary-key tables --------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 import http.client
 import re
 import socket
+import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,9 +13,10 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.calls import TIME_EDGES_MS, Calls
+from fluss_lab.server import metrics_page
 from fluss_lab.server.metrics import Family, Metrics, request_families
 from fluss_lab.server.metrics_page import MetricsPage
-from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing import EmbeddedCluster, wait_until
 
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
 LOG, ROWS = TablePath("db", "log"), TablePath("db", "rows")
@@ -223,6 +226,30 @@ def test_a_caller_that_dawdles_does_not_hold_up_the_next():
         page.stop()
     with pytest.raises(OSError, match="refused"):
         get(page.port, "Bearer secret")
+
+
+def test_callers_that_drip_hold_up_nobody_and_end(monkeypatch):
+    """A byte from time to time ends no time-out of a socket; and as many threads as there are callers would be too many."""
+    monkeypatch.setattr(metrics_page, "_REQUEST_TIMEOUT_S", 0.5)
+    page = MetricsPage(Metrics(), 0, "secret")
+    page.start()
+    with ExitStack() as opened:
+        opened.callback(page.stop)
+        place = ("127.0.0.1", page.port)
+        slow = [opened.enter_context(socket.create_connection(place, timeout=30)) for _ in range(30)]
+        assert get(page.port, "Bearer secret")[0] == 200
+        threads = [each for each in threading.enumerate() if "process_request_thread" in each.name]
+        assert len(threads) <= metrics_page._REQUESTS_MAX + 1
+        left = slow[-1]
+
+        def is_cut_off():
+            try:
+                left.sendall(b"G")
+            except OSError:
+                return True
+            return False
+
+        wait_until(is_cut_off)
 
 
 def test_every_tablet_server_has_a_page_of_its_own(tmp_path):

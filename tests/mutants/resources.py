@@ -1,0 +1,109 @@
+"""Mutants of what one client can cost the others: memory, connections, threads; and of what comes back."""
+
+from tests.mutants.mutant import Mutant
+
+UNREAD = "fluss_lab/rpc/unread.py"
+STRANGERS = "fluss_lab/rpc/strangers.py"
+SERVING = "fluss_lab/rpc/serving.py"
+MEMORY = "fluss_lab/rpc/memory.py"
+PAGE = "fluss_lab/server/metrics_page.py"
+
+IN_UNREAD = "tests/unit/rpc/test_unread.py"
+IN_MEMORY = "tests/unit/rpc/test_memory.py"
+IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
+IN_METRICS = "tests/unit/server/test_metrics.py"
+
+RESOURCES = (
+    Mutant(
+        "unread_answers_of_a_connection_without_limit", "P14", UNREAD,
+        "        if mine and mine + held > self._connection_bytes_max:",
+        "        if mine and mine + held < 0:",
+        (f"{IN_UNREAD}::test_answers_that_a_connection_does_not_take_are_bounded_and_their_room_comes_back",),
+    ),
+    Mutant(
+        "answers_without_room_are_made_first", "P14", UNREAD,
+        "        if connection is not None and connection.size >= limit:",
+        "        if connection is not None and connection.size < 0:",
+        (f"{IN_UNREAD}::test_answers_that_a_connection_does_not_take_are_bounded_and_their_room_comes_back",),
+    ),
+    Mutant(
+        "unread_answers_of_a_server_without_limit", "P14", UNREAD,
+        "        if self._size and self._size + held > limit:",
+        "        if self._size and self._size + held < 0:",
+        (f"{IN_UNREAD}::test_connections_that_take_nothing_make_room_for_those_that_do",),
+    ),
+    Mutant(
+        "who_takes_nothing_keeps_the_room_of_others", "P14", UNREAD,
+        "            self._make_room(peer)\n",
+        "",
+        (f"{IN_UNREAD}::test_connections_that_take_nothing_make_room_for_those_that_do",),
+    ),
+    Mutant(
+        "answers_never_given_up", "P14", SERVING,
+        "            self.unread.expire()\n",
+        "",
+        (f"{IN_UNREAD}::test_a_client_that_takes_nothing_loses_its_answers",),
+    ),
+    Mutant(
+        "room_of_an_answer_never_comes_back", "P14", UNREAD,
+        "            self._size -= held\n",
+        "",
+        (f"{IN_UNREAD}::test_an_answer_that_was_taken_needs_no_room",),
+    ),
+    Mutant(
+        "pings_may_stay_unanswered", "P14", UNREAD,
+        '            ("grpc.http2.ping_timeout_ms", self.client_timeout_ms),\n',
+        "",
+        (f"{IN_UNREAD}::test_a_client_that_is_gone_without_a_word_is_closed",),
+    ),
+    Mutant(
+        "answers_are_made_without_room", "P14", "fluss_lab/server/tablet/service.py",
+        "Building(_BUILT_AT_ONCE * self._answer_max)",
+        "Building(1000 * _BUILT_AT_ONCE * self._answer_max)",
+        (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),
+    ),
+    Mutant(
+        "strangers_may_stay", "P14", SERVING,
+        "                self._strangers.expel()\n",
+        "                pass\n",
+        (f"{IN_UNREAD}::test_connections_that_say_nothing_are_closed_and_others_get_in",),
+    ),
+    Mutant(
+        "silent_clients_with_the_token_are_expelled", "P14", STRANGERS,
+        "                if place in known:",
+        "                if place in known and not known:",
+        (f"{IN_UNREAD}::test_connections_that_say_nothing_are_closed_and_others_get_in",),
+    ),
+    Mutant(
+        "first_requests_must_be_short", "P14", STRANGERS,
+        "(silent_ms or 0) >= self._silence_ms",
+        "(silent_ms or 0) >= 0",
+        (f"{IN_UNREAD}::test_a_connection_that_speaks_has_time_for_its_first_request",),
+    ),
+    Mutant(
+        "freed_memory_is_kept", "P14", "fluss_lab/server/memory.py",
+        "MemoryRelease().look",
+        "MemoryRelease().__repr__",
+        (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),
+    ),
+    Mutant(
+        "memory_given_back_again_and_again", "P14", MEMORY,
+        "            self._released, self._left_bytes = now, self._resident()",
+        "            self._released = now",
+        (f"{IN_MEMORY}::test_growth_that_stays_is_not_tried_again",),
+    ),
+    Mutant(
+        "metrics_drip_for_ever", "P14", PAGE,
+        "                if began_s <= oldest_s:",
+        "                if began_s < 0:",
+        (f"{IN_METRICS}::test_callers_that_drip_hold_up_nobody_and_end",),
+    ),
+    Mutant(
+        "metrics_threads_without_limit", "P14", PAGE,
+        "            for each in list(self._began_s)[: max(0, len(self._began_s) - _REQUESTS_MAX + 1)]:\n"
+        "                _hang_up(each)\n"
+        "            self._changed.wait_for(lambda: len(self._began_s) < _REQUESTS_MAX, _REQUEST_TIMEOUT_S)\n",
+        "",
+        (f"{IN_METRICS}::test_callers_that_drip_hold_up_nobody_and_end",),
+    ),
+)  # fmt: skip
