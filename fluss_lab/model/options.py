@@ -260,6 +260,10 @@ LOOKUP_KEYS_MAX: Final = integer("server.lookup-keys-max", 100_000, "keys of one
 AUTO_PARTITION_INTERVAL: Final = duration(
     "auto-partition.check.interval", "1min", "how often automatic partitions are looked after", minimum=10
 )
+SESSION_TIMEOUT: Final = duration(
+    "server.session-timeout", "10s", "silence after which a tablet server process is killed and started again",
+    minimum=500,
+)  # fmt: skip
 TABLET_SERVERS: Final = integer("server.tablet-servers", 1, "tablet server processes", minimum=1)
 SERVER_HOST: Final = text("server.host", "127.0.0.1", "address to listen on; off loopback TLS is required")
 TLS_CERTIFICATE: Final = text("server.tls.certificate", "", "PEM file with the server's certificate chain")
@@ -275,7 +279,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
-        LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
+        LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip
 

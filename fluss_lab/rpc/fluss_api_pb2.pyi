@@ -921,7 +921,7 @@ class PbKnownBucket(_message.Message):
     def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterTabletServerRequest(_message.Message):
-    __slots__ = ("server_id", "host", "port", "process_id", "opening", "opened_epoch", "metrics_port")
+    __slots__ = ("server_id", "host", "port", "process_id", "opening", "opened_epoch", "metrics_port", "heartbeat")
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -929,6 +929,7 @@ class RegisterTabletServerRequest(_message.Message):
     OPENING_FIELD_NUMBER: _ClassVar[int]
     OPENED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     server_id: int
     host: str
     port: int
@@ -936,7 +937,8 @@ class RegisterTabletServerRequest(_message.Message):
     opening: bool
     opened_epoch: int
     metrics_port: int
-    def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., opening: _Optional[bool] = ..., opened_epoch: _Optional[int] = ..., metrics_port: _Optional[int] = ...) -> None: ...
+    heartbeat: bool
+    def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., opening: _Optional[bool] = ..., opened_epoch: _Optional[int] = ..., metrics_port: _Optional[int] = ..., heartbeat: _Optional[bool] = ...) -> None: ...
 
 class RegisterTabletServerResponse(_message.Message):
     __slots__ = ("coordinator_epoch", "buckets", "lake_offsets")

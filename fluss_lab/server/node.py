@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 #: Calls under way at a stop get this long: a produce waits for the disk, a long poll is cut off earlier by its servicer.
 STOP_GRACE_S: Final = 5.0
 REFUSING_THREADS: Final = 4
+REGISTERING_THREADS: Final = 4
 #: A server that is stopping lets go of the folder after its grace and a last flush.
 LOCK_WAIT_S: Final = 20.0
 
@@ -161,8 +162,9 @@ class Node:
         )  # fmt: skip
         self._tablets = tablets = ResidentTablet(launch) if coordinator.tablet_servers == 1 else self._launch(launch)
         tablets.prepare()
-        # A few more, so that one too many hears so instead of waiting.
-        server.add(COORDINATOR, coordinator, {"attach": SERVER_ATTACHED_MAX.of(self.options) + REFUSING_THREADS})
+        # A few more, so that one too many hears so instead of waiting; and heartbeats wait for no other calls.
+        attaching = SERVER_ATTACHED_MAX.of(self.options) + REFUSING_THREADS
+        server.add(COORDINATOR, coordinator, {"attach": attaching, "register_tablet_server": REGISTERING_THREADS})
         self._page = self._open_page(tablets)
         server.start()
         coordinator.start()

@@ -15,12 +15,14 @@ from typing import Final
 
 from fluss_lab.errors import FlussError, ServerUnavailableError, error_from_code
 from fluss_lab.model.lake_options import LAKE_PREFIX
+from fluss_lab.model.options import SESSION_TIMEOUT
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.tls import reachable
 from fluss_lab.server import discovery, process
 from fluss_lab.server.coordinator.members import AWAY, RUNNING, STARTING
 from fluss_lab.server.launch import Launch
 from fluss_lab.server.tablet_hosting import TabletTask
+from fluss_lab.server.tablet_node import HEARTBEATS
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +51,31 @@ class Supervisor:
         self._launch = launch
         count = launch.coordinator.tablet_servers
         self._children = [_Child(launch, command, server_id) for server_id in range(count)]
+        self._session_ms = SESSION_TIMEOUT.of(launch.options)
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="tablet-sessions", daemon=True)
         launch.coordinator.members = self
 
     def prepare(self) -> None:
         """Start the processes: they take a while to import what they need."""
         for child in self._children:
             child.start()
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        """End the processes that hang: they send no heartbeats."""
+        interval_s = self._session_ms / 1000 / HEARTBEATS
+        looked_s = time.monotonic()
+        while not self._stopping.wait(interval_s):
+            now_s = time.monotonic()
+            # This process itself may have stood still, and so heard nobody.
+            excused = now_s - looked_s > 2 * interval_s
+            looked_s = now_s
+            for child in self._children:
+                if excused:
+                    child.excuse()
+                elif child.silent_s() > self._session_ms / 1000:
+                    child.kill_hung(self._session_ms)
 
     def start(self) -> None:
         """Return when each server answers or has failed once.
@@ -78,6 +99,7 @@ class Supervisor:
 
     def stop(self, grace_s: float) -> None:  # each server has its own grace
         """End all at once, and return when all have ended."""
+        self._stopping.set()
         for child in self._children:
             child.stop()
         for child in self._children:
@@ -88,6 +110,10 @@ class Supervisor:
     def admits(self, server_id: int, process_id: int | None) -> bool:
         """Tell whether a process is the present one of a server: not one of an earlier coordinator that ends late."""
         return 0 <= server_id < len(self._children) and self._children[server_id].pid == process_id
+
+    def heard(self, server_id: int) -> None:
+        """Take note of a heartbeat."""
+        self._children[server_id].heard()
 
     def status(self) -> list[pb.PbTabletServerStatus]:
         """Return how each server is."""
@@ -121,6 +147,8 @@ class _Child:
         self._port = launch.ports.get(server_id, 0)
         self._restarts = 0
         self._last_error: str | None = None
+        self._heard_s: float | None = None
+        self._hung: str | None = None
         self.settled = threading.Event()
         self.failure: FlussError | None = None
         name = f"tablet-{server_id}-supervisor"
@@ -154,6 +182,34 @@ class _Child:
             log.warning("event=tablet_killed server=%d process=%d: it did not end", self._server_id, run.process.pid)
             run.process.kill()
         self._thread.join()
+
+    def heard(self) -> None:
+        """Take note of a heartbeat of the present process."""
+        self._heard_s = time.monotonic()
+
+    def excuse(self) -> None:
+        """Begin to wait for heartbeats anew, if there were any."""
+        if self._heard_s is not None:
+            self.heard()
+
+    def silent_s(self) -> float:
+        """Return how long ago the present process was heard; 0.0 when it never was: it is starting."""
+        heard_s = self._heard_s
+        return 0.0 if heard_s is None else time.monotonic() - heard_s
+
+    def kill_hung(self, session_ms: int) -> None:
+        """Kill the present process, which sends no heartbeats; it is started again."""
+        with self._lock:
+            run = self._run
+            if run is None or self._stopping.is_set():
+                return
+            self._heard_s = None
+            self._hung = f"was killed: it hung, without a heartbeat for {session_ms} ms ({SESSION_TIMEOUT.key})"
+            self._state = AWAY
+        log.warning("event=tablet_hung server=%d process=%d", self._server_id, run.process.pid)
+        run.process.kill()
+        # At once: the end of a process that waits for a device may take a while.
+        self._launch.coordinator.tablet_server_lost(self._server_id)
 
     def entry(self) -> discovery.ServerEntry | None:
         """Return the process for the discovery file; None when there is none."""
@@ -223,7 +279,7 @@ class _Child:
             if writer != -1:
                 os.close(writer)
         if not self._stopping.is_set():
-            self._last_error = f"process {run.process.pid} {_end_of(code)}"
+            self._last_error = f"process {run.process.pid} {self._hung or _end_of(code)}"
             log.warning("event=tablet_died server=%d %s", self._server_id, self._last_error)
         return True
 
@@ -233,7 +289,7 @@ class _Child:
         with self._lock:
             if self._stopping.is_set():
                 raise ServerUnavailableError("the cluster is stopping")
-            self._state = STARTING
+            self._state, self._heard_s, self._hung = STARTING, None, None
             with open(output_path, "wb", opener=_private) as output:
                 arguments = ["--folder", str(launch.folder), "--server-id", str(self._server_id)]
                 started = subprocess.Popen(
@@ -265,6 +321,7 @@ class _Child:
     def _ready(self, port: int) -> None:
         with self._lock:
             self._state, self._port, self.failure = RUNNING, port, None
+        self.heard()
         log.info("event=tablet_ready server=%d port=%d", self._server_id, port)
         self._launch.changed()
         self.settled.set()

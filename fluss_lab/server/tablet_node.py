@@ -20,7 +20,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.options import SERVER_HOST
+from fluss_lab.model.options import SERVER_HOST, SESSION_TIMEOUT
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -41,6 +41,8 @@ REGISTER_TIMEOUT_S: Final = 60.0
 REGISTER_PAUSE_S: Final = 0.05
 #: How often a server looks whether the coordinator still knows it. One small call.
 WATCH_INTERVAL_S: Final = 2.0
+#: Within the time-out of a session.
+HEARTBEATS: Final = 5
 #: Calls under way at a stop get this long: a produce waits for the disk, a long poll is cut off earlier by its servicer.
 STOP_GRACE_S: Final = 5.0
 
@@ -187,6 +189,9 @@ class TabletNode:
             self._page = open_page(self._options, self._secret, *shown, server_id=self.server_id)
             # Calls are answered from now on, with "not held" until the buckets are open; the coordinator's too.
             self._server.start()
+            if self._process_id is not None:
+                name = f"tablet-{self.server_id}-heartbeat"
+                threading.Thread(target=self._beat, args=(self._process_id,), name=name, daemon=True).start()
             self._register_first()
             self._tablet.start()
         except BaseException:
@@ -253,6 +258,20 @@ class TabletNode:
         request.ClearField("opening")
         request.opened_epoch = response.coordinator_epoch
         self._link.gateway().register_tablet_server(request)
+
+    def _beat(self, process_id: int) -> None:
+        """Say that this process lives, whatever else it is doing: who started it kills it when it falls silent."""
+        host, port = SERVER_HOST.of(self._options), self.address[1]
+        request = pb.RegisterTabletServerRequest(
+            server_id=self.server_id, host=host, port=port, process_id=process_id, heartbeat=True
+        )
+        interval_s = SESSION_TIMEOUT.of(self._options) / 1000 / HEARTBEATS
+        while not self._stopping.is_set():
+            try:
+                self._link.gateway().register_tablet_server(request)
+            except FlussError as error:
+                log.info("event=heartbeat_failed server=%d error=%s", self.server_id, error)
+            self._stopping.wait(interval_s)
 
     def _watch(self) -> None:
         """Register again whenever the coordinator does not know this server: it was started again, or thought it lost."""

@@ -11,6 +11,7 @@ PAGE = "fluss_lab/server/metrics_page.py"
 IN_UNREAD = "tests/unit/rpc/test_unread.py"
 IN_MEMORY = "tests/unit/rpc/test_memory.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
+IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
 IN_METRICS = "tests/unit/server/test_metrics.py"
 
 RESOURCES = (
@@ -18,7 +19,7 @@ RESOURCES = (
         "unread_answers_of_a_connection_without_limit", "P14", UNREAD,
         "        if mine and mine + held > self._connection_bytes_max:",
         "        if mine and mine + held < 0:",
-        (f"{IN_UNREAD}::test_answers_that_a_connection_does_not_take_are_bounded_and_their_room_comes_back",),
+        (f"{IN_UNREAD}::test_an_answer_that_a_connection_has_no_room_for_is_not_held",),
     ),
     Mutant(
         "answers_without_room_are_made_first", "P14", UNREAD,
@@ -57,10 +58,10 @@ RESOURCES = (
         (f"{IN_UNREAD}::test_a_client_that_is_gone_without_a_word_is_closed",),
     ),
     Mutant(
-        "answers_are_made_without_room", "P14", "fluss_lab/server/tablet/service.py",
-        "Building(_BUILT_AT_ONCE * self._answer_max)",
-        "Building(1000 * _BUILT_AT_ONCE * self._answer_max)",
-        (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),
+        "answers_are_made_without_room", "P14", UNREAD,
+        "lambda: not self._size or self._size + size <= self._bytes_max, _BUILD_WAIT_S",
+        "lambda: not self._size or self._size + size > 0, _BUILD_WAIT_S",
+        (f"{IN_UNREAD}::test_answers_are_made_only_where_there_is_room",),
     ),
     Mutant(
         "strangers_may_stay", "P14", SERVING,
@@ -105,5 +106,11 @@ RESOURCES = (
         "            self._changed.wait_for(lambda: len(self._began_s) < _REQUESTS_MAX, _REQUEST_TIMEOUT_S)\n",
         "",
         (f"{IN_METRICS}::test_callers_that_drip_hold_up_nobody_and_end",),
+    ),
+    Mutant(
+        "hung_tablet_servers_stay", "P14", "fluss_lab/server/supervisor.py",
+        "                    child.kill_hung(self._session_ms)",
+        "                    pass",
+        (f"{IN_SUPERVISOR}::test_a_tablet_server_that_hangs_is_noticed_and_started_again",),
     ),
 )  # fmt: skip

@@ -18,6 +18,9 @@ class Members(Protocol):
     def admits(self, server_id: int, process_id: int | None) -> bool:
         """Tell whether a process is the one that was started as a server."""
 
+    def heard(self, server_id: int) -> None:
+        """Take note of a heartbeat of the present process of a server."""
+
     def status(self) -> Sequence[pb.PbTabletServerStatus]:
         """Return how each server is, by id."""
 

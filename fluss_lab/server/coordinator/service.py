@@ -425,6 +425,10 @@ class CoordinatorService:
             raise ConflictError(
                 f"tablet server {request.server_id}, process {process_id}: this coordinator started another one; end it"
             )
+        if request.heartbeat:
+            if self.members is not None:
+                self.members.heard(request.server_id)
+            return pb.RegisterTabletServerResponse(coordinator_epoch=self.epoch)
         response = self._tablets.register(request)
         if request.HasField("metrics_port"):
             self.metrics_ports[request.server_id] = request.metrics_port

@@ -4,7 +4,8 @@ import socket
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS = 0, 1, 4
+DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+FRAME_BYTES = 9
 WINDOW_SIZE = 4
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
@@ -51,6 +52,7 @@ class RawPeer:
     def __init__(self, host, port):
         self.socket = socket.create_connection((host, port))
         self._stream = 1
+        self._read = b""
 
     def greet(self):
         """Say what HTTP/2 wants at first, and that nothing of an answer may be sent."""
@@ -67,17 +69,27 @@ class RawPeer:
         )
         self._stream += 2
 
-    def is_closed(self):
-        """Tell whether the server has closed the connection."""
+    def is_closed(self, *, answering=False):
+        """Tell whether the server has closed the connection; its pings are answered if wanted."""
         self.socket.setblocking(False)
         try:
-            while self.socket.recv(1 << 16):
-                pass
+            while more := self.socket.recv(1 << 16):
+                self._read += more
         except BlockingIOError:
-            return False
+            return answering and self._answer_pings()
         except OSError:
             return True
         return True
+
+    def _answer_pings(self):
+        while len(self._read) >= FRAME_BYTES:
+            end = FRAME_BYTES + int.from_bytes(self._read[:3], "big")
+            if len(self._read) < end:
+                break
+            if self._read[3] == PING and not self._read[4] & ACK:
+                self.socket.sendall(_frame(PING, ACK, 0, self._read[FRAME_BYTES:end]))
+            self._read = self._read[end:]
+        return False
 
     def __enter__(self):
         return self

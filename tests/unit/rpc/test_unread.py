@@ -1,5 +1,6 @@
 """Clients that take nothing of their answers, or say nothing: what they cost is bounded, and it ends."""
 
+import threading
 import time
 from contextlib import ExitStack, suppress
 
@@ -12,11 +13,13 @@ from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.methods import TABLET_SERVER, methods_of
 from fluss_lab.rpc.serving import Server
-from fluss_lab.rpc.unread import ConnectionLimits
+from fluss_lab.rpc.unread import Building, ConnectionLimits
 from fluss_lab.testing.waiting import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 
 PATIENCE_S = 60.0
+#: How long gRPC waits for the answer to a ping, unless told otherwise.
+GRPC_PATIENCE_S = 60.0
 MB = 1 << 20
 FETCH = methods_of(TABLET_SERVER)["fetch_log"].path
 #: Memory for twelve answers of 1 MB, for six of one connection: gRPC holds each twice.
@@ -85,6 +88,40 @@ def test_answers_that_a_connection_does_not_take_are_bounded_and_their_room_come
     wait_until(lambda: server.unread.size == 0, PATIENCE_S)
 
 
+def test_an_answer_that_a_connection_has_no_room_for_is_not_held(stack):
+    server, _ = serve(stack, LIMITS)
+    silent = peer_of(stack, server).greet()
+    ask(silent, 4)
+    wait_until(lambda: ended(server) == 4, PATIENCE_S)
+    silent.call(FETCH, "secret", pb.FetchLogRequest(follower_server_id=-1, max_bytes=3 * MB).SerializeToString())
+    wait_until(lambda: ended(server) == 5, PATIENCE_S)
+    assert server.unread.size < 9 * MB
+
+
+def test_answers_are_made_only_where_there_is_room():
+    building = Building(100)
+    first, entered = building.room(60), threading.Event()
+
+    def enter():
+        room = building.room(60)
+        entered.set()
+        del room
+
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    assert not entered.wait(0.1)
+    first.shrink(40)
+    assert entered.wait(PATIENCE_S)
+    waiting.join()
+    large = threading.Thread(target=lambda: building.room(500))
+    large.start()
+    large.join(0.1)
+    assert large.is_alive()
+    del first
+    large.join(PATIENCE_S)
+    assert not large.is_alive(), "one alone may have more than there is"
+
+
 def test_an_answer_that_was_taken_needs_no_room(stack):
     server, servicer = serve(stack, LIMITS)
     channel = Channel(server.host, server.port, "secret")
@@ -127,7 +164,9 @@ def test_a_client_that_takes_nothing_loses_its_answers(stack):
     began = time.monotonic()
     ask(silent, 4)
     wait_until(lambda: ended(server) == 4, PATIENCE_S)
-    wait_until(lambda: server.unread.size == 0, PATIENCE_S)
+    # It is there, and answers pings.
+    wait_until(lambda: silent.is_closed(answering=True) or server.unread.size == 0, PATIENCE_S)
+    assert not silent.is_closed()
     assert time.monotonic() - began >= 0.9
 
 
@@ -136,7 +175,7 @@ def test_a_client_that_is_gone_without_a_word_is_closed(stack):
     server, _ = serve(stack, ConnectionLimits(24 * MB, 12 * MB, 1_000, 60_000))
     silent = peer_of(stack, server).greet()
     ask(silent, 1)
-    wait_until(silent.is_closed, PATIENCE_S)
+    wait_until(silent.is_closed, GRPC_PATIENCE_S / 2)
 
 
 def test_connections_that_say_nothing_are_closed_and_others_get_in(stack):

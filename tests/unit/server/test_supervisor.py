@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
@@ -111,7 +112,9 @@ class Writing:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A cluster of two for tests whose harm to tablet servers heals by itself."""
-    made = ServerProcess(tmp_path_factory.mktemp("shared") / "my lab", tablet_servers=2, client=CLIENT)
+    # One that hangs is left so: a test continues it.
+    options = {"server.session-timeout": "10min"}
+    made = ServerProcess(tmp_path_factory.mktemp("shared") / "my lab", options, tablet_servers=2, client=CLIENT)
     made.start()
     yield made
     made.close()
@@ -254,13 +257,34 @@ def test_a_tablet_server_that_hangs_stalls_neither_writers_nor_readers_of_the_ot
                 writer.append([{"id": here[0]}]).result(PATIENCE_S)
             while seen < 22:
                 seen += scanner.poll(1.0).count
-            assert not any(future.done() for future in waiting)
+            assert not [future.exception() or future.result() for future in waiting if future.done()]
         finally:
             os.kill(hanging, signal.SIGCONT)
         for future in waiting:
             future.result(PATIENCE_S)
         while seen < 22 + len(waiting):
             seen += scanner.poll(1.0).count
+
+
+def test_a_tablet_server_that_hangs_is_noticed_and_started_again(tmp_path):
+    """Calls that wait for it go on when its process has been killed, and definitions of tables wait no longer for it."""
+    options = {"server.session-timeout": "2s"}
+    with ServerProcess(tmp_path / "lab", options, tablet_servers=2, client=CLIENT) as server:
+        info = make(server.connection)
+        hanging = server.tablet_pid(1)
+        os.kill(hanging, signal.SIGSTOP)
+        began = time.monotonic()
+        with server.connection.append_writer(info.path) as writer:
+            waiting = [writer.append([{"id": key}]) for key in range(8)]
+            make(server.connection)
+            assert sum(future.result(PATIENCE_S).rows for future in waiting) == 8
+        assert time.monotonic() - began < 25.0, "by a time-out of a call, not by that of the session"
+        assert server.tablet_pid(1) != hanging
+        told = statuses(server.connection)
+        assert [told[number].restarts for number in (0, 1)] == [0, 1]
+        expected = f"process {hanging} was killed: it hung, without a heartbeat for 2000 ms (server.session-timeout)"
+        assert told[1].last_error == expected
+        assert sorted(chain(*read(server.connection, info))) == list(range(8))
 
 
 # -- what cannot be started --------------------------------------------------------------------------------------------
