@@ -125,6 +125,35 @@ class LakeFileInfo:
     max_timestamp_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TakenOffsets:
+    """Offsets of a bucket's rows in the lake that cannot be theirs.
+
+    Attributes:
+        partition: Name of the bucket's partition, or None.
+        bucket: Its number.
+        repeated: Offsets that more than one row has; the first few.
+        late: Offsets, at or behind the end of what is tiered, of rows that others wrote; the first few.
+        count: How many there are.
+    """
+
+    partition: str | None
+    bucket: int
+    repeated: tuple[int, ...]
+    late: tuple[int, ...]
+    count: int
+
+    def __str__(self) -> str:
+        place = f"bucket {self.bucket}" + ("" if self.partition is None else f" of partition {self.partition}")
+        told = [
+            f"{what} {', '.join(map(str, offsets))}"
+            for what, offsets in (("more than one row of offset", self.repeated), ("offsets still to come:", self.late))
+            if offsets
+        ]
+        named = len(self.repeated) + len(self.late)
+        return f"{place} has {' and '.join(told)}" + (f" ({self.count} in all)" if self.count > named else "")
+
+
 class LakeMaintenance(Closing):
     """Keeps one lake table in shape. Used by one thread, on the driver, by the holder of the table's tiering only."""
 
@@ -155,6 +184,18 @@ class LakeMaintenance(Closing):
     @abstractmethod
     def abort_compaction(self, results: Sequence[bytes]) -> None:
         """Remove the files of results that will not be committed. Never one a snapshot refers to. Never raises."""
+
+    def taken_offsets(self, ends: Mapping[tuple[str | None, int], int]) -> list[TakenOffsets]:
+        """Return offsets of the newest snapshot that cannot be those of their rows: repeated, or of records to come.
+
+        Args:
+            ends: How far each bucket is tiered.
+
+        Returns:
+            By bucket; nothing from a format whose rows only tiering writes.
+        """
+        del ends
+        return []
 
     @abstractmethod
     def expire_snapshots(

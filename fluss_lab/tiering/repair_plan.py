@@ -152,6 +152,7 @@ class RepairPlanner:
         Raises:
             CorruptDataError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
             LakeSnapshotNotFoundError: The lake does not tell how far it was tiered.
+            ForeignCommitError: Somebody else wrote rows to the lake with offsets that other rows have, or will have.
             UnsupportedError: The lake cannot take rows out of single buckets, and it would have to.
             TableNotFoundError, UnavailableError: The lake table is gone, or somebody does not answer.
             FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
@@ -172,6 +173,7 @@ class RepairPlanner:
         if reason is None:
             reason = "records left the cluster before they were tiered"
         self._check_can_empty(repairs)
+        self._check_offsets(repairs)
         return RepairPlan(self._table.path, reason, _id(known), newest_id, tuple(repairs))
 
     # -- how far the lake is -------------------------------------------------------------------------------------------
@@ -304,6 +306,20 @@ class RepairPlanner:
                 f"table {self._table.path}, {_name(repair)}: the lake holds offsets below {end}, the cluster only those below "
                 f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Accepting the "
                 "lake does not help: restore the newer folder, or create the table anew"
+            )
+
+    def _check_offsets(self, repairs: Sequence[BucketRepair]) -> None:
+        """Refuse rows of others whose offsets are those of other rows."""
+        if not isinstance(self._storage, SupportsMaintenance):
+            return
+        ends = {(each.partition, each.bucket.bucket): each.offset.end for each in repairs if each.offset is not None}
+        with self._storage.create_lake_maintenance(self._table) as maintenance:
+            found = maintenance.taken_offsets(ends)
+        if found:
+            raise ForeignCommitError(
+                f"table {self._table.path}: the lake cannot be accepted as it is: {'; '.join(map(str, found[:10]))}. An offset "
+                "belongs to one record: remove the rows that somebody else wrote (roll the lake table back, or delete them "
+                "there), and append them to the table instead"
             )
 
     def _check_can_empty(self, repairs: Sequence[BucketRepair]) -> None:

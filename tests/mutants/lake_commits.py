@@ -27,8 +27,8 @@ LAKE_COMMITS = (
         "delete_manifests_called_data",
         "P4",
         MANIFEST_FILES,
-        'return {**super()._meta, "content": "deletes" if self._content == ManifestContent.DELETES else "data"}',
-        'return {**super()._meta, "content": "data"}',
+        'content = "deletes" if self._content == ManifestContent.DELETES else "data"',
+        'content = "data"',
         (f"{IN_ROW_DELTA}::test_manifests_are_as_java_reads_them",),
     ),
     Mutant(

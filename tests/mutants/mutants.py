@@ -12,6 +12,7 @@ from tests.mutants.kv import KV
 from tests.mutants.kv_snapshot import KV_SNAPSHOTS
 from tests.mutants.kv_tablet import KV_TABLET
 from tests.mutants.lake_commits import LAKE_COMMITS
+from tests.mutants.lake_damage import LAKE_DAMAGE
 from tests.mutants.lake_log import LAKE_LOG
 from tests.mutants.lake_seam import LAKE_SEAM
 from tests.mutants.lake_state import LAKE_STATE
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + TIERING_JOB
     + KEYED_LAKE
     + LAKE_COMMITS
+    + LAKE_DAMAGE
     + LAKE_LOG
     + LAKE_SEAM
     + LAKE_STATE

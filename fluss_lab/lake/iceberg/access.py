@@ -10,17 +10,21 @@ import logging
 import random
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fluss_lab.errors import (
     AuthenticationError,
+    CorruptDataError,
+    FlussError,
     InvalidPropertyError,
     ServerUnavailableError,
     TableNotFoundError,
     UnavailableError,
 )
+from fluss_lab.lake.iceberg.store_errors import REMEDY, catalog_error, store_error
 from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
@@ -78,7 +82,7 @@ class CatalogAccess:
             if self._catalog is None:
                 what = f"lake catalog {self.name!r}"
                 try:
-                    self._catalog = _translate(lambda: _load(self.name, self.properties), what)
+                    self._catalog = _translate(lambda: _load(self.name, self.properties), what, sent=False)
                 except (ValueError, TypeError, KeyError) as error:
                     raise InvalidPropertyError(f"{what}: its properties describe no catalog: {error}") from error
             return self._catalog
@@ -92,12 +96,14 @@ class CatalogAccess:
 
         Raises:
             UnavailableError: The catalog stayed locked or does not answer; the same call may succeed later.
+            CorruptDataError: The catalog's own file is damaged.
+            StorageError: The catalog's database or a file of a store failed.
             Exception: pyiceberg's own, for what the caller tells apart (absent tables, failed commits).
         """
         catalog = self.catalog()
         for attempt in range(1, LOCKED_TRIES + 1):
             try:
-                return _translate(lambda: action(catalog), what)
+                return _translate(lambda: action(catalog), what, sent=False)
             except CatalogLockedError:
                 if attempt == LOCKED_TRIES:
                     raise
@@ -112,7 +118,7 @@ class CatalogAccess:
             CommitFailedException: pyiceberg's: the catalog says that a requirement does not hold.
             Exception: Whether anything was changed is not known.
         """
-        response = _translate(lambda: lake.catalog.commit_table(lake, requirements, updates), what)
+        response = _translate(lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=True)
         try:
             lake.catalog._delete_old_metadata(lake.io, lake.metadata, response.metadata)
         except Exception as error:
@@ -123,12 +129,20 @@ class CatalogAccess:
 
         Raises:
             TableNotFoundError: There is none.
-            UnavailableError: As `call`.
+            CorruptDataError: The file of its metadata is missing, or is not what was written.
+            UnavailableError, StorageError: As `call`.
         """
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 
+        what = f"load lake table {path}"
         try:
-            return self.call(f"load lake table {path}", lambda catalog: catalog.load_table(identifier(path)))
+            return self.call(what, lambda catalog: catalog.load_table(identifier(path)))
+        except FileNotFoundError as error:
+            raise CorruptDataError(f"{what}: the file of its metadata is missing: {error}; {REMEDY}") from error
+        except (ValueError, EOFError, zlib.error, ValidationError) as error:
+            raise CorruptDataError(
+                f"{what}: its metadata is not that of a table: {type(error).__name__}: {error}; {REMEDY}"
+            ) from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise TableNotFoundError(
                 f"lake table {path}: not in catalog {self.name!r}; disable and enable the lake for the table to make a new one"
@@ -185,8 +199,11 @@ def _make_durable(catalog: Any) -> None:
     catalog.engine.dispose()
 
 
-def _translate(action: Callable[[], T], what: str) -> T:
-    """Run an action; errors of connections, credentials and settings become the house's, others pass."""
+def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
+    """Run an action; errors of connections, credentials and settings become the house's, others pass.
+
+    Of one that is `sent` to change something pass those too after which it may have happened all the same.
+    """
     from pyiceberg import exceptions
 
     try:
@@ -202,6 +219,12 @@ def _translate(action: Callable[[], T], what: str) -> T:
             raise CatalogLockedError(
                 f"{what}: the catalog's SQLite file is locked by another process; try again, or find who holds it"
             ) from error
+        if not sent and not isinstance(error, FlussError):
+            found = catalog_error(what, error)
+            if found is None and isinstance(error, OSError):
+                found = store_error(what, error)
+            if found is not None:
+                raise found from error
         raise
 
 

@@ -16,12 +16,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.lake.iceberg.seals import AVRO_KEY, check_avro, seal_avro
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _SCHEMA_KEY: Final = "avro.schema"
 _CODEC_KEY: Final = "avro.codec"
 _RAW_DEFLATE: Final = -15
+#: What taking apart bytes that are no Avro file ends in.
+_DAMAGE: Final = (
+    LookupError, ValueError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError, OSError, struct.error,
+    zlib.error, pa.ArrowException,
+)  # fmt: skip
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -62,11 +68,14 @@ class AvroFile:
         """
         try:
             return _parse(data)
-        except (IndexError, KeyError, ValueError, struct.error, zlib.error, OSError) as error:
+        except _DAMAGE as error:
             raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
 
     def to_bytes(self) -> bytes:
-        """Return the file's bytes: those that were read, when nothing was changed and the codec is deterministic."""
+        """Return the file's bytes: those that were read, when nothing was changed and the codec is deterministic.
+
+        A file that was sealed is sealed anew.
+        """
         out = bytearray(_MAGIC)
         _put_long(out, len(self.header))
         for key, value in self.header.items():
@@ -82,7 +91,7 @@ class AvroFile:
             _put_long(out, len(values))
             _put_bytes(out, packed)
             out += self.sync
-        return bytes(out)
+        return seal_avro(bytes(out), self.sync) if AVRO_KEY in self.header else bytes(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +116,21 @@ class RawBlocks:
         try:
             header, _, blocks = _raw(data)
             return RawBlocks(header[_SCHEMA_KEY], blocks)
-        except (IndexError, KeyError, ValueError, zlib.error, OSError) as error:
+        except _DAMAGE as error:
             raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
 
 
-def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]:
-    """Return the header, what separates blocks, and the blocks."""
+def marker_of(data: bytes) -> bytes:
+    """Return what separates the blocks of a file that is well.
+
+    Raises:
+        ValueError, LookupError: It is no Avro file.
+    """
+    return _header(data)[1]
+
+
+def _header(data: bytes) -> tuple[dict[str, bytes], bytes, _Reader]:
+    """Return the header, what separates blocks, and what reads on from there."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"expected it to begin with {_MAGIC!r}, found {data[:4]!r}")
     reader = _Reader(data, len(_MAGIC))
@@ -121,7 +139,12 @@ def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]
         for _ in range(count):
             key = reader.take_bytes().decode()
             header[key] = reader.take_bytes()
-    sync = reader.take(_SYNC_BYTES)
+    return header, reader.take(_SYNC_BYTES), reader
+
+
+def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]:
+    """Return the header, what separates blocks, and the blocks."""
+    header, sync, reader = _header(data)
     codec = header.get(_CODEC_KEY, b"null").decode()
     blocks = []
     while reader.position < len(data):
@@ -129,6 +152,7 @@ def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]
         blocks.append((number, _decompressed(reader.take_bytes(), codec)))
         if reader.take(_SYNC_BYTES) != sync:
             raise ValueError(f"a block does not end where it should, at byte {reader.position}")
+    check_avro(data, header, sync)
     return header, sync, blocks
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError, identifier
 from fluss_lab.lake.iceberg.evolution import evolution_of
-from fluss_lab.lake.iceberg.io import delete_quietly
+from fluss_lab.lake.iceberg.file_removal import remove_files
+from fluss_lab.lake.iceberg.folders import location_prefix, own_folders
 from fluss_lab.lake.iceberg.layout import (
     TABLE_ID_PROPERTY,
     LakeLayout,
@@ -139,7 +140,7 @@ class IcebergLakeCatalog(LakeCatalog):
             raise LakeTableExistsError(
                 f"lake table {path}: it cannot be kept as {path.table}__{table_id}, a table of that name exists; drop that one"
             ) from error
-        remove_files(lake, whole_folder=self._chose(path, lake.location()))
+        remove_files(lake, self._entries, own_folders(self._access, path, lake))
 
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete a dropped partition's rows in one commit: see `partition_drop.drop_partition`."""
@@ -147,17 +148,8 @@ class IcebergLakeCatalog(LakeCatalog):
 
     def _location(self, table: TableInfo) -> str | None:
         """Return where a table is put; None when the catalog decides."""
-        prefix = self._location_prefix(table.path)
+        prefix = location_prefix(self._access, table.path)
         return None if prefix is None else f"{prefix}{table.table_id}"
-
-    def _location_prefix(self, path: TablePath) -> str | None:
-        warehouse = self._access.warehouse
-        return None if warehouse is None else f"{warehouse.rstrip('/')}/{path.database}/{path.table}-"
-
-    def _chose(self, path: TablePath, location: str) -> bool:
-        """Tell whether a location is one that was chosen here, so that nothing but the table is in it."""
-        prefix = self._location_prefix(path)
-        return prefix is not None and location.startswith(prefix) and location.removeprefix(prefix).isdecimal()
 
     def _take_over(self, table: TableInfo, properties: dict[str, str]) -> None:
         """Accept the table that is there if an earlier call for this one made it, or one that was cut off."""
@@ -236,40 +228,3 @@ def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
             f"lake table {table.path} exists and is another one: {'; '.join(differences)}. Drop or rename it in the lake, "
             "or choose another name"
         )
-
-
-def remove_files(lake: Table, *, whole_folder: bool) -> None:
-    """Remove a dropped table's files under its location; nothing outside of it. What cannot be removed stays, with a warning.
-
-    Args:
-        lake: The table as it was.
-        whole_folder: Whether all under the location is the table's, what its metadata does not know included.
-    """
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    location = lake.location().rstrip("/")
-    try:
-        if whole_folder and isinstance(lake.io, PyArrowFileIO):
-            scheme, netloc, path = lake.io.parse_location(location, lake.io.properties)
-            lake.io.fs_by_scheme(scheme, netloc).delete_dir(path)
-            return
-        for listed in listed_files(lake):
-            if listed.startswith(f"{location}/") and not delete_quietly(lake.io, listed):
-                _LOG.warning("file %s of dropped lake table %s could not be removed", listed, lake.name())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        _LOG.warning("files of dropped lake table %s at %s could not be removed: %s", lake.name(), location, error)
-
-
-def listed_files(lake: Table) -> set[str]:
-    """Return every file that a table's metadata refers to: data, manifests, their lists, and metadata itself."""
-    files = {lake.metadata_location, *(entry.metadata_file for entry in lake.metadata.metadata_log)}
-    for snapshot in lake.metadata.snapshots:
-        files.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(lake.io):
-            if manifest.manifest_path not in files:
-                files.add(manifest.manifest_path)
-                entries = manifest.fetch_manifest_entry(lake.io, discard_deleted=False)
-                files.update(entry.data_file.file_path for entry in entries)
-    return files

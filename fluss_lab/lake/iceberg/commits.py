@@ -20,6 +20,7 @@ from fluss_lab.errors import (
     AuthenticationError,
     CommitConflictError,
     CommitOutcomeUnknownError,
+    CorruptDataError,
     FlussError,
     InternalError,
     LakeSnapshotNotFoundError,
@@ -171,6 +172,11 @@ class SnapshotCommits:
     def _staged(self, lake: Table, stage: Stage) -> StagedSnapshot:
         try:
             staged = stage(lake)
+        except FileNotFoundError as error:
+            raise CorruptDataError(
+                f"{self._what}: a file of the table's newest snapshot is missing: {error}; nothing was committed. Restore it "
+                "from a copy, or roll the table back to a snapshot that is whole"
+            ) from error
         except OSError as error:
             raise storage_error(f"{self._what}: its manifests", error) from error
         if self._retention_ms is None:

@@ -33,6 +33,7 @@ from fluss_lab.lake.iceberg.results import IcebergWriteResult
 from fluss_lab.lake.iceberg.row_deletes import DeletedKeys, DeletedPositions, PositionFile
 from fluss_lab.lake.iceberg.row_positions import RowLocator
 from fluss_lab.lake.iceberg.target import BucketTarget, WriteTarget
+from fluss_lab.lake.interfaces import OFFSET_COLUMN
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
@@ -45,20 +46,32 @@ def compact_bucket(table: TableInfo, task: Mapping[str, Any]) -> bytes:
     """Rewrite the files of one bucket; return a `CompactedBucket` as bytes. On failure nothing is left of what was written.
 
     Raises:
-        CorruptDataError: A file is not what the lake's metadata says; or the task is none of this release.
-        FileNotFoundError: A file is gone: the planned snapshot was expired.
+        CorruptDataError: A file is missing, or is not what the lake's metadata says; or the task is none of this release.
         StorageError: A file cannot be written.
 
     Cost: memory is bounded by row groups, eight bytes for each deleted position of the bucket, and the keys of its
     equality deletes.
     """
     scope, bucket = task_from_json(task)
-    rewrite = _Rewrite(table, scope, bucket)
+    try:
+        rewrite = _Rewrite(table, scope, bucket)
+    except FileNotFoundError as error:
+        raise _missing(table, error) from error
     try:
         return rewrite.run().to_bytes()
+    except FileNotFoundError as error:
+        rewrite.abort()
+        raise _missing(table, error) from error
     except BaseException:
         rewrite.abort()
         raise
+
+
+def _missing(table: TableInfo, error: OSError) -> CorruptDataError:
+    return CorruptDataError(
+        f"lake table {table.path}: a file of the planned snapshot is missing: it was expired meanwhile, then plan again; or "
+        f"somebody removed it: {error}"
+    )
 
 
 class _Rewrite:
@@ -142,12 +155,28 @@ class _Rewrite:
         settings = ParquetSettings.of(target.table.properties)
         names = [field.name for field in self._scope.fields.fields]
         rows = reader.read(files, self._columns.schema.names)
-        for group in _gathered(rows, settings.row_group_rows, settings.row_group_bytes):
+        for group in _gathered(self._ascending(rows), settings.row_group_rows, settings.row_group_bytes):
             writer.append_lake_rows(group.rename_columns(names))
             failpoint("maintenance.compact.after_group")
         written = writer.finish()
         failpoint("maintenance.compact.after_file")
         return written
+
+    def _ascending(self, rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield rows as they are; each offset must come once, as the readers of the file that is written take it."""
+        last = -(2**63)
+        for part in rows:
+            offsets = part.column(OFFSET_COLUMN).to_numpy()
+            wrong = np.flatnonzero(offsets[1:] <= offsets[:-1]) + 1
+            if len(offsets) and offsets[0] <= last:
+                wrong = np.zeros(1, np.int64)
+            if len(wrong):
+                raise CorruptDataError(
+                    f"{self._what}: the live files hold the offset {int(offsets[wrong[0]])} more than once: somebody copied rows "
+                    "in the lake. They are not rewritten as they are; remove one of the rows"
+                )
+            last = int(offsets[-1]) if len(offsets) else last
+            yield part
 
     def _as_lake_file(self, file: DataFile) -> LakeFile:
         return lake_file(self._io, self._table.path, self._columns.layout, file, self._bucket.sequence_number)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.data_files import lake_arrow_schema
+from fluss_lab.lake.iceberg.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.types import FIELD_ID_KEY
 from fluss_lab.model import ChangeType
 
@@ -104,19 +104,14 @@ def read_events(io: FileIO, file: DataFile) -> Iterator[pa.RecordBatch]:
         FileNotFoundError: The file is gone.
         CorruptDataError: It is no Parquet file.
     """
-    try:
-        with io.new_input(file.file_path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
-            names = _event_names(parquet.schema_arrow)
-            if CHANGE_TYPE_COLUMN not in names:
-                return
-            # By row group: a batch could span several, and these are what bounds the bytes of wide rows.
-            for number in range(parquet.num_row_groups):
-                for batch in parquet.iter_batches(batch_size=_READ_ROWS, row_groups=[number], use_threads=False):
-                    yield _as_events(batch, names)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDataError(f"lake file {file.file_path}: not the delete file that it should be: {error}") from error
+    with opened_parquet(io, file.file_path, "delete file") as parquet:
+        names = _event_names(parquet.schema_arrow)
+        if CHANGE_TYPE_COLUMN not in names:
+            return
+        # By row group: a batch could span several, and these are what bounds the bytes of wide rows.
+        for number in range(parquet.num_row_groups):
+            for batch in parquet.iter_batches(batch_size=_READ_ROWS, row_groups=[number], use_threads=False):
+                yield _as_events(batch, names)
 
 
 def reserved_field(name: str, arrow: pa.DataType, field_id: int) -> pa.Field:

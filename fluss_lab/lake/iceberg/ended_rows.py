@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.dead_rows import NO_NUMBERS
@@ -23,8 +22,9 @@ from fluss_lab.lake.iceberg.delete_events import (
     PREVIOUS_OFFSET_ID,
     event_range,
 )
-from fluss_lab.lake.iceberg.io import parquet_errors, side_by_side
+from fluss_lab.lake.iceberg.io import side_by_side
 from fluss_lab.lake.iceberg.manifests import LakeDelete
+from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.row_deletes import opened
 
 if TYPE_CHECKING:
@@ -179,8 +179,9 @@ class EndedRows:
         """Return what all events of a delete file end, one whose name says that it has some."""
         path = delete.file.file_path
         with parquet_errors(path, "delete file"), self._io.new_input(path).open() as stream:
+            check_footer(path)
             # Not by field ids, which take as long to look up as a small file to read: tiering gives no other name.
-            found = pq.ParquetFile(stream).read(columns=[PREVIOUS_OFFSET_COLUMN], use_threads=False)
+            found = open_parquet(stream).read(columns=[PREVIOUS_OFFSET_COLUMN], use_threads=False)
         if found.num_columns != 1 or found.column(0).null_count or found.column(0).type != pa.int64():
             raise CorruptDataError(
                 f"lake file {path}: not the delete file that its name says: expected {PREVIOUS_OFFSET_COLUMN!r} of its "

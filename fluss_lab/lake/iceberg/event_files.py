@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema
 
@@ -26,6 +25,8 @@ from fluss_lab.lake.iceberg.delete_events import (
     field_id_of,
 )
 from fluss_lab.lake.iceberg.manifests import LakeDelete
+from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet
+from fluss_lab.lake.iceberg.store_errors import unread
 from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType
@@ -77,16 +78,17 @@ class EventFile(Closing):
         self._columns = columns
         self._stream = io.new_input(path).open()
         try:
-            parquet = pq.ParquetFile(self._stream)
+            check_footer(path)
+            parquet = open_parquet(self._stream)
             self._physical: pa.Schema = parquet.schema_arrow
             self._by_id = {number: each for each in self._physical if (number := field_id_of(each)) >= 0}
             coded = [self._by_id[CHANGE_TYPE_ID].name] if CHANGE_TYPE_ID in self._by_id else []
-            self._parquet = pq.ParquetFile(
+            self._parquet = open_parquet(
                 self._stream, metadata=parquet.metadata, read_dictionary=coded, pre_buffer=True
             )
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             self.close()
-            raise self._corrupt(str(error)) from error
+            raise unread(f"lake file {path}", "delete file", error) from error
         except BaseException:
             self.close()
             raise
@@ -151,8 +153,8 @@ class EventFile(Closing):
         names = list(dict.fromkeys(self._by_id[each].name for each in ids))
         try:
             rows = self._parquet.read_row_groups(self._groups(span), columns=names)
-        except (pa.ArrowException, OSError) as error:
-            raise self._corrupt(str(error)) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise unread(f"lake file {self._path}", "delete file", error) from error
         return rows.select(names)
 
     def _groups(self, span: tuple[int, int]) -> list[int]:

@@ -8,20 +8,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.exceptions import CommitFailedException
 
-from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError, FlussError
+from fluss_lab.errors import AuthenticationError, CommitConflictError, CommitOutcomeUnknownError, StorageError
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.bucket_states import BucketStates
 from fluss_lab.lake.iceberg.commits import RETRY, Retries
 from fluss_lab.lake.iceberg.delete_events import event_range
 from fluss_lab.lake.iceberg.expiry_plan import ExpiryLimits, ExpiryPlan, plan_expiry, requirements_of
+from fluss_lab.lake.iceberg.file_removal import remove_all
 from fluss_lab.lake.iceberg.history import committed, line_from
-from fluss_lab.lake.iceberg.io import delete_quietly
 from fluss_lab.lake.iceberg.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.manifests import BucketKey, BucketState
 from fluss_lab.lake.iceberg.reachability import UnusedFiles, unused_files
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _LOG: Final = logging.getLogger(__name__)
-#: Object stores answer a removal in tens of milliseconds; one at a time a thousand files would take half a minute.
-REMOVAL_THREADS: Final = 8
 
 
 class SnapshotExpiry:
@@ -112,7 +109,7 @@ class SnapshotExpiry:
             self._access.commit(self._what, lake, requirements, plan.updates(properties))
         except (CommitFailedException, CatalogLockedError) as error:
             return error
-        except (FlussError, FailpointError):
+        except (StorageError, AuthenticationError, FailpointError):
             raise
         except Exception as error:
             raise CommitOutcomeUnknownError(
@@ -181,15 +178,8 @@ class SnapshotExpiry:
 
     def _remove(self, lake: Table, unused: UnusedFiles) -> None:
         """Remove files, data before what names it; those that cannot be removed stay as orphans."""
-
-        def remove(path: str) -> None:
-            if not delete_quietly(lake.io, path):
-                _LOG.warning("%s: file %s could not be removed", self._what, path)
-            failpoint("maintenance.expire.after_file")
-
-        with ThreadPoolExecutor(REMOVAL_THREADS, thread_name_prefix="fluss-expiry") as pool:
-            for paths in (unused.data, unused.manifests, unused.lists):
-                list(pool.map(remove, paths))
+        for paths in (unused.data, unused.manifests, unused.lists):
+            remove_all(lake.io, paths, self._what, passed="maintenance.expire.after_file")
 
 
 def _untagged(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:

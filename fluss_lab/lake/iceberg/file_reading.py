@@ -20,9 +20,12 @@ from pyarrow.fs import FileSystem
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.dead_rows import DeadRows
-from fluss_lab.lake.iceberg.io import arrow_place, parquet_errors, side_by_side
+from fluss_lab.lake.iceberg.io import arrow_place, side_by_side
 from fluss_lab.lake.iceberg.lake_table import LakeTable
+from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.reading import PARQUET, matched
+from fluss_lab.lake.iceberg.seals import check_parquet_bytes
+from fluss_lab.lake.iceberg.store_errors import unread
 from fluss_lab.lake.iceberg.types import arrow_field
 from fluss_lab.lake.interfaces import OFFSET_COLUMN
 
@@ -121,11 +124,14 @@ class FileReading:
             return None
         try:
             with parquet_errors(file.path, "Parquet file"):
-                found = _in_memory(*place) if file.size_bytes <= SMALL_BYTES else None
+                found = _in_memory(*place, file.path) if file.size_bytes <= SMALL_BYTES else None
+                if found is None:
+                    check_footer(file.path)
                 physical = None if found is None else found.schema_arrow
                 if found is None:
                     found = PARQUET.make_fragment(place[1], place[0])
                     physical = found.physical_schema
+                _check_rows(file, found.metadata.num_rows)
         except FileNotFoundError as error:
             raise self._table.missing(file.snapshot_id, error) from error
         needed = {*self._names, *self._filtered, *file.dead.columns}
@@ -166,11 +172,9 @@ class FileReading:
                 yield at, self._finished(files[at], rows, late=bool(late))
         except FileNotFoundError as error:
             raise self._missing(chosen, error) from error
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptDataError(
-                f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path} cannot be read "
-                f"as the table's columns: {error}"
-            ) from error
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+            what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
+            raise unread(what, "file of the table's columns", error) from error
 
     def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
         if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
@@ -221,14 +225,21 @@ def _ascends(offsets: NDArray[np.int64]) -> bool:
     return bool((offsets[1:] > offsets[:-1]).all())
 
 
+def _check_rows(file: WantedFile, found: int) -> None:
+    if found != file.rows:
+        raise CorruptDataError(f"lake file {file.path}: expected {file.rows} rows, as its manifest says, found {found}")
+
+
 def _path(file: WantedFile) -> str:
     return file.path
 
 
-def _in_memory(file_system: FileSystem, path: str) -> pq.ParquetFile | None:
+def _in_memory(file_system: FileSystem, path: str, location: str) -> pq.ParquetFile | None:
     """Return a file that was read whole; None of one of several row groups, of which a filter may want but some."""
     with file_system.open_input_file(path) as stream:
-        found = pq.ParquetFile(pa.BufferReader(stream.read()))
+        data = stream.read_buffer()
+        check_parquet_bytes(memoryview(data), location.rpartition("/")[2])
+        found = open_parquet(pa.BufferReader(data))
     return found if found.num_row_groups == 1 else None
 
 

@@ -6,9 +6,8 @@ loss the pointer could name an empty file. Here the files are made durable as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar, cast
@@ -18,7 +17,7 @@ from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from fluss_lab.errors import CorruptDataError, StorageError
+from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
 
@@ -173,14 +172,3 @@ def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Seq
         return [work(each) for each in what]
     with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
         return list(pool.map(work, what))
-
-
-@contextmanager
-def parquet_errors(location: str, what: str) -> Iterator[None]:
-    """Turn what Arrow raises for a file that is not what it should be into `CorruptDataError`; one that is gone stays so."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDataError(f"lake file {location}: not the {what} that it should be: {error}") from error

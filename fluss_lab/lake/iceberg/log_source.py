@@ -143,7 +143,8 @@ class IcebergFlussLogSource(FlussLogSource):
         """
         if self._table.info.is_log_table:
             files = self._table.at(lake_snapshot_id).data((partition, bucket))
-            return min((file.min_offset for file in files), default=None)
+            # What others gave an offset below all is no record of the log.
+            return max(min(file.min_offset for file in files), 0) if files else None
         chain = self._table.chain(lake_snapshot_id)
         links = chain.links(lake_snapshot_id, (partition, bucket))
         return chain.replay_start(lake_snapshot_id, (partition, bucket)) if links[-1].stop else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import CorruptDataError, StorageError
+from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.iceberg.bucket_states import BucketStates
@@ -19,11 +19,14 @@ from fluss_lab.lake.iceberg.commits import SnapshotCommits
 from fluss_lab.lake.iceberg.compaction_plan import CompactionPolicy, compaction_tasks
 from fluss_lab.lake.iceberg.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.expiry import SnapshotExpiry
+from fluss_lab.lake.iceberg.file_removal import remove_all
+from fluss_lab.lake.iceberg.folders import is_own, own_folders
 from fluss_lab.lake.iceberg.inspection import file_infos, schema_infos, snapshot_infos
 from fluss_lab.lake.iceberg.io import delete_quietly
 from fluss_lab.lake.iceberg.layout import checked_layout, known_layout
 from fluss_lab.lake.iceberg.maintenance_state import MaintenanceState
-from fluss_lab.lake.iceberg.manifests import referenced_files
+from fluss_lab.lake.iceberg.manifests import BucketKey, referenced_files
+from fluss_lab.lake.iceberg.offset_checks import taken_offsets
 from fluss_lab.lake.iceberg.orphans import listed, orphans
 from fluss_lab.lake.iceberg.replace_commit import ReplaceCommit
 from fluss_lab.lake.iceberg.replay import retention_of
@@ -34,6 +37,7 @@ from fluss_lab.lake.maintenance import (
     LakeFileInfo,
     LakeMaintenance,
     LakeSnapshotInfo,
+    TakenOffsets,
 )
 from fluss_lab.model import TableInfo
 
@@ -138,6 +142,18 @@ class IcebergLakeMaintenance(LakeMaintenance):
         except Exception as error:
             _LOG.warning("lake table %s: files of a compaction stay: %s", self._table.path, error)
 
+    def taken_offsets(self, ends: Mapping[BucketKey, int]) -> list[TakenOffsets]:
+        """Return offsets that cannot be those of their rows: see `offset_checks.taken_offsets`.
+
+        Raises:
+            CorruptDataError: A file of the newest snapshot is missing, or is not what it should be.
+            UnsupportedError: The table is not as fluss_lab made it.
+        """
+        try:
+            return taken_offsets(self._load(), self._table, self._states.entries, ends)
+        except FileNotFoundError as error:
+            raise self._missing(error) from error
+
     # -- expiry and orphan files ---------------------------------------------------------------------------------------
 
     def expire_snapshots(
@@ -174,12 +190,13 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
         Raises:
             CorruptDataError: A manifest is gone, so that nothing can be told; nothing was removed.
-            UnsupportedError: The table's files are reached in a way that offers no listing.
+            UnsupportedError: The table's files are reached in a way that offers no listing, or its location may be shared.
             StorageError: The folder cannot be listed.
             TableNotFoundError, UnavailableError: The catalog has no such table, or does not answer.
         """
         try:
-            files = listed(self._load())
+            lake = self._load()
+            files = listed(lake, self._own_folders(lake))
             lake = self._load()
             found = orphans(lake, files, older_than_ms, self._states.entries, ours_only=ours_only)
         except FileNotFoundError as error:
@@ -188,19 +205,31 @@ class IcebergLakeMaintenance(LakeMaintenance):
             raise StorageError(f"lake table {self._table.path}: its folder cannot be listed: {error}") from error
         if dry_run:
             return found
-        removed = []
-        for path in found:
-            if delete_quietly(lake.io, path):
-                removed.append(path)
-                failpoint("maintenance.orphans.after_file")
-            else:
-                _LOG.warning("lake table %s: file %s could not be removed", self._table.path, path)
+        removed = remove_all(lake.io, found, f"lake table {self._table.path}", passed="maintenance.orphans.after_file")
         self._note_orphans(lake)
         return removed
 
+    def _own_folders(self, lake: Table) -> list[str]:
+        """Return the folders in which orphan files are looked for.
+
+        Raises:
+            UnsupportedError: The catalog chose the table's location, so that other tables may have files there.
+        """
+        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):
+            raise UnsupportedError(
+                f"lake table {self._table.path}: orphan files are not looked for at {lake.location()}: the catalog chose that "
+                "location by the table's name, and a table that was dropped and kept may have its files there too"
+            )
+        return own_folders(self._access, self._table.path, lake)
+
     def orphans_due(self, interval_ms: int) -> bool:
-        """Tell whether orphan files were last looked for so long ago, or, if never, whether the table is as old."""
+        """Tell whether orphan files were last looked for so long ago, or, if never, whether the table is as old.
+
+        Never of a table whose location the catalog chose.
+        """
         lake = self._loaded or self._load()
+        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):
+            return False
         last_ms = MaintenanceState.of(lake.properties).orphans_ms
         if last_ms is None:
             last_ms = min((snapshot.timestamp_ms for snapshot in lake.metadata.snapshots), default=None)
@@ -231,7 +260,11 @@ class IcebergLakeMaintenance(LakeMaintenance):
     def files(self, snapshot_id: int | None = None) -> list[LakeFileInfo]:
         """Return the live files of a snapshot; see `inspection.file_infos`."""
         lake = self._load()
-        return file_infos(lake, self._table.path, known_layout(self._table, lake), snapshot_id, self._states.entries)
+        layout = known_layout(self._table, lake)
+        try:
+            return file_infos(lake, self._table.path, layout, snapshot_id, self._states.entries)
+        except FileNotFoundError as error:
+            raise self._missing(error) from error
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return the schemas that the lake table has had; see `inspection.schema_infos`."""

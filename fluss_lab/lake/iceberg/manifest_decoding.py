@@ -73,18 +73,20 @@ def bounds_of(
     return first, last, latest
 
 
-def live_files_in(data: bytes, ids: tuple[int, int]) -> list[QuickEntry]:
+def live_files_in(data: bytes, ids: tuple[int, int], what: str = "a manifest") -> list[QuickEntry]:
     """Return the live entries of a manifest.
 
     Args:
         data: The manifest's bytes.
         ids: Field ids of offset and timestamp.
+        what: Named in messages.
 
     Raises:
-        CorruptDataError, UnsupportedError, ValueError, LookupError, TypeError, OverflowError: It is none, or of a form that
+        CorruptDataError: It cannot be taken apart, or its seal is broken.
+        UnsupportedError, ValueError, LookupError, TypeError, OverflowError: It is none, or of a form that
             is not expected here.
     """
-    raw = RawBlocks.parse(data, "a manifest")
+    raw = RawBlocks.parse(data, what)
     entry = _entry_form(raw.schema, ids)
     found = []
     for count, block in raw.blocks:

@@ -34,6 +34,8 @@ from pyiceberg.utils.bin_packing import ListPacker
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from fluss_lab.lake.iceberg.io import delete_quietly
+from fluss_lab.lake.iceberg.sealed_output import SealedOutput
+from fluss_lab.lake.iceberg.seals import AVRO_FORM, AVRO_KEY
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -112,7 +114,9 @@ class ManifestFiles:
         self._numbers = itertools.count()
         self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
         properties, names = self._metadata.properties, TableProperties
-        self._compression: Any = properties.get(names.WRITE_AVRO_COMPRESSION, names.WRITE_AVRO_COMPRESSION_DEFAULT)
+        codec = properties.get(names.WRITE_AVRO_COMPRESSION, names.WRITE_AVRO_COMPRESSION_DEFAULT).lower()
+        #: pyiceberg knows Iceberg's other names.
+        self._compression: Any = "null" if codec == "uncompressed" else codec
         self._target_bytes = _number(
             properties, names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
         )
@@ -147,14 +151,16 @@ class ManifestFiles:
     def write_list(self, manifests: list[ManifestFile]) -> str:
         """Write the manifest list; return where it is."""
         path = self._new_path(f"snap-{self._snapshot_id}-0-{self._commit_uuid}.avro")
-        with write_manifest_list(
+        found = write_manifest_list(
             format_version=2,
-            output_file=self._lake.io.new_output(path),
+            output_file=SealedOutput(self._lake.io.new_output(path)),
             snapshot_id=self._snapshot_id,
             parent_snapshot_id=self._metadata.current_snapshot_id,
             sequence_number=self._sequence_number,
             avro_compression=self._compression,
-        ) as writer:
+        )
+        found._meta[AVRO_KEY] = AVRO_FORM.decode()
+        with found as writer:
             writer.add_manifests(manifests)
         return path
 
@@ -238,7 +244,7 @@ class ManifestFiles:
             return group.kept
         path = self._new_path(f"{self._commit_uuid}-m{next(self._numbers)}.avro")
         spec = self._metadata.specs()[spec_id]
-        output = self._lake.io.new_output(path)
+        output = SealedOutput(self._lake.io.new_output(path))
         with _Writer(content, spec, self._metadata.schema(), output, self._snapshot_id, self._compression) as writer:
             for entry in group.added:
                 writer.add(entry)
@@ -283,7 +289,8 @@ class _Writer(ManifestWriterV2):
 
     @property
     def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes" if self._content == ManifestContent.DELETES else "data"}
+        content = "deletes" if self._content == ManifestContent.DELETES else "data"
+        return {**super()._meta, "content": content, AVRO_KEY: AVRO_FORM.decode()}
 
     def _with_partition(self, format_version: Any) -> Schema:
         schema = super()._with_partition(format_version)

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.layout import FORMAT_VERSION, LakeLayout, check_spec
 from fluss_lab.lake.iceberg.manifest_decoding import Bounds, bounds_of
 from fluss_lab.lake.iceberg.manifest_rows import HeldManifest, ManifestRow
+from fluss_lab.lake.iceberg.metadata_files import read_list, read_manifest
+from fluss_lab.lake.iceberg.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.types import FIELD_ID_KEY
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import partition_name
@@ -50,6 +51,7 @@ class EntryCache:
 
         Raises:
             FileNotFoundError: The manifest is gone.
+            CorruptDataError: It is not what was written.
         """
         return self.held(io, manifest).entries()
 
@@ -64,8 +66,7 @@ class EntryCache:
             if (kept := self._kept.get(path)) is not None:
                 self._kept.move_to_end(path)
                 return kept
-        with io.new_input(path).open() as stream:
-            held = HeldManifest(manifest, stream.read())
+        held = HeldManifest(manifest, read_manifest(io, manifest))
         self._keep(path, held)
         return held
 
@@ -100,13 +101,14 @@ class EntryCache:
 
         Raises:
             FileNotFoundError: Their list is gone.
+            CorruptDataError: It is not what was written.
         """
         path = snapshot.manifest_list
         with self._lock:
             if (kept := self._lists.get(path)) is not None:
                 self._lists.move_to_end(path)
                 return kept
-        manifests = tuple(snapshot.manifests(io))
+        manifests = read_list(io, path)
         with self._lock:
             self._lists[path] = manifests
             if len(self._lists) > LISTS_MAX:
@@ -343,8 +345,7 @@ def lake_file(io: FileIO, path: TablePath, layout: LakeLayout, file: DataFile, d
 
 def _bounds_in_file(io: FileIO, path: TablePath, file: DataFile, offset_id: int, timestamp_id: int) -> Bounds:
     """Return smallest and largest offset and the last timestamp by reading them: somebody wrote the file without metrics."""
-    with io.new_input(file.file_path).open() as stream:
-        parquet = pq.ParquetFile(stream)
+    with opened_parquet(io, file.file_path, "Parquet file") as parquet:
         ids = {int(field.metadata[FIELD_ID_KEY]): field.name for field in parquet.schema_arrow if field.metadata}
         if offset_id not in ids or timestamp_id not in ids:
             raise CorruptDataError(f"lake table {path}: {file.file_path} has no offsets and timestamps")

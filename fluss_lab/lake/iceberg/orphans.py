@@ -1,6 +1,6 @@
 """Files in a lake table's folder that nothing refers to: of rounds and commits that ended half-way.
 
-Looked for is what lies in the table's folder and nowhere else. In use is whatever the table's metadata refers to: the
+Looked for is what lies in folders that are the table's alone (see `folders`) and nowhere else. In use is whatever the table's metadata refers to: the
 snapshots that it has, the metadata files that it remembers, statistics. The folder is listed first and the metadata read
 then: a file that is committed in between is found in use.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,11 @@ _OUR_NAMES: Final = re.compile(
 _HINT: Final = "version-hint.text"
 
 
+def is_ours_by_name(location: str) -> bool:
+    """Tell whether a file is named as tiering names files."""
+    return _OUR_NAMES.fullmatch(location.rpartition("/")[2]) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ListedFile:
     """A file as it was listed.
@@ -47,15 +52,19 @@ class ListedFile:
     modified_ms: int
 
 
-def listed(lake: Table) -> list[ListedFile]:
-    """Return the files in a table's folder, whoever refers to them, sorted.
+def listed(lake: Table, folders: Sequence[str]) -> list[ListedFile]:
+    """Return the files in folders of a table, whoever refers to them, sorted.
+
+    Args:
+        lake: The table.
+        folders: Those that are the table's alone.
 
     Raises:
         UnsupportedError: The table's files are reached in a way that offers no listing.
         OSError: The folder cannot be listed.
     """
-    location = lake.location().rstrip("/")
-    return sorted(_listed(lake.io, location), key=lambda file: file.location)
+    found = [file for folder in folders for file in _listed(lake.io, folder)]
+    return sorted(found, key=lambda file: file.location)
 
 
 def _listed(io: FileIO, location: str) -> Iterator[ListedFile]:

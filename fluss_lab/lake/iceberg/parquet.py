@@ -48,6 +48,7 @@ class ParquetSettings:
         row_group_rows: A row group ends at so many rows,
         row_group_bytes: or at so many bytes in memory, whichever comes first.
         page_bytes: Target size of a data page.
+        page_rows: A data page ends at so many rows; None: as pyarrow has it.
         dictionary_bytes: A column chunk's dictionary ends at this size.
         file_bytes: A file ends with the row group that reaches this size.
     """
@@ -57,6 +58,7 @@ class ParquetSettings:
     row_group_rows: int
     row_group_bytes: int
     page_bytes: int
+    page_rows: int | None
     dictionary_bytes: int
     file_bytes: int
 
@@ -84,6 +86,9 @@ class ParquetSettings:
                 max(file_bytes, ROW_GROUP_BYTES_MIN),
             ),
             _number(properties, names.PARQUET_PAGE_SIZE_BYTES, names.PARQUET_PAGE_SIZE_BYTES_DEFAULT),
+            _number(properties, names.PARQUET_PAGE_ROW_LIMIT, 1)
+            if names.PARQUET_PAGE_ROW_LIMIT in properties
+            else None,
             _number(properties, names.PARQUET_DICT_SIZE_BYTES, names.PARQUET_DICT_SIZE_BYTES_DEFAULT),
             file_bytes,
         )
@@ -113,6 +118,7 @@ class ParquetSettings:
             "compression": self.codec,
             "compression_level": self.level,
             "data_page_size": self.page_bytes,
+            **({} if self.page_rows is None else {"max_rows_per_page": self.page_rows}),
             "dictionary_pagesize_limit": self.dictionary_bytes,
             "use_dictionary": list(encodings.dictionary) or False,
             "column_encoding": dict.fromkeys(encodings.delta, "DELTA_BINARY_PACKED") or None,

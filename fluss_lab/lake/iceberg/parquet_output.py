@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.io import delete_quietly, native_stream, storage_error, sync_data_folders
+from fluss_lab.lake.iceberg.io import delete_quietly, local_path, native_stream, storage_error, sync_data_folders
+from fluss_lab.lake.iceberg.seals import PARQUET_KEY, open_seal, seal_parquet
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -49,13 +50,15 @@ class ParquetOutput:
 
     def __init__(self, io: FileIO, location: str, schema: pa.Schema, arguments: Mapping[str, Any]) -> None:
         self.location = location
+        self._name = location.rpartition("/")[2]
         self._io = io
         try:
             self._stream: Any = io.new_output(location).create()
         except OSError as error:
             raise storage_error(f"lake file {location}", error) from error
         try:
-            self._parquet = pq.ParquetWriter(native_stream(self._stream), schema, **arguments)
+            self._parquet = pq.ParquetWriter(native_stream(self._stream), schema, write_page_checksum=True, **arguments)
+            self._parquet.add_key_value_metadata({PARQUET_KEY: open_seal(self._name)})
         except BaseException:
             _quietly(self._stream.close)
             delete_quietly(io, location)
@@ -89,6 +92,9 @@ class ParquetOutput:
         try:
             self._parquet.close()
             size_bytes = self.size_bytes
+            if (path := local_path(self.location)) is not None:
+                self._stream.flush()
+                seal_parquet(path, self._name)
             self._stream.close()
             sync_data_folders(self.location, table_location)
         except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import TableProperties
 from pyiceberg.types import BinaryType, StringType
@@ -17,8 +17,12 @@ from fluss_lab.errors import InvalidPropertyError, UnsupportedError
 from fluss_lab.lake.iceberg.access import IO_PROPERTY
 from fluss_lab.lake.iceberg.layout import FIELD_IDS_PROPERTY, FORMAT_VERSION, TABLE_ID_PROPERTY, LakeLayout
 from fluss_lab.lake.iceberg.parquet import ParquetSettings
+from fluss_lab.lake.iceberg.property_names import check_choice, check_name
 from fluss_lab.lake.interfaces import SYSTEM_COLUMNS
 from fluss_lab.model import TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 ICEBERG_PREFIX: Final = "iceberg."
 FLUSS_PREFIX: Final = "fluss."
@@ -48,6 +52,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
 MERGE_ON_READ: Final[Mapping[str, str]] = dict.fromkeys(
     (TableProperties.DELETE_MODE, "write.update.mode", "write.merge.mode"), TableProperties.DELETE_MODE_MERGE_ON_READ
 )
+#: Where files are put that do not go to the table's location.
+_PLACES: Final = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
 #: Properties that name code to be loaded by whoever opens the table.
 _CODE: Final = (IO_PROPERTY, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 _WHOLE_NUMBERS: Final = (
@@ -68,7 +74,7 @@ def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         UnsupportedError: One that fluss_lab cannot honour; the text says why.
-        InvalidPropertyError: A value that cannot be.
+        InvalidPropertyError: A value that cannot be, or a name that nobody knows (see `property_names`).
     """
     forwarded: dict[str, str] = {}
     for key, value in properties.items():
@@ -94,12 +100,29 @@ def lake_properties(table: TableInfo, layout: LakeLayout) -> dict[str, str]:
     forwarded = forwarded_properties(descriptor.properties)
     modes = {} if table.is_log_table else MERGE_ON_READ
     _check_modes(modes, forwarded)
+    forwarded |= own_folders(table, forwarded)
     ours = {TABLE_ID_PROPERTY: str(table.table_id), FIELD_IDS_PROPERTY: layout.field_ids_json(table)}
     if descriptor.comment is not None:
         ours[COMMENT_PROPERTY] = descriptor.comment
     if plain := sorted(key for key in forwarded if not key.startswith(FLUSS_PREFIX)):
         ours[FORWARDED_PROPERTY] = json.dumps(plain, separators=(",", ":"))
     return {**DEFAULTS, **_metrics(table, layout), **forwarded, **modes, **ours}
+
+
+def own_folders(table: TableInfo, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that put a table's files elsewhere, with a folder of the table's own below each place.
+
+    So no two tables share a folder: what a dropped table had there can be removed, and orphan files be looked for.
+    """
+    below = f"{table.path.database}/{table.path.table}-{table.table_id}"
+    return {name: f"{properties[name].rstrip('/')}/{below}" for name in _PLACES if properties.get(name)}
+
+
+def folders_elsewhere(lake: Table) -> list[str]:
+    """Return the folders of `own_folders` that a lake table has, by the table id that it says it is of."""
+    table_id = lake.properties.get(TABLE_ID_PROPERTY)
+    found = {lake.properties.get(name, "").rstrip("/") for name in _PLACES}
+    return sorted(folder for folder in found if table_id is not None and folder.endswith(f"-{table_id}"))
 
 
 def changed_properties(current: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -139,13 +162,13 @@ def _check_property(name: str, value: str) -> None:
         raise UnsupportedError(f"{what}: it names code that every reader would run; fluss_lab does not forward it")
     if name.startswith(FLUSS_PREFIX):
         raise UnsupportedError(f"{what}: names under {FLUSS_PREFIX!r} belong to the Fluss table's own properties")
+    check_name(ICEBERG_PREFIX + name, name)
+    check_choice(ICEBERG_PREFIX + name, name, value)
     if name == TableProperties.FORMAT_VERSION and value != str(FORMAT_VERSION):
         raise UnsupportedError(f"{what}: expected {FORMAT_VERSION}, found {value!r}; fluss_lab writes no other")
     if name == TableProperties.WRITE_FILE_FORMAT and value.lower() != "parquet":
         raise UnsupportedError(f"{what}: expected parquet, found {value!r}; fluss_lab writes no other")
-    if name in {TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH} and (
-        "?" in value or "#" in value
-    ):
+    if name in _PLACES and ("?" in value or "#" in value):
         raise InvalidPropertyError(f"{what}: the characters '?#' cannot be in a location, found {value!r}")
     if name in _WHOLE_NUMBERS and not value.isdecimal():
         raise InvalidPropertyError(f"{what}: expected a whole number, found {value!r}")

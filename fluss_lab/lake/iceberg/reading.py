@@ -22,6 +22,8 @@ from pyiceberg.types import NestedField
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.layout import LakeLayout
+from fluss_lab.lake.iceberg.parquet_input import check_footer
+from fluss_lab.lake.iceberg.store_errors import unread
 from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, holds, ids_of
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.name_mapping import NameMapping
 
 #: How files are opened: what a scan needs of one is asked for in few, larger requests.
-PARQUET: Final = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+PARQUET: Final = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +115,14 @@ class LakeFileReader(Closing):
         self._columns = columns
         self._stream = io.new_input(location).open()
         try:
+            check_footer(location)
             self._fragment = PARQUET.make_fragment(self._stream)
             self._physical: pa.Schema = self._fragment.physical_schema
             self._plain, self._absent = matched(columns, self._physical)
             self.groups = self._row_groups()
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             self.close()
-            raise CorruptDataError(f"lake file {location}: not the Parquet file that it should be: {error}") from error
+            raise unread(f"lake file {location}", "Parquet file", error) from error
         except BaseException:
             self.close()
             raise
@@ -186,10 +191,8 @@ class LakeFileReader(Closing):
                 )
                 rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptDataError(
-                f"lake file {self.location}: cannot be read as the table's columns: {error}"
-            ) from error
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+            raise unread(f"lake file {self.location}", "file of the table's columns", error) from error
         return _ascending(rows).select(list(names))
 
     def _read_plain(

@@ -13,6 +13,7 @@ import json
 import os
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,6 +29,16 @@ from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.avro_file import AvroFile
 from fluss_lab.lake.iceberg.delete_events import NO_PATH, PATH_COLUMN, PATH_ID
+from fluss_lab.lake.iceberg.parquet_input import open_parquet, parquet_errors
+from fluss_lab.lake.iceberg.seals import (
+    JSON_KEY,
+    PARQUET_KEY,
+    check_json,
+    check_parquet,
+    open_seal,
+    seal_json,
+    seal_parquet,
+)
 
 #: Passed after each file that was replaced, and around the catalog; a run that ends at one is finished by the next.
 FAILPOINTS: Final = ("lake.relocate.file", "lake.relocate.catalog.before", "lake.relocate.catalog.after")
@@ -155,7 +166,10 @@ def _relocate_deletes(manifest: Path, places: Places) -> int:
 
 
 def _relocate_positions(path: Path, places: Places) -> bool:
-    with pq.ParquetFile(path) as source:
+    with parquet_errors(str(path), "delete file"):
+        check_parquet(path)
+        opened = open_parquet(path)
+    with opened as source:
         column = next(
             (index for index, field in enumerate(source.schema_arrow) if _field_id(field) == PATH_ID or
              field.name == PATH_COLUMN), None,
@@ -164,7 +178,7 @@ def _relocate_positions(path: Path, places: Places) -> bool:
             raise CorruptDataError(f"{path}: expected a position-delete file, found no column {PATH_COLUMN!r}")
         if not _has_old_paths(source, column, places):
             return False
-        _replace(path, lambda target: _write_moved(source, column, places, target))
+        _replace(path, lambda target: _write_moved(source, column, places, target, path.name))
     return True
 
 
@@ -181,17 +195,20 @@ def _has_old_paths(source: pq.ParquetFile, column: int, places: Places) -> bool:
     return False
 
 
-def _write_moved(source: pq.ParquetFile, column: int, places: Places, target: Path) -> None:
+def _write_moved(source: pq.ParquetFile, column: int, places: Places, target: Path, name: str) -> None:
     schema = source.schema_arrow
     chunk = source.metadata.row_group(0).column(0) if source.num_row_groups else None
     codec = "none" if chunk is None else chunk.compression.lower()
-    with pq.ParquetWriter(target, schema, compression="none" if codec == "uncompressed" else codec) as writer:
+    plain = "none" if codec == "uncompressed" else codec
+    with pq.ParquetWriter(target, schema, compression=plain, write_page_checksum=True) as writer:
+        writer.add_key_value_metadata({PARQUET_KEY: open_seal(name)})
         for group in range(source.num_row_groups):
             table = source.read_row_group(group)
             paths = table.column(column).cast(pa.string())
             known = {value: places.moved(value) for value in pc.unique(paths).to_pylist() if value is not None}
             moved = pa.array([None if value is None else known[value] for value in paths.to_pylist()], pa.string())
             writer.write_table(table.set_column(column, schema.field(column), moved.cast(schema.field(column).type)))
+    seal_parquet(target, name)
 
 
 # -- manifests and their lists -----------------------------------------------------------------------------------------
@@ -293,13 +310,17 @@ def _relocate_metadata(path: Path, places: Places) -> bool:
     data = path.read_bytes()
     is_packed = data[:2] == b"\x1f\x8b"
     try:
-        value = json.loads(gzip.decompress(data) if is_packed else data)
-    except (ValueError, OSError) as error:
+        text = gzip.decompress(data) if is_packed else data
+        check_json(text)
+        value = json.loads(text)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise CorruptDataError(f"{path}: not a table's metadata in JSON: {error}") from error
     moved = _moved_strings(value, places)
     if moved == value:
         return False
+    sealed = moved.pop(JSON_KEY, None) is not None
     text = json.dumps(moved, separators=(",", ":")).encode()
+    text = seal_json(text) if sealed else text
     _replace(path, lambda target: _write(target, gzip.compress(text) if is_packed else text))
     return True
 

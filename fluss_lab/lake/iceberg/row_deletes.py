@@ -26,6 +26,7 @@ from fluss_lab.lake.iceberg.delete_events import (
     POSITION_ID,
 )
 from fluss_lab.lake.iceberg.manifests import LakeDelete
+from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.reading import LakeColumns
 from fluss_lab.lake.iceberg.types import FIELD_ID_KEY
 
@@ -202,18 +203,14 @@ def _read_keys(io: FileIO, path: str, ids: Sequence[int], names: Sequence[str], 
 @contextmanager
 def opened(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
     """Open a delete file; with it come the names of its columns by field id."""
-    with io.new_input(path).open() as stream:
-        try:
-            parquet = pq.ParquetFile(stream, pre_buffer=True)
-            if PATH_COLUMN in parquet.schema_arrow.names:
-                # Few paths, each thousands of times.
-                parquet = pq.ParquetFile(
-                    stream, metadata=parquet.metadata, read_dictionary=[PATH_COLUMN], pre_buffer=True
-                )
-            named = [(each.metadata or {}, each.name) for each in parquet.schema_arrow]
-            yield parquet, {int(ids[FIELD_ID_KEY]): name for ids, name in named if FIELD_ID_KEY in ids}
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptDataError(f"lake file {path}: not the delete file that it should be: {error}") from error
+    with parquet_errors(path, "delete file"), io.new_input(path).open() as stream:
+        check_footer(path)
+        parquet = open_parquet(stream, pre_buffer=True)
+        if PATH_COLUMN in parquet.schema_arrow.names:
+            # Few paths, each thousands of times.
+            parquet = open_parquet(stream, metadata=parquet.metadata, read_dictionary=[PATH_COLUMN], pre_buffer=True)
+        named = [(each.metadata or {}, each.name) for each in parquet.schema_arrow]
+        yield parquet, {int(ids[FIELD_ID_KEY]): name for ids, name in named if FIELD_ID_KEY in ids}
 
 
 def _positions(path: str, parquet: pq.ParquetFile, names: Mapping[int, str]) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import CommitConflictError, CorruptDataError
+from fluss_lab.lake.iceberg.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.types import FIELD_ID_KEY
 from fluss_lab.lake.interfaces import OFFSET_COLUMN
 
@@ -144,7 +145,7 @@ def _offset_groups(
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the first position and the offsets of each row group of a file that can hold one of the wanted, ascending."""
     try:
-        with io.new_input(file.path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
+        with opened_parquet(io, file.path, "Parquet file") as parquet:
             footer = parquet.metadata
             if footer.num_rows != file.rows:
                 raise CorruptDataError(f"lake file {file.path}: expected {file.rows} rows, found {footer.num_rows}")
@@ -162,8 +163,6 @@ def _offset_groups(
         raise CommitConflictError(
             f"lake file {file.path} is missing: its snapshot was expired, or somebody removed the file; plan the round again"
         ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDataError(f"lake file {file.path}: not the Parquet file that it should be: {error}") from error
 
 
 def _admits(statistics: Any, wanted: NDArray[np.int64]) -> bool:

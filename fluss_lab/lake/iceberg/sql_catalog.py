@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
-from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.serializers import Compressor
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.update import (
@@ -23,7 +23,11 @@ from pyiceberg.table.update import (
     _TableMetadataUpdateContext,
     _update_table_metadata_log,
 )
+from pyiceberg.utils.config import Config
 from pyiceberg.utils.datetime import datetime_to_millis
+
+from fluss_lab.lake.iceberg.metadata_files import read_metadata
+from fluss_lab.lake.iceberg.seals import seal_json
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -48,7 +52,7 @@ class CachingSqlCatalog(SqlCatalog):
         if not (location and orm_table.table_namespace and orm_table.table_name):
             return super()._convert_orm_to_iceberg(orm_table)
         if (metadata := self._known(location)) is None:
-            metadata = FromInputFile.table_metadata(load_file_io(self.properties, location).new_input(location))
+            metadata = read_metadata(load_file_io(self.properties, location), location)
             self._keep(location, metadata)
         return Table(
             identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
@@ -78,7 +82,11 @@ class CachingSqlCatalog(SqlCatalog):
         return StagedTable(table_identifier, metadata, location, io, self)
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        ToOutputFile.table_metadata(metadata, io.new_output(metadata_path))
+        # As pyiceberg writes it: some readers in Java want the snapshot of a table without any as -1.
+        written = metadata.model_dump_json(exclude_none=not Config().get_bool("legacy-current-snapshot-id"))
+        text = seal_json(written.encode())
+        with io.new_output(metadata_path).create() as stream:
+            stream.write(Compressor.get_compressor(metadata_path).bytes_compressor()(text))
         self._keep(metadata_path, metadata)
 
     def _known(self, location: str) -> TableMetadata | None:

@@ -51,15 +51,15 @@ def test_new_columns_get_ids_that_no_column_had(lake):
 
 
 def test_properties_and_columns_are_one_commit(lake):
-    info = lake.table(SCHEMA, properties={"iceberg.a": "1"})
+    info = lake.table(SCHEMA, properties={"iceberg.custom.a": "1"})
     before = len(lake.load(info).metadata.metadata_log)
     wider = altered(info, note="string")
     wider = replace(
-        wider, descriptor=wider.descriptor.with_properties({**info.descriptor.properties, "iceberg.a": "2"})
+        wider, descriptor=wider.descriptor.with_properties({**info.descriptor.properties, "iceberg.custom.a": "2"})
     )
     lake.catalog.alter_table(wider)
     after = lake.load(info)
-    assert after.properties["a"] == "2"
+    assert after.properties["custom.a"] == "2"
     assert len(after.metadata.metadata_log) == before + 1
 
 

@@ -1,6 +1,8 @@
 """The lake table of a Fluss table: the examples of the FIP, property forwarding, taking over, altering, dropping."""
 
+import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
@@ -17,6 +19,7 @@ from fluss_lab.errors import (
 from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.lake.iceberg.layout import new_layout
 from fluss_lab.lake.iceberg.properties import lake_properties
+from fluss_lab.lake.iceberg.property_names import check_name
 from fluss_lab.model import TablePath
 
 ORDERS = {"order_id": "bigint", "item_id": "bigint", "amount": "int", "address": "string"}
@@ -124,6 +127,14 @@ def test_wide_tables_keep_bounds_for_keys_and_system_columns_only(lake):
         ("commit.retry.num-retries", "-1", InvalidPropertyError),
         ("write.metadata.metrics.default", "some", InvalidPropertyError),
         ("write.data.path", "file:///tmp/what?", InvalidPropertyError),
+        ("write.metadata.compression-codec", "gzip", UnsupportedError),
+        ("write.avro.compression-codec", "lzo", UnsupportedError),
+        ("write.delete.format.default", "avro", UnsupportedError),
+        ("write.parquet.bloom-filter-enabled.column.id", "true", UnsupportedError),
+        ("write.parquet.page-row-limit", "few", InvalidPropertyError),
+        ("gc.enabled", "maybe", InvalidPropertyError),
+        ("write.parquet.compresion-codec", "gzip", InvalidPropertyError),
+        ("a", "1", InvalidPropertyError),
     ],
 )
 def test_properties_that_cannot_be_honoured_are_refused_and_nothing_is_made(lake, name, value, error):
@@ -131,6 +142,39 @@ def test_properties_that_cannot_be_honoured_are_refused_and_nothing_is_made(lake
         lake.table(ORDERS, properties={f"iceberg.{name}": value})
     with pytest.raises(TableNotFoundError):
         lake.storage.access.load_table(TablePath("db", "t"))
+
+
+def test_a_misspelt_property_is_told_what_it_may_have_meant(lake):
+    with pytest.raises(InvalidPropertyError, match=r"did you mean 'iceberg\.write\.parquet\.compression-codec'"):
+        lake.table(ORDERS, properties={"iceberg.write.parquet.compresion-codec": "gzip"})
+    info = lake.table(ORDERS)
+    wrong = replace(info, descriptor=info.descriptor.with_properties({"iceberg.gc.enabeld": "true"}))
+    with pytest.raises(InvalidPropertyError, match=r"iceberg\.gc\.enabled"):
+        lake.catalog.alter_table(wrong)
+
+
+def test_properties_of_other_engines_and_ones_of_your_own_are_forwarded(lake):
+    given = {
+        "gc.enabled": "false",
+        "read.split.target-size": "1000",
+        "custom.owner.team": "x",
+        "write.spark.fanout.enabled": "true",
+    }
+    found = lake.load(
+        lake.table(ORDERS, properties={f"iceberg.{key}": value for key, value in given.items()})
+    ).properties
+    assert {key: found[key] for key in given} == given
+
+
+def test_every_name_that_pyiceberg_knows_is_decided():
+    from pyiceberg.table import TableProperties
+
+    for key, name in vars(TableProperties).items():
+        is_name = isinstance(name, str) and "." in name and not key.startswith("_")
+        if is_name and name != "write.py-location-provider.impl":
+            with contextlib.suppress(UnsupportedError):
+                of_column = f"{name}.x" if name.endswith(".column") else name
+                check_name(f"iceberg.{of_column}", of_column)
 
 
 def test_comments(lake):
@@ -270,14 +314,22 @@ def test_drop_removes_the_files(lake):
     lake.catalog.drop_table(info.path, 7)
 
 
-def test_drop_leaves_files_outside_its_location_alone(lake):
+def test_files_in_places_that_properties_name_are_the_tables_own(lake):
+    """Two tables with one place do not share a folder; what is dropped goes, with what no snapshot knows of."""
     outside = lake.folder / "elsewhere"
-    info = lake.table(ORDERS, properties={"iceberg.write.metadata.path": f"file://{outside}"})
-    lake.commit(info)
-    kept = sorted(outside.rglob("*.avro"))
-    assert kept
+    places = {f"iceberg.write.{kind}.path": f"file://{outside}/{kind}" for kind in ("data", "metadata")}
+    info = lake.table(ORDERS, properties=places)
+    other = lake.table(ORDERS, name="other", table_id=8, properties=places)
+    for each in (info, other):
+        lake.commit(each)
+    kept = sorted(path for path in outside.rglob("*") if "other-8" in str(path))
+    mine = outside / "metadata" / "db" / "t-7"
+    assert sorted(mine.rglob("*.avro"))
+    (outside / "data" / "db" / "t-7").mkdir(parents=True)
+    (outside / "data" / "db" / "t-7" / "left.parquet").write_text("of a dead round")
     lake.catalog.drop_table(info.path, 7)
-    assert sorted(outside.rglob("*.avro")) == kept
+    assert [path for path in outside.rglob("*") if path.is_file() and "t-7" in str(path)] == []
+    assert sorted(path for path in outside.rglob("*") if "other-8" in str(path)) == kept
 
 
 def test_drop_spares_what_else_is_in_a_location_that_it_did_not_choose(lake):

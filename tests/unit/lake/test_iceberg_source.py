@@ -205,7 +205,7 @@ def test_row_groups_that_cannot_match_are_not_read(lake, table):
         file.seek(4)
         file.write(b"\xff" * (starts - 100))
     assert lake.rows(table, snapshot, where=pc.field("id") == 450).num_rows == 1
-    with pytest.raises(CorruptDataError, match="cannot be read"):
+    with pytest.raises(CorruptDataError, match=r"not the .* that it should be"):
         lake.rows(table, snapshot)
 
 

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab import failpoints
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
+from fluss_lab.lake.iceberg.layout import new_layout
+from fluss_lab.lake.iceberg.properties import lake_properties
 from tests.unit.lake.changelogs import written
 from tests.unit.lake.conftest import Lake, records
 from tests.unit.lake.test_compaction import history, rows
@@ -73,8 +75,8 @@ def test_a_file_that_is_committed_while_others_are_looked_for_stays(lake, info, 
     under_way = lake.write(info, records(rows(info, 2, 2), 2))
     real = maintenance.listed
 
-    def then_committed(table):
-        files = real(table)
+    def then_committed(table, folders):
+        files = real(table, folders)
         lake.commit(info, under_way)
         return files
 
@@ -191,7 +193,9 @@ def test_ending_between_two_removals_is_harmless(lake, info):
     with pytest.raises(FailpointError):
         upkeep.orphans(dry_run=False)
     failpoints.disarm()
-    assert len(upkeep.orphans(dry_run=False)) == 1
+    # Several are removed at a time.
+    assert len(upkeep.orphans(dry_run=False)) <= 1
+    assert upkeep.orphans() == []
     check_no_orphan(lake, info)
 
 
@@ -232,3 +236,39 @@ def test_files_that_nobody_can_list_are_told_as_such(lake, info):
 
     with pytest.raises(UnsupportedError, match="Blind offers no listing"):
         list(_listed(Blind(), "s3://bucket/table"))
+
+
+def test_a_location_that_the_catalog_chose_is_not_cleared(lake):
+    """Seen with a REST catalog: a table of the name of one that was dropped and kept removed the kept one's files."""
+    info = lake.info(COLUMNS)
+    layout = new_layout(info)
+    catalog = lake.storage.access.catalog()
+    catalog.create_namespace("db")
+    place = lake.folder / "warehouse" / "db" / "t"
+    catalog.create_table(
+        ("db", "t"), layout.schema, location=f"file://{place}", partition_spec=layout.spec, sort_order=layout.sort_order,
+        properties=lake_properties(info, layout),
+    )  # fmt: skip
+    lake.append(info, rows(info, 2))
+    (place / "data").mkdir(exist_ok=True)
+    (place / "data" / "kept.parquet").write_text("of the table that had the name before")
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(100 * HOUR_MS)
+    with pytest.raises(UnsupportedError, match="dropped and kept"):
+        upkeep.orphans(dry_run=False)
+    assert not upkeep.maintenance.orphans_due(1)
+    lake.catalog.drop_table(info.path, info.table_id)
+    assert [path.name for path in place.rglob("*") if path.is_file()] == ["kept.parquet"]
+
+
+def test_places_that_properties_name_are_looked_through(lake):
+    outside = lake.folder / "elsewhere"
+    info = lake.table(COLUMNS, properties={"iceberg.write.data.path": f"file://{outside}"})
+    lake.append(info, rows(info, 2))
+    left = outside / "db" / "t-7" / "left.parquet"
+    left.write_text("of a dead round")
+    (outside / "others.parquet").write_text("not ours")
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(100 * HOUR_MS)
+    assert upkeep.orphans(dry_run=False) == [f"file://{left}"]
+    assert lake.rows(info, lake.load(info).metadata.current_snapshot_id).num_rows == 2

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pyarrow as pa
 import pytest
 
 from fluss_lab import failpoints
@@ -42,9 +43,13 @@ def back(tables, info, steps: int) -> None:
     lake.manage_snapshots().rollback_to_snapshot(target).commit()
 
 
-def foreign_append(tables, info) -> None:
+def foreign_append(tables, info, offset: int | None = None) -> None:
+    """Append a row as somebody else does, by default with an offset that no record has."""
     lake = tables.lake(info)
-    lake.append(lake.scan().to_arrow().slice(0, 1))
+    row = lake.scan().to_arrow().slice(0, 1)
+    at = row.schema.get_field_index("__offset")
+    offset = -len(lake.metadata.snapshots) if offset is None else offset
+    lake.append(row.set_column(at, row.schema.field(at), pa.array([offset], pa.int64())))
 
 
 def state(tables, info):
@@ -80,6 +85,25 @@ def test_rows_of_somebody_else_are_accepted(tables):
     assert tables.lake_rows(info).num_rows == 21
     adopted = [each.summary.additional_properties.get(ADOPTED_KEY) for each in tables.lake(info).snapshots()]
     assert [text is not None for text in adopted] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("offset", [0, 10**6])
+def test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted(tables, offset):
+    """Seen: adopted, then our own compaction merged the rows of one offset into a file that no scan read."""
+    info = tables.create(buckets=1)
+    for _ in range(2):
+        tables.append(info, 5)
+        tables.tier(info)
+    foreign_append(tables, info, offset)
+    before = tables.lake(info).current_snapshot().snapshot_id
+    for attempt in (plan, mend):
+        with pytest.raises(ForeignCommitError, match=rf"bucket 0 has .*\b{offset}\b"):
+            attempt(tables, info)
+    assert tables.lake(info).current_snapshot().snapshot_id == before
+    back(tables, info, 1)
+    tables.append(info, 5)
+    tables.tier(info)
+    tables.check(info)
 
 
 def test_a_table_that_was_rolled_back_is_tiered_again_from_there(tables):

@@ -113,7 +113,7 @@ def test_a_table_runs_out_of_schema_ids(rig, monkeypatch):
 
 def test_the_lake_table_gets_the_columns_before_its_own(lake_rig):
     lake_rig.create(properties=LAKE)
-    lake_rig.alter(set={"iceberg.a": "b"}, add={"note": "string", "inner": "row<x int, y array<string>>"})
+    lake_rig.alter(set={"iceberg.custom.a": "b"}, add={"note": "string", "inner": "row<x int, y array<string>>"})
     assert lake_columns(lake_rig) == ["a", "p", "note", "inner", *SYSTEM]
     assert [row.state for row in ledger(lake_rig).tables()] == ["live"]
 

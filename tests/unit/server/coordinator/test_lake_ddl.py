@@ -151,14 +151,14 @@ def test_properties_reach_the_lake_table(lake_rig):
     from pyiceberg.catalog.sql import SqlCatalog
 
     lake_rig.create(properties={**LAKE, "custom.owner": "me"})
-    lake_rig.alter(set={"iceberg.a": "b"}, reset=["custom.owner"])
+    lake_rig.alter(set={"iceberg.custom.a": "b"}, reset=["custom.owner"])
     options = default_lake_options(lake_rig.cluster.folder)
     catalog = SqlCatalog(
         "fluss_lab", uri=options["datalake.iceberg.uri"], warehouse=options["datalake.iceberg.warehouse"]
     )
     properties = catalog.load_table("d.t").properties
     catalog.close()
-    assert properties["a"] == "b"
+    assert properties["custom.a"] == "b"
     assert "fluss.custom.owner" not in properties
 
 

@@ -1,0 +1,33 @@
+"""The folders of a lake table, and which of them are its alone: only there may files be removed that nothing refers to.
+
+A location that was chosen here ends in the table's id. One that a catalog chose is that of the name, and a name may come to
+mean another table: one that was dropped and kept has its files there too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fluss_lab.lake.iceberg.access import CatalogAccess
+from fluss_lab.lake.iceberg.properties import folders_elsewhere
+from fluss_lab.model import TablePath
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def location_prefix(access: CatalogAccess, path: TablePath) -> str | None:
+    """Return where a table is put, but for its id at the end; None when the catalog decides."""
+    return None if access.warehouse is None else f"{access.warehouse.rstrip('/')}/{path.database}/{path.table}-"
+
+
+def is_own(access: CatalogAccess, path: TablePath, location: str) -> bool:
+    """Tell whether a location is one that was chosen here, so that nothing but the table is in it."""
+    prefix = location_prefix(access, path)
+    return prefix is not None and location.startswith(prefix) and location.removeprefix(prefix).isdecimal()
+
+
+def own_folders(access: CatalogAccess, path: TablePath, lake: Table) -> list[str]:
+    """Return the folders in which nothing but a table is: its location, if it was chosen here, and those of properties."""
+    location = lake.location().rstrip("/")
+    return ([location] if is_own(access, path, location) else []) + folders_elsewhere(lake)

@@ -1,0 +1,103 @@
+"""Mutants of what is checked of the lake's files before they are believed, and of rows that others wrote."""
+
+from tests.mutants.mutant import Mutant
+
+LAKE = "fluss_lab/lake/iceberg"
+IN_SEALS = "tests/unit/lake/test_seals.py"
+IN_DAMAGE = "tests/unit/lake/test_damage.py"
+IN_ORPHANS = "tests/unit/lake/test_orphans.py"
+IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
+IN_COMPACTION = "tests/unit/lake/test_compaction.py"
+IN_REPAIR = "tests/unit/tiering/test_tiering_repair.py"
+
+#: P7: corrupt bytes are never served. P11: what is not known is an error.
+LAKE_DAMAGE = (
+    Mutant(
+        "seal_of_avro_files_not_checked",
+        "P7",
+        f"{LAKE}/avro_file.py",
+        "    check_avro(data, header, sync)\n",
+        "",
+        (f"{IN_SEALS}::test_a_manifest", f"{IN_SEALS}::test_a_manifest_list"),
+    ),
+    Mutant(
+        "seal_of_table_metadata_not_checked",
+        "P7",
+        f"{LAKE}/metadata_files.py",
+        "        check_json(text)\n",
+        "",
+        (f"{IN_SEALS}::test_table_metadata",),
+    ),
+    Mutant(
+        "seal_of_footers_not_filled_in",
+        "P7",
+        f"{LAKE}/parquet_output.py",
+        "                seal_parquet(path, self._name)\n",
+        "                pass\n",
+        (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
+    ),
+    Mutant(
+        "checksums_of_pages_not_compared",
+        "P7",
+        f"{LAKE}/parquet_input.py",
+        "page_checksum_verification=True",
+        "page_checksum_verification=False",
+        (f"{IN_SEALS}::test_pages_of_data_files_have_checksums",),
+    ),
+    Mutant(
+        "seal_of_another_file_believed",
+        "P7",
+        f"{LAKE}/seals.py",
+        "    return _MARK.format(name) + _OPEN.decode()",
+        "    return _MARK.format('') + _OPEN.decode()",
+        (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
+    ),
+    Mutant(
+        "rows_of_one_offset_merged",
+        "P7",
+        f"{LAKE}/compaction.py",
+        "            if len(wrong):\n",
+        "            if len(wrong) > len(offsets):\n",
+        (f"{IN_COMPACTION}::test_rows_of_one_offset_are_not_merged_into_a_file_that_nobody_reads",),
+    ),
+    Mutant(
+        "repeated_offsets_adopted",
+        "P2",
+        "fluss_lab/tiering/repair_plan.py",
+        "        self._check_offsets(repairs)\n",
+        "",
+        (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
+    ),
+    Mutant(
+        "offsets_still_to_come_adopted",
+        "P2",
+        f"{LAKE}/offset_checks.py",
+        "behind[behind >= (end or 0)]",
+        "behind[behind >= 2**62]",
+        (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
+    ),
+    Mutant(
+        "orphans_looked_for_in_a_location_that_others_have_too",
+        "P13",
+        f"{LAKE}/maintenance.py",
+        '        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):\n            raise',
+        "        if lake is None:\n            raise",
+        (f"{IN_ORPHANS}::test_a_location_that_the_catalog_chose_is_not_cleared",),
+    ),
+    Mutant(
+        "names_that_nobody_knows_forwarded",
+        "P11",
+        f"{LAKE}/properties.py",
+        "    check_name(ICEBERG_PREFIX + name, name)\n",
+        "",
+        (f"{IN_LAYOUT}::test_a_misspelt_property_is_told_what_it_may_have_meant",),
+    ),
+    Mutant(
+        "tables_share_a_data_path",
+        "P13",
+        f"{LAKE}/properties.py",
+        "    forwarded |= own_folders(table, forwarded)\n",
+        "",
+        (f"{IN_LAYOUT}::test_files_in_places_that_properties_name_are_the_tables_own",),
+    ),
+)
