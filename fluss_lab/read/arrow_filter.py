@@ -1,245 +1,192 @@
-"""Arrow expressions understood: an expression cannot be looked into, but it can be guessed and compared.
+"""Arrow expressions as trees of predicates.
 
-The text of an expression is read with a small grammar, the expression is built again from what was read, and only if
-Arrow says that both are the same is the reading believed. So a reading is right or absent, whatever the text holds.
+Comparisons of a column with a literal mean exactly what they mean in SQL text (`fluss_lab.read.literals`): no side is
+rounded. What the words of `predicates` cannot say stays a part that Arrow evaluates as it is; all around it is understood.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.predicates import Among, Constant, Predicate, junction, leaves, negate
-from fluss_lab.read.sql_filter import DEPTH_MAX, TEXT_LENGTH_MAX, Tests
+from fluss_lab.read.conditions import Conditions
+from fluss_lab.read.expression_form import ExpressionForm, Node, expression_of
+from fluss_lab.read.predicates import Applied, Constant, Null, Predicate, Reference, junction, negate
 
-_OPERATORS: Final = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_BUILD: Final[dict[str, Any]] = {
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+#: Levels of AND within OR within NOT; chains of one of them are one level.
+DEPTH_MAX: Final = 100
+#: Levels of functions within functions in a part that Arrow evaluates: it goes down into it.
+COMPUTED_DEPTH_MAX: Final = 1_000
+
+_OPERATORS: Final = {
+    "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
 _MIRROR: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_SPLIT: Final = re.compile(r" (and|or|==|!=|<=|>=|<|>) ")
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CALL: Final = re.compile(r"(is_in|is_null|is_valid|is_nan|starts_with|match_like|invert)\((.*)\)", re.DOTALL)
-_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_MEMBERS: Final = re.compile(
-    r"(?P<column>\w+), \{value_set=(?P<type>[^\n]*):\[\n(?P<values>.*)\n\], null_matching_behavior=MATCH\}", re.DOTALL
-)
-_PATTERN: Final = re.compile(r'(?P<column>\w+), \{pattern="(?P<pattern>.*)", ignore_case=false\}', re.DOTALL)
-
-#: What is read: the expression as built again, and what it says.
-_Read = tuple[pc.Expression, Predicate]
+_MATCH: Final = 0  # of SetLookupOptions: a null is found among nulls
 
 
-def predicate_of_arrow(where: pc.Expression, tests: Tests) -> Predicate | None:
-    """Return what an Arrow expression says, or None when it is beyond the words of `predicates`.
+def predicate_of_arrow(form: ExpressionForm, conditions: Conditions, empty: pa.Table) -> Predicate:
+    """Return what an Arrow expression says.
 
-    Comparisons of columns with literals, ``&``, ``|``, ``~``, ``isin``, ``is_null``, ``is_valid``, ``is_nan``,
-    ``starts_with`` and ``match_like`` are understood. Where Arrow's rules differ from SQL's (``~isin`` of a null is
-    true), the expression is not read.
+    Args:
+        form: The expression, written out.
+        conditions: Over the table's columns.
+        empty: The table's columns without rows, to check parts that Arrow evaluates.
+
+    Raises:
+        InvalidFilterError: It names no column of the table, is no condition, or compares what cannot be compared.
     """
-    text = str(where)
-    if len(text) > TEXT_LENGTH_MAX:
-        return None
-    try:
-        for built, node in _read(text, tests, 0):
-            if built.equals(where):
-                return node
-    except (InvalidFilterError, RecursionError):
-        return None
-    return None
+    return _Reading(form, conditions, empty).predicate(form.root, 0)
 
 
-def _read(text: str, tests: Tests, depth: int) -> Iterator[_Read]:
-    """Yield the expressions that a text may stand for."""
-    if depth > DEPTH_MAX:
-        return
-    if text in {"true", "false"}:
-        yield pc.scalar(text == "true"), Constant(text == "true")
-    elif text.startswith("("):
-        yield from _infix(text[1:-1], tests, depth)
-    elif _NAME.fullmatch(text):
-        reference = tests.column((text,))
-        if pa.types.is_boolean(reference.type):
-            yield pc.field(text), tests.compare(reference, "=", True)
-    elif call := _CALL.fullmatch(text):
-        yield from _call(call[1], call[2], tests, depth)
+class _Reading:
+    def __init__(self, form: ExpressionForm, conditions: Conditions, empty: pa.Table) -> None:
+        self.form = form
+        self.conditions = conditions
+        self.empty = empty
 
+    def column(self, path: tuple[str, ...]) -> Reference:
+        return self.conditions.column(path, exactly=True)
 
-def _infix(text: str, tests: Tests, depth: int) -> Iterator[_Read]:
-    split = _outermost(text)
-    if split is None:
-        return
-    left, operator, right = split
-    if operator in {"and", "or"}:
-        for one, said in _read(left, tests, depth + 1):
-            for other, also in _read(right, tests, depth + 1):
-                built = one & other if operator == "and" else one | other
-                yield built, junction(operator == "and", [said, also])
-        return
-    for name, literal, flipped in ((left, right, False), (right, left, True)):
-        if _NAME.fullmatch(name):
-            yield from _comparison(tests, name, operator, literal, flipped)
-
-
-def _comparison(tests: Tests, name: str, operator: str, literal: str, flipped: bool) -> Iterator[_Read]:
-    reference = tests.column((name,))
-    sql = _OPERATORS[operator]
-    for value in _literals(literal, reference.type):
-        field, scalar = pc.field(name), pc.scalar(value)
-        built = _BUILD[operator](scalar, field) if flipped else _BUILD[operator](field, scalar)
+    def predicate(self, node: Node, depth: int) -> Predicate:
+        if depth > DEPTH_MAX:
+            raise InvalidFilterError(f"where: expected at most {DEPTH_MAX} levels of &, | and ~ within each other")
+        match node.name:
+            case "and_kleene" | "or_kleene":
+                parts = [self.predicate(part, depth + 1) for part in _chain(node)]
+                return junction(node.name == "and_kleene", parts)
+            case "invert":
+                return negate(self.predicate(node.arguments[0], depth + 1))
         try:
-            node = tests.compare(reference, _MIRROR[sql] if flipped else sql, _python(value))
+            said = self.leaf(node)
         except InvalidFilterError:
-            continue
-        yield built, node
+            # Such a literal does not fit such a column by our rules; whether it does by Arrow's, Arrow says.
+            said = None
+        return self.applied(node) if said is None else said
 
+    def leaf(self, node: Node) -> Predicate | None:
+        """Return what a part says in the words of `predicates`; None when it is beyond them."""
+        if node.literal is not None:
+            return Constant(node.literal.as_py()) if pa.types.is_boolean(node.literal.type) else None
+        if node.path:
+            reference = self.column(node.path)
+            return self.conditions.compare(reference, "=", True) if pa.types.is_boolean(reference.type) else None
+        if node.name in _OPERATORS:
+            return self.comparison(node)
+        if not node.arguments or not node.arguments[0].path:
+            return None
+        reference = self.column(node.arguments[0].path)
+        match node.name:
+            case "is_null" if not _option(node, "nan_is_null", False):
+                return self.conditions.null(reference)
+            case "is_valid":
+                return negate(self.conditions.null(reference))
+            case "is_nan":
+                return self.conditions.nan(reference)
+            case "is_in":
+                return self.members(reference, node)
+            case "starts_with" | "match_like" if not _option(node, "ignore_case", False):
+                pattern = str(_option(node, "pattern", ""))
+                said = self.conditions.starts_with if node.name == "starts_with" else self.conditions.like
+                return said(reference, pattern)
+        return None
 
-def _outermost(text: str) -> tuple[str, str, str] | None:
-    """Split ``a op b`` at the operator that stands outside of parentheses and quotes."""
-    level, at = 0, 0
-    while at < len(text):
-        if (quoted := _TEXT.match(text, at)) is not None:
-            at = quoted.end()
-            continue
-        if text[at] in "({[":
-            level += 1
-        elif text[at] in ")}]":
-            level -= 1
-        elif level == 0 and (match := _SPLIT.match(text, at)) is not None:
-            return text[:at], match[1], text[match.end() :]
-        at += 1
-    return None
+    def comparison(self, node: Node) -> Predicate | None:
+        left, right = node.arguments
+        operator = _OPERATORS[node.name]
+        if left.literal is not None:
+            left, right, operator = right, left, _MIRROR[operator]
+        if not left.path or right.literal is None:
+            return None
+        reference = self.column(left.path)
+        if not right.literal.is_valid:
+            return Constant(None)
+        if not _comparable(reference.type, right.literal.type):
+            return None
+        return self.conditions.compare(reference, operator, right.literal)
 
+    def members(self, reference: Reference, node: Node) -> Predicate | None:
+        """Return what ``isin`` says: unlike SQL's IN it is false, not unknown, for a null; or true with a null among them."""
+        values = [] if node.options is None else list(node.options["value_set"].values)
+        if _option(node, "null_matching_behavior", None) != _MATCH:
+            return None
+        some = [value for value in values if value.is_valid]
+        if not all(_comparable(reference.type, value.type) for value in some):
+            return None
+        if pa.types.is_floating(reference.type) and not all(_is_plain(value.as_py()) for value in some):
+            return None  # to Arrow's `is_in`, 0.0 and -0.0 are two values, and NaN is one
+        found = self.conditions.among(reference, some, False)
+        null = Null(reference)
+        return junction(False, [found, null]) if len(some) < len(values) else junction(True, [found, negate(null)])
 
-def _call(name: str, inside: str, tests: Tests, depth: int) -> Iterator[_Read]:
-    if name == "invert":
-        for built, node in _read(inside, tests, depth + 1):
-            # Arrow's `is_in` of a null is false, so its negation is true; SQL's stays unknown.
-            if not any(isinstance(leaf, Among) for leaf in leaves(node)):
-                yield ~built, negate(node)
-        return
-    if name == "is_in":
-        yield from _members(inside, tests)
-        return
-    if name in {"starts_with", "match_like"}:
-        if (match := _PATTERN.fullmatch(inside)) is not None:
-            yield from _pattern(name, match, tests)
-        return
-    column = inside.removesuffix(", {nan_is_null=false}")
-    if not _NAME.fullmatch(column):
-        return
-    reference = tests.column((column,))
-    field = pc.field(column)
-    if name == "is_null":
-        yield field.is_null(), tests.null(reference)
-    elif name == "is_valid":
-        yield field.is_valid(), negate(tests.null(reference))
-    else:
-        yield field.is_nan(), tests.nan(reference)
-
-
-def _pattern(name: str, match: re.Match[str], tests: Tests) -> Iterator[_Read]:
-    reference = tests.column((match["column"],))
-    for pattern in {match["pattern"], _unescaped(match["pattern"])}:
-        if name == "match_like":
-            yield pc.match_like(pc.field(match["column"]), pattern), tests.like(reference, pattern)
-        else:
-            like = re.sub(r"([%_\\])", r"\\\1", pattern) + "%"
-            yield pc.starts_with(pc.field(match["column"]), pattern), tests.like(reference, like)
-
-
-def _members(inside: str, tests: Tests) -> Iterator[_Read]:
-    match = _MEMBERS.fullmatch(inside)
-    if match is None:
-        return
-    reference = tests.column((match["column"],))
-    if pa.types.is_floating(reference.type):  # to Arrow's `is_in`, 0.0 and -0.0 are two values
-        return
-    lines = [line.strip().removesuffix(",") for line in match["values"].split("\n")]
-    if "null" in lines or "..." in lines:  # Arrow finds a null among nulls; a long list is not shown whole
-        return
-    choices = [list(_literals(line, reference.type)) for line in lines]
-    for dtype in {value.type for options in choices for value in options}:
-        values = [next((v for v in options if v.type == dtype), None) for options in choices]
-        if None in values:
-            continue
-        members = pa.array([value.as_py() for value in values if value is not None], dtype)
-        built = pc.field(match["column"]).isin(members)
-        yield built, tests.among(reference, [_python(value) for value in values if value is not None], False)
-
-
-def _literals(text: str, column: pa.DataType) -> Iterator[pa.Scalar]:
-    """Yield the literals that a text may stand for, next to a column of a type."""
-    if text in {"true", "false"}:
-        yield pa.scalar(text == "true")
-    elif text.startswith('"') and text.endswith('"'):
-        inner = text[1:-1]
-        yield from (pa.scalar(value) for value in dict.fromkeys((inner, _unescaped(inner))))
-        if re.fullmatch(r"(?:[0-9A-F]{2})*", inner):
-            for dtype in {pa.binary(), column if pa.types.is_fixed_size_binary(column) else pa.binary()}:
-                if not pa.types.is_fixed_size_binary(dtype) or dtype.byte_width * 2 == len(inner):
-                    yield pa.scalar(bytes.fromhex(inner), dtype)
-    elif pa.types.is_temporal(column):
-        yield from _times(text, column)
-    else:
-        yield from _numbers(text, column)
-
-
-def _numbers(text: str, column: pa.DataType) -> Iterator[pa.Scalar]:
-    """Yield numbers that Arrow compares with the column without rounding either side."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return
-    if re.fullmatch(r"-?\d+", text) and (not pa.types.is_floating(column) or abs(number) < 2**24):
-        for dtype in (pa.int64(), pa.int32(), pa.int16(), pa.int8()):
-            if -(2 ** (dtype.bit_width - 1)) <= int(text) < 2 ** (dtype.bit_width - 1):
-                yield pa.scalar(int(text), dtype)
-    if pa.types.is_floating(column):
-        narrow = pa.scalar(float(text), pa.float32())
-        if pa.types.is_float64(column) or narrow.as_py() == float(text):
-            yield pa.scalar(float(text), pa.float64())
-        yield narrow
-    elif number.is_finite() and len(number.as_tuple().digits) <= 38:
-        yield pa.scalar(number)
-        if pa.types.is_decimal(column):
-            try:
-                yield pa.scalar(number, column)
-            except pa.ArrowException:
-                return
-
-
-def _times(text: str, column: pa.DataType) -> Iterator[pa.Scalar]:
-    """Yield dates and times of the column's kind, in every unit."""
-    plain, zoned = text.removesuffix("Z"), text.endswith("Z")
-    if pa.types.is_date(column):
-        kinds = [pa.date32()]
-    elif pa.types.is_time(column):
-        kinds = [pa.time64("us"), pa.time32("s"), pa.time32("ms"), pa.time64("ns")]
-    else:
-        kinds = [pa.timestamp(unit) for unit in ("us", "ms", "s", "ns")]
-    for dtype in kinds:
+    def applied(self, node: Node) -> Predicate:
+        """Return a part as it is, checked by Arrow."""
+        paths = _paths(node)
+        form = self.form.part(node)
+        expression = expression_of(form)
         try:
-            value = pa.scalar(plain).cast(dtype)
-            yield value.cast(pa.timestamp(dtype.unit, "UTC")) if zoned else value
-        except (pa.ArrowException, NotImplementedError):
-            continue
+            self.empty.filter(expression)
+        except (pa.ArrowException, NotImplementedError, TypeError, ValueError) as error:
+            reason = str(error).split(" in ")[0] if "No match for" in str(error) else str(error)
+            raise InvalidFilterError(
+                f"where, in {_shortened(str(expression))}: {reason[:300]}; the columns are {', '.join(self.empty.column_names)}"
+            ) from error
+        return Applied(form, tuple(self.column(path) for path in paths))
 
 
-def _python(value: pa.Scalar) -> Any:
-    """Return a scalar as `literals.fit` takes it: text for what Python's times cannot hold."""
-    if pa.types.is_timestamp(value.type) or pa.types.is_time(value.type):
-        return str(value.cast(pa.string()).as_py())
-    return value.as_py()
+def _chain(node: Node) -> list[Node]:
+    """Return the parts of a chain of one connective, in order, however it was put together."""
+    parts: list[Node] = []
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if each.name == node.name:
+            pending += reversed(each.arguments)
+        else:
+            parts.append(each)
+    return parts
 
 
-def _unescaped(text: str) -> str:
-    known = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda match: known.get(match[1], match[1]), text, flags=re.DOTALL)
+def _paths(node: Node) -> list[tuple[str, ...]]:
+    """Return the fields that a part looks at, each once."""
+    paths: dict[tuple[str, ...], None] = {}
+    pending = [(node, 0)]
+    while pending:
+        each, depth = pending.pop()
+        if depth > COMPUTED_DEPTH_MAX:
+            raise InvalidFilterError(
+                f"where: expected at most {COMPUTED_DEPTH_MAX} levels of functions within functions"
+            )
+        if each.path:
+            paths[each.path] = None
+        pending += [(argument, depth + 1) for argument in each.arguments]
+    return list(paths)
+
+
+def _option(node: Node, name: str, default: Any) -> Any:
+    return default if node.options is None else node.options[name].as_py()
+
+
+def _is_plain(value: Any) -> bool:
+    return bool(value == value and value != 0)
+
+
+def _comparable(column: pa.DataType, literal: pa.DataType) -> bool:
+    """Tell whether a literal is of the column's kind; text is not a date here."""
+    kinds = (
+        pa.types.is_boolean,
+        lambda each: pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_decimal(each),
+        lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
+        lambda each: pa.types.is_binary(each) or pa.types.is_large_binary(each) or pa.types.is_fixed_size_binary(each),
+        pa.types.is_date32,
+        pa.types.is_time,
+        lambda each: pa.types.is_timestamp(each) and each.tz is None,
+        lambda each: pa.types.is_timestamp(each) and each.tz is not None,
+    )
+    return any(kind(column) and kind(literal) for kind in kinds)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

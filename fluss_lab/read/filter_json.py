@@ -9,23 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_lab.errors import InvalidRequestError, UnsupportedError
+from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model import Schema
 from fluss_lab.read import predicates as tree
 from fluss_lab.read.filters import SYSTEM_TYPES, Filter, filter_of
 
 
 def filter_to_json(where: Filter) -> str:
-    """Return a filter as text that `filter_from_json` reads. Literals keep their types and every bit.
-
-    Raises:
-        UnsupportedError: A pyarrow expression beyond the words of SQL.
-    """
-    if where.predicate is None:
-        raise UnsupportedError(
-            f"the pyarrow expression {where.text} cannot be sent to other processes; write the filter as SQL text, or filter "
-            "what is read"
-        )
+    """Return a filter as text that `filter_from_json` reads. Literals keep their types and every bit."""
     literals: list[pa.Scalar] = []
     node = _node(where.predicate, literals)
     return json.dumps({"text": where.text, "predicate": node, "literals": _literals_text(literals)})
@@ -75,6 +66,9 @@ def _node(node: tree.Predicate, literals: list[pa.Scalar]) -> list[Any]:
             return ["nan", node.column.path, node.negated]
         case tree.Like():
             return ["like", node.column.path, node.pattern, node.negated]
+        case tree.Applied():
+            form = base64.b64encode(node.form).decode()
+            return ["applied", [each.path for each in node.columns], form, node.negated]
 
 
 def _tree(value: Sequence[Any], types: Mapping[str, pa.DataType], literals: Sequence[pa.Scalar]) -> tree.Predicate:
@@ -83,6 +77,9 @@ def _tree(value: Sequence[Any], types: Mapping[str, pa.DataType], literals: Sequ
         return tree.Constant(None if value[1] is None else bool(value[1]))
     if kind in {"all", "any"}:
         return tree.Junction(kind == "all", tuple(_tree(part, types, literals) for part in value[1]))
+    if kind == "applied":
+        columns = tuple(_reference(path, types) for path in value[1])
+        return tree.Applied(base64.b64decode(value[2], validate=True), columns, bool(value[3]))
     column = _reference(value[1], types)
     match kind:
         case "compare":

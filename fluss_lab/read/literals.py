@@ -2,6 +2,11 @@
 
 A number that the column cannot hold exactly (``delay > 60.5`` on INT, ``tiny < 1000`` on TINYINT) moves to the nearest
 one it can, in the direction that keeps the comparison's truth, or decides the comparison for every value.
+
+FLOAT and DOUBLE columns: a whole number is meant exactly, a number with a point or an exponent is the nearest DOUBLE, as in
+Python; the column's value is compared with that exactly. So ``f = 16777217`` and ``f = 0.1`` are true for no FLOAT (none has
+that value; ``f = CAST(0.1 AS FLOAT)`` asks for the nearest), and ``1e999`` is infinity. Text stands for what no number
+says: 'Infinity' and '-Infinity'.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
-from math import isfinite, isnan
+from math import inf, isnan
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +23,9 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidFilterError
 
-#: Room for the digits of any DECIMAL(38, 38) twice over: nothing is rounded on the way.
-_EXACT: Final = Context(prec=200)
-_FLOAT_MAX: Final = float(np.finfo(np.float32).max)
+#: Room for the digits of any moment in nanoseconds: nothing is rounded on the way.
+_EXACT: Final = Context(prec=50)
+_INFINITE: Final = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the origin of both kinds of timestamps
 _UNIT_NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -50,7 +55,7 @@ def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
 
     Args:
         operator: A comparison as SQL writes it: = != < <= > >=.
-        value: What the filter says: a Python value, never None. Text stands for dates and times too.
+        value: What the filter says: a Python value or an Arrow scalar, never null. Text stands for dates and times too.
         dtype: The column's Arrow type.
         column: Its name, for messages.
 
@@ -58,6 +63,8 @@ def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
         InvalidFilterError: The literal is none of the column's type.
     """
     types = pa.types
+    if isinstance(value, pa.Scalar) and not _is_moment(value.type):
+        value = value.as_py()
     if types.is_boolean(dtype):
         return _boolean(operator, value, column)
     if types.is_integer(dtype):
@@ -65,9 +72,9 @@ def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
         return _counted(operator, _number(value, dtype, column), (-bound, bound - 1), lambda n: pa.scalar(n, dtype))
     if types.is_decimal(dtype):
         limit = 10**dtype.precision - 1
-        scaled = _EXACT.scaleb(_number(value, dtype, column), dtype.scale)
+        scaled = _shifted(_number(value, dtype, column), dtype.scale)
         return _counted(
-            operator, scaled, (-limit, limit), lambda n: pa.scalar(_EXACT.scaleb(Decimal(n), -dtype.scale), dtype)
+            operator, scaled, (-limit, limit), lambda n: pa.scalar(_shifted(Decimal(n), -dtype.scale), dtype)
         )
     if types.is_floating(dtype):
         return _floating(operator, value, dtype, column)
@@ -82,11 +89,16 @@ def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
     if types.is_time(dtype):
         nanos = _time_nanos(value, column)
         storage = pa.int32() if dtype.bit_width == 32 else pa.int64()
-        return _temporal(operator, Decimal(nanos) / _UNIT_NANOS[dtype.unit], storage, dtype)
+        return _temporal(operator, _EXACT.divide(Decimal(nanos), Decimal(_UNIT_NANOS[dtype.unit])), storage, dtype)
     if types.is_timestamp(dtype):
         nanos = _timestamp_nanos(value, dtype.tz is not None, column)
-        return _temporal(operator, Decimal(nanos) / _UNIT_NANOS[dtype.unit], pa.int64(), dtype)
+        return _temporal(operator, _EXACT.divide(Decimal(nanos), Decimal(_UNIT_NANOS[dtype.unit])), pa.int64(), dtype)
     raise InvalidFilterError(f"column {column!r} of type {dtype}: only IS NULL and IS NOT NULL can be asked of it")
+
+
+def _is_moment(dtype: pa.DataType) -> bool:
+    """Tell whether Python's types cannot hold all values of a type."""
+    return bool(pa.types.is_timestamp(dtype) or pa.types.is_time(dtype) or pa.types.is_date32(dtype))
 
 
 def as_integer(scalar: pa.Scalar) -> int:
@@ -96,7 +108,7 @@ def as_integer(scalar: pa.Scalar) -> int:
 
 def _mismatch(column: str, dtype: pa.DataType, value: Any, expected: str) -> InvalidFilterError:
     return InvalidFilterError(
-        f"column {column!r} of type {dtype}: expected {expected} to compare with, found {value!r}"
+        f"column {column!r} of type {dtype}: expected {expected} to compare with, found {repr(value)[:80]}"
     )
 
 
@@ -106,9 +118,15 @@ def _number(value: Any, dtype: pa.DataType, column: str) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _mismatch(column, dtype, value, "a number")
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    if not number.is_finite():
-        raise _mismatch(column, dtype, value, "a finite number")
+    if number.is_nan():
+        raise _mismatch(column, dtype, value, "a number")
     return number
+
+
+def _shifted(number: Decimal, places: int) -> Decimal:
+    """Return a number times a power of ten, of any size, not rounded."""
+    sign, digits, exponent = number.as_tuple()
+    return Decimal((sign, digits, exponent + places)) if isinstance(exponent, int) else number
 
 
 def _counted(operator: str, value: Decimal, bounds: tuple[int, int], make: Any) -> Fitted:
@@ -144,23 +162,42 @@ def _boolean(operator: str, value: Any, column: str) -> Fitted:
 
 
 def _floating(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
+    number = _float_or_whole(value, dtype, column)
+    if isinstance(number, float) and isnan(number):
+        raise InvalidFilterError(f"column {column!r}: NaN equals nothing; use IS NAN or IS NOT NAN")
+    kind: Any = np.float32 if pa.types.is_float32(dtype) else np.float64
+    with np.errstate(over="ignore", under="ignore"):
+        nearest = kind(_as_float(number))
+    if float(nearest) == number:  # Python compares whole numbers with floats exactly
+        return Fitted(operator, pa.scalar(float(nearest), dtype))
+    if operator in {"=", "!="}:
+        return Fitted(operator, None, operator == "!=")
+    below = float(nearest) < number
+    if operator in {"<", "<="}:
+        low = nearest if below else np.nextafter(nearest, kind(-inf))
+        return Fitted("<=", pa.scalar(float(low), dtype))
+    high = np.nextafter(nearest, kind(inf)) if below else nearest
+    return Fitted(">=", pa.scalar(float(high), dtype))
+
+
+def _float_or_whole(value: Any, dtype: pa.DataType, column: str) -> float | int:
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, str) and _INFINITE.fullmatch(value.strip()):
+        return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise _mismatch(column, dtype, value, "a number")
-    number = float(value)
-    if isnan(number):
-        raise InvalidFilterError(f"column {column!r}: NaN equals nothing; use IS NAN or IS NOT NAN")
-    if dtype == pa.float32() and isfinite(number) and abs(number) > _FLOAT_MAX:
-        above = number > 0
-        # Infinity lies beyond the literal too, and the literal as FLOAT would equal it.
-        edge = _FLOAT_MAX if above else -_FLOAT_MAX
-        if operator in {"=", "!="}:
-            return Fitted(operator, None, operator == "!=")
-        if operator in {"<", "<="}:
-            return Fitted("<=", pa.scalar(edge, dtype)) if above else Fitted("<", pa.scalar(edge, dtype))
-        return Fitted(">", pa.scalar(edge, dtype)) if above else Fitted(">=", pa.scalar(edge, dtype))
-    return Fitted(operator, pa.scalar(number, dtype))
+        raise _mismatch(column, dtype, value, "a number, 'Infinity' or '-Infinity'")
+    if isinstance(value, Decimal):
+        # "1e5" and "1.0" have an exponent, 100000 has none.
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    return value
+
+
+def _as_float(number: float | int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return inf if number > 0 else -inf
 
 
 def _binary(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
@@ -179,6 +216,8 @@ def _temporal(operator: str, amount: Decimal, storage: pa.DataType, dtype: pa.Da
 
 
 def _days(value: Any, column: str) -> int:
+    if isinstance(value, pa.Scalar) and pa.types.is_date32(value.type):
+        return as_integer(value)
     if isinstance(value, str) and _DATE.fullmatch(value.strip()):
         try:
             value = date.fromisoformat(value.strip())
@@ -191,11 +230,13 @@ def _days(value: Any, column: str) -> int:
 
 def _time_nanos(value: Any, column: str) -> int:
     fraction = 0
+    if isinstance(value, pa.Scalar) and pa.types.is_time(value.type):
+        return as_integer(value) * _UNIT_NANOS[value.type.unit]
     if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())):
         fraction = int((match[2] or "").ljust(9, "0"))
         value = _parsed(time.fromisoformat, match[1])
     if not isinstance(value, time) or value.tzinfo is not None:
-        raise InvalidFilterError(f"column {column!r}: expected a time of day like '13:30:00', found {value!r}")
+        raise InvalidFilterError(f"column {column!r}: expected a time of day like '13:30:00', found {repr(value)[:80]}")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return (seconds * 10**6 + value.microsecond) * 10**3 + fraction
 
@@ -204,6 +245,8 @@ def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
     """Return nanoseconds since 1970. Without a zone, text means UTC for a zoned column; others take no zone."""
     fraction = 0
     shown = value
+    if isinstance(value, pa.Scalar) and pa.types.is_timestamp(value.type) and (value.type.tz is not None) == zoned:
+        return as_integer(value) * _UNIT_NANOS[value.type.unit]
     if isinstance(value, str) and (match := _TIMESTAMP.fullmatch(value.strip())):
         fraction = int((match[3] or "").ljust(9, "0"))
         text = f"{match[1]}T{match[2] or '00:00'}{(match[4] or '').upper()}"
@@ -214,13 +257,16 @@ def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
         fraction, value = int(nanos), value.replace(nanosecond=0).to_pydatetime()  # type: ignore[call-arg, attr-defined]
     if not isinstance(value, datetime):
         kind = "a moment like '2013-01-31T12:00:00Z'" if zoned else "a timestamp like '2013-01-31 12:00:00'"
-        raise InvalidFilterError(f"column {column!r}: expected {kind}, found {shown!r}")
+        raise InvalidFilterError(f"column {column!r}: expected {kind}, found {repr(shown)[:80]}")
     if value.tzinfo is not None:
         if not zoned:
             raise InvalidFilterError(
-                f"column {column!r} is a TIMESTAMP without zone: expected no zone, found {shown!r}"
+                f"column {column!r} is a TIMESTAMP without zone: expected no zone, found {repr(shown)[:80]}"
             )
-        value = value.astimezone(UTC).replace(tzinfo=None)
+        # Not by astimezone: the first and last hours of what Python can say have no other zone.
+        offset = value.utcoffset() or timedelta()
+        value = value.replace(tzinfo=None)
+        return (((value - _EPOCH) - offset) // timedelta(microseconds=1)) * 10**3 + fraction
     micros = (value - _EPOCH) // timedelta(microseconds=1)
     return int(micros) * 10**3 + fraction
 

@@ -151,14 +151,14 @@ def _may_match(info: TableInfo, key: BucketKey, where: Filter | None) -> bool:
 def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
     """Return the buckets of the bucket keys that a filter asks for; None when it asks for no certain ones."""
     key = info.descriptor.bucket_key
-    if where is None or where.predicate is None or not key:
+    if where is None or not key:
         return None
     asked = []
     for name in key:
         values = equal_values(where.predicate, name)
         if values is None:
             return None
-        asked.append([value.as_py() for value in values])
+        asked.append(_as_hashed([value.as_py() for value in values]))
     count = prod(len(values) for values in asked)
     if count > KEYS_MAX:
         return None
@@ -174,12 +174,17 @@ def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
     return set(fluss_bucket_ids(columns, buckets).to_pylist())
 
 
+def _as_hashed(values: list[Any]) -> list[Any]:
+    """Return values with both zeros where one is: they are equal, but lie in two buckets."""
+    return [*values, 0.0, -0.0] if any(isinstance(value, float) and value == 0 for value in values) else values
+
+
 def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
     start, stop = each.start, each.stop
     left: Filter | bool = True
     if where is not None:
         left = where.decide(known_values(info, each.partition, each.bucket))
-        if isinstance(left, Filter) and left.predicate is not None:
+        if isinstance(left, Filter):
             low, high = bounds(left.predicate, "__offset")
             start = start if low is None else max(start, low)
             stop = stop if high is None else min(stop, high + 1)

@@ -6,14 +6,20 @@ asks which rows are *true*: so each leaf may be replaced by something weaker whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_lab.errors import InvalidFilterError
+from fluss_lab.read.expression_form import expression_of
+
+#: Leaves of one filter, once comparisons of one column with = or != are folded into one leaf. Arrow looks at a batch once
+#: for each: 2,000 take about a second for 65,536 rows.
+LEAVES_MAX: Final = 2_000
+_Joined = TypeVar("_Joined")
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -89,6 +95,21 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """A condition that Arrow evaluates, true, false or null; of it no more is known than the columns it looks at.
+
+    Attributes:
+        form: The expression as `expression_form` keeps it.
+        columns: What it looks at.
+        negated: Whether its opposite is meant; null stays null.
+    """
+
+    form: bytes
+    columns: tuple[Reference, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Junction:
     """AND, or OR, of at least two parts."""
 
@@ -96,15 +117,75 @@ class Junction:
     parts: tuple[Predicate, ...]
 
 
-Predicate = Constant | Compare | Among | Null | NotANumber | Like | Junction
+Leaf = Compare | Among | Null | NotANumber | Like | Applied
+Predicate = Constant | Leaf | Junction
 
 
-def junction(all_of: bool, parts: list[Predicate]) -> Predicate:
-    """Return the AND or OR of parts, flattened."""
+def junction(all_of: bool, parts: Iterable[Predicate]) -> Predicate:
+    """Return the AND or OR of parts, flattened; what compares one column with = (of OR) or != (of AND) is one leaf."""
     flat: list[Predicate] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, Junction) and part.all_of == all_of else [part])
+    flat = _folded(all_of, flat)
     return flat[0] if len(flat) == 1 else Junction(all_of, tuple(flat))
+
+
+def _folded(all_of: bool, parts: list[Predicate]) -> list[Predicate]:
+    """Return parts with all comparisons of a column that IN (of AND: NOT IN) can say in the first one's place."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, part in enumerate(parts):
+        if _is_membership(part, all_of):
+            places.setdefault(part.column.path, []).append(place)  # type: ignore[union-attr]
+    folded: list[Predicate | None] = list(parts)
+    for same in places.values():
+        if len(same) > 1:
+            folded[same[0]] = _union([parts[place] for place in same], negated=all_of)
+            for place in same[1:]:
+                folded[place] = None
+    return [part for part in folded if part is not None]
+
+
+def _is_membership(part: Predicate, negated: bool) -> bool:
+    if isinstance(part, Compare):
+        return part.operator == ("!=" if negated else "=")
+    return isinstance(part, Among) and part.negated == negated
+
+
+def _union(parts: Sequence[Predicate], *, negated: bool) -> Among:
+    values: dict[pa.Scalar, None] = {}
+    with_null = False
+    for part in parts:
+        if isinstance(part, Among):
+            values.update(dict.fromkeys(part.values))
+            with_null |= part.with_null
+        elif isinstance(part, Compare):
+            values[part.value] = None
+    return Among(parts[0].column, tuple(values), with_null, negated)  # type: ignore[union-attr]
+
+
+def balanced(parts: Sequence[_Joined], join: Callable[[_Joined, _Joined], _Joined]) -> _Joined:
+    """Return at least one part joined two by two: as deep as the logarithm of their number.
+
+    What takes a tree apart goes down into it, in Arrow and Spark on a stack that a chain of thousands overflows.
+    """
+    level = list(parts)
+    while len(level) > 1:
+        pairs = [join(level[place], level[place + 1]) for place in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) & ~1 :]
+    return level[0]
+
+
+def check_size(node: Predicate) -> None:
+    """Check that a tree is no larger than a read can evaluate.
+
+    Raises:
+        InvalidFilterError: It has more than `LEAVES_MAX` leaves.
+    """
+    if (count := sum(1 for _ in leaves(node))) > LEAVES_MAX:
+        raise InvalidFilterError(
+            f"where: expected at most {LEAVES_MAX} conditions, found {count}; = and != of one column count as one, "
+            "as IN does: write values as IN lists, or read a wider range and filter its rows"
+        )
 
 
 def negate(node: Predicate) -> Predicate:
@@ -125,7 +206,7 @@ def negate(node: Predicate) -> Predicate:
             return replace(node, negated=not node.negated)
 
 
-def leaves(node: Predicate) -> Iterator[Compare | Among | Null | NotANumber | Like]:
+def leaves(node: Predicate) -> Iterator[Leaf]:
     """Yield the leaves that look at a column."""
     if isinstance(node, Junction):
         for part in node.parts:
@@ -134,13 +215,23 @@ def leaves(node: Predicate) -> Iterator[Compare | Among | Null | NotANumber | Li
         yield node
 
 
-def weakened(node: Predicate, unsafe: Callable[[Reference], bool]) -> Predicate:
-    """Return a tree that is true wherever this one is, and says nothing of some columns."""
+def columns_of(node: Predicate) -> frozenset[str]:
+    """Return the names of the columns that a tree looks at."""
+    return frozenset(each.column for leaf in leaves(node) for each in references(leaf))
+
+
+def references(leaf: Leaf) -> tuple[Reference, ...]:
+    """Return what a leaf looks at."""
+    return leaf.columns if isinstance(leaf, Applied) else (leaf.column,)
+
+
+def weakened(node: Predicate, unsafe: Callable[[Leaf], bool]) -> Predicate:
+    """Return a tree that is true wherever this one is, without some leaves."""
     if isinstance(node, Junction):
         return Junction(node.all_of, tuple(weakened(part, unsafe) for part in node.parts))
     if isinstance(node, Constant):
         return node
-    return Constant(True) if unsafe(node.column) else node
+    return Constant(True) if unsafe(node) else node
 
 
 def to_arrow(node: Predicate) -> pc.Expression:
@@ -150,7 +241,7 @@ def to_arrow(node: Predicate) -> pc.Expression:
             return pc.scalar(bool(node.value))
         case Junction():
             parts = [to_arrow(part) for part in node.parts]
-            return reduce((lambda a, b: a & b) if node.all_of else (lambda a, b: a | b), parts)
+            return balanced(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
         case Compare():
             return _COMPARE[node.operator](node.column.field(), pc.scalar(node.value))
         case Among():
@@ -163,6 +254,9 @@ def to_arrow(node: Predicate) -> pc.Expression:
         case Like():
             like = pc.match_like(node.column.field(), node.pattern)
             return ~like if node.negated else like
+        case Applied():
+            expression = expression_of(node.form)
+            return ~expression if node.negated else expression
 
 
 _COMPARE: Final[Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
@@ -204,10 +298,21 @@ def decide(node: Predicate, known: Mapping[str, Any]) -> Predicate:
                 continue
             parts.append(decided)
         return junction(node.all_of, parts) if parts else Constant(node.all_of)
-    if isinstance(node, Constant) or len(node.column.path) > 1 or node.column.column not in known:
+    if isinstance(node, Constant) or not all(len(each.path) == 1 and each.column in known for each in references(node)):
         return node
-    row = pa.table({node.column.column: pa.array([known[node.column.column]], node.column.type)})
-    return Constant(row.filter(to_arrow(node)).num_rows == 1)
+    row = {each.column: pa.array([known[each.column]], each.type) for each in references(node)}
+    try:
+        return Constant(pa.table(row or {"none": pa.nulls(1)}).filter(to_arrow(node)).num_rows == 1)
+    except pa.ArrowException as error:
+        raise cannot_apply(error) from error
+
+
+def cannot_apply(error: pa.ArrowException) -> InvalidFilterError:
+    """Return what to raise when Arrow cannot evaluate a filter for some row."""
+    return InvalidFilterError(
+        f"where: the filter cannot be computed for some row: {str(error)[:200]}; leave such rows out before, CAST to a "
+        "wider type, or compute it after the read"
+    )
 
 
 def bounds(node: Predicate, column: str) -> tuple[int | None, int | None]:

@@ -1,298 +1,222 @@
 """Filters as SQL text: a WHERE clause over one table.
 
-Grammar (keywords in any case)::
+Grammar (keywords in any case; what binds more closely stands lower)::
 
     or      := and (OR and)*            and  := not (AND not)*          not := NOT not | test
-    test    := '(' or ')' | TRUE | FALSE | column tail | literal op column
-    tail    := op literal | [NOT] IN '(' literal, ... ')' | [NOT] BETWEEN literal AND literal | [NOT] LIKE text
-             | IS [NOT] NULL | IS [NOT] NAN | IS [NOT] (TRUE | FALSE) | nothing, for a BOOLEAN column
+    test    := value [op value | [NOT] IN '(' value, ... ')' | [NOT] BETWEEN value AND value | [NOT] LIKE text
+             | IS [NOT] NULL | IS [NOT] NAN | IS [NOT] (TRUE | FALSE)]
     op      := = == != <> < <= > >=
+    value   := sum ('||' sum)*          sum  := product (('+' | '-') product)*     product := sign (('*' | '/' | '%') sign)*
+    sign    := '-' sign | '+' sign | literal | column | function '(' value, ... ')' | CAST '(' value AS type ')' | '(' or ')'
     literal := number | 'text' | X'00ff' | TRUE | FALSE | NULL | DATE 'text' | TIME 'text' | TIMESTAMP 'text'
     column  := name | "name" | `name`, with dots into ROW columns
+
+A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.literals`), and prunes
+files. A literal of a TIMESTAMP column has no zone; of a TIMESTAMP_LTZ column one without a zone is in UTC. What is computed
+(`fluss_lab.read.sql_terms` and `sql_functions`) is compared row by row. Logic is three-valued; NaN compares by IEEE 754.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.predicates import Constant, Predicate, Reference, junction, negate
+from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
+from fluss_lab.model.types import DataType
+from fluss_lab.read import sql_terms as terms
+from fluss_lab.read.conditions import Conditions, checked_pattern
+from fluss_lab.read.expression_form import form_of
+from fluss_lab.read.literals import fit
+from fluss_lab.read.predicates import Applied, Constant, Predicate, Reference, junction, negate
+from fluss_lab.read.sql_functions import function
+from fluss_lab.read.sql_syntax import Node, parse_text, refused
+from fluss_lab.read.sql_terms import Term
 
-#: Longer texts and deeper nesting are refused: the parser recurses.
-TEXT_LENGTH_MAX: Final = 100_000
-DEPTH_MAX: Final = 100
-
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-      (?P<bytes>[xX]'[0-9A-Fa-f]*')
-    | (?P<text>'(?:[^']|'')*')
-    | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
-    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_0-9]))
-    | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
-    | (?P<symbol><=|>=|<>|!=|==|[=<>(),.+-])
-    )""",
-    re.VERBOSE,
-)
-_KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "NAN", "TRUE", "FALSE"})
-_OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MIRROR: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARROW: Final[dict[str, Callable[..., Any]]] = {
+    "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+_CONDITIONS: Final = frozenset(
+    {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NAN", "IS TRUE", "IS FALSE", *_MIRROR}
+)
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tests:
-    """How leaves are made: checked against the table's columns.
-
-    Attributes:
-        column: Path of names to a reference; raises InvalidFilterError.
-        compare: (reference, operator, Python value) to a predicate.
-        among: (reference, Python values, whether NULL is one) to a predicate.
-        like: (reference, pattern) to a predicate.
-        null: Reference to IS NULL.
-        nan: Reference to IS NAN.
-    """
-
-    column: Callable[[tuple[str, ...]], Reference]
-    compare: Callable[[Reference, str, Any], Predicate]
-    among: Callable[[Reference, list[Any], bool], Predicate]
-    like: Callable[[Reference, str], Predicate]
-    null: Callable[[Reference], Predicate]
-    nan: Callable[[Reference], Predicate]
-
-
-def parse_sql(text: str, tests: Tests) -> Predicate:
+def parse_sql(text: str, conditions: Conditions) -> Predicate:
     """Return what a WHERE clause says.
 
     Raises:
-        InvalidFilterError: It cannot be read, or a column or literal does not fit; the text points at the place.
+        InvalidFilterError: It cannot be read, or a column or literal does not fit; the message shows the place.
     """
-    if len(text) > TEXT_LENGTH_MAX:
-        raise InvalidFilterError(f"a filter of {len(text)} characters: expected at most {TEXT_LENGTH_MAX}")
-    parser = _Parser(text, tests)
-    node = parser.any_of(0)
-    if (token := parser.peek()) is not None:
-        raise parser.error("expected AND, OR or the end", token)
-    return node
+    return _Reading(text, conditions).predicate(parse_text(text))
 
 
-class _Parser:
-    def __init__(self, text: str, tests: Tests) -> None:
+class _Reading:
+    def __init__(self, text: str, conditions: Conditions) -> None:
         self.text = text
-        self.tests = tests
-        self.tokens = self._split()
-        self.position = 0
+        self.conditions = conditions
 
-    def _split(self) -> list[_Token]:
-        tokens: list[_Token] = []
-        at = 0
-        end = len(self.text.rstrip())
-        while at < end:
-            match = _TOKEN.match(self.text, at)
-            if match is None or match.lastgroup is None:
-                raise InvalidFilterError(
-                    f"filter {self.text!r}: cannot be read from character {at + 1} on: {self.text[at : at + 20]!r}"
+    def predicate(self, node: Node) -> Predicate:
+        if node.kind == "call" and node.name in {"AND", "OR"}:
+            return junction(node.name == "AND", [self.predicate(part) for part in node.arguments])
+        if node.kind == "call" and node.name == "NOT":
+            return negate(self.predicate(node.arguments[0]))
+        try:
+            return self.test(node)
+        except InvalidFilterError as error:
+            raise refused(self.text, node.at, node.end, str(error)) from error
+
+    def test(self, node: Node) -> Predicate:
+        given = node.arguments
+        match node.name:
+            case "=" | "!=" | "<" | "<=" | ">" | ">=":
+                return self.compared(node.name, given[0], given[1])
+            case "IN":
+                return self.members(given[0], given[1:])
+            case "BETWEEN":
+                return junction(
+                    True, [self.compared(">=", given[0], given[1]), self.compared("<=", given[0], given[2])]
                 )
-            tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            at = match.end()
-        return tokens
+            case "LIKE":
+                return self.like(given[0], given[1])
+            case "IS NULL":
+                return self.null(given[0])
+            case "IS NAN":
+                return self.nan(given[0])
+            case "IS TRUE" | "IS FALSE":
+                holds = self.compared("=", given[0], Node("literal", 0, 0, value=node.name == "IS TRUE"))
+                # Never unknown: a null is neither.
+                return junction(True, [holds, negate(self.null(given[0]))])
+        return self.alone(node)
 
-    def error(self, expected: str, token: _Token | None) -> InvalidFilterError:
-        found = "the end" if token is None else f"{token.text!r} at character {token.at + 1}"
-        return InvalidFilterError(f"filter {self.text!r}: {expected}, found {found}")
+    def alone(self, node: Node) -> Predicate:
+        """Return a value that is a condition itself."""
+        if node.name == "starts_with" and (prefix := self.prefix(node)) is not None:
+            return prefix
+        if (reference := self.column(node)) is not None and pa.types.is_boolean(reference.type):
+            return self.conditions.compare(reference, "=", True)
+        term = self.term(node)
+        if pa.types.is_null(term.type):
+            return Constant(None)
+        if not pa.types.is_boolean(term.type):
+            raise InvalidFilterError(
+                f"expected a comparison after {self.text[node.at : node.end][:40]!r}: it is no condition"
+            )
+        return _applied(term)
 
-    # -- tokens -------------------------------------------------------------------------------------------------------
+    def prefix(self, node: Node) -> Predicate | None:
+        if len(node.arguments) != 2 or (reference := self.column(node.arguments[0])) is None:
+            return None
+        value = node.arguments[1].value
+        return self.conditions.starts_with(reference, value) if isinstance(value, str) else None
 
-    def peek(self) -> _Token | None:
-        return self.tokens[self.position] if self.position < len(self.tokens) else None
+    def column(self, node: Node) -> Reference | None:
+        return self.conditions.column(node.path) if node.kind == "column" else None
 
-    def take(self, expected: str) -> _Token:
-        token = self.peek()
-        if token is None:
-            raise self.error(f"expected {expected}", None)
-        self.position += 1
-        return token
+    # -- comparisons --------------------------------------------------------------------------------------------------
 
-    def word(self, *words: str) -> bool:
-        """Take keywords that stand next, all or none."""
-        ahead = self.tokens[self.position : self.position + len(words)]
-        if [t.text.upper() for t in ahead if t.kind == "word"] != list(words):
-            return False
-        self.position += len(words)
-        return True
+    def compared(self, operator: str, left: Node, right: Node) -> Predicate:
+        if left.kind != "column" and right.kind == "column":
+            left, right, operator = right, left, _MIRROR[operator]
+        reference = self.column(left)
+        if reference is not None and right.kind == "literal":
+            return Constant(None) if right.value is None else self.conditions.compare(reference, operator, right.value)
+        other = self.term(right)
+        if reference is not None and other.is_constant and _is_fit(reference, other):
+            if not other.sample.is_valid:
+                return Constant(None)
+            return self.conditions.compare(reference, operator, other.sample)
+        return _comparison(operator, self.term(left), other)
 
-    def symbol(self, symbol: str) -> bool:
-        token = self.peek()
-        if token is None or token.kind != "symbol" or token.text != symbol:
-            return False
-        self.position += 1
-        return True
+    def members(self, left: Node, values: list[Node]) -> Predicate:
+        reference = self.column(left)
+        if reference is not None and all(each.kind == "literal" for each in values):
+            some = [each.value for each in values if each.value is not None]
+            return self.conditions.among(reference, some, len(some) < len(values))
+        return junction(False, [self.compared("=", left, each) for each in values])
 
-    def need(self, symbol: str) -> None:
-        if not self.symbol(symbol):
-            raise self.error(f"expected {symbol!r}", self.peek())
+    def like(self, left: Node, right: Node) -> Predicate:
+        if right.kind != "literal" or not isinstance(right.value, str):
+            raise InvalidFilterError("expected a pattern in single quotes after LIKE")
+        if (reference := self.column(left)) is not None:
+            return self.conditions.like(reference, right.value)
+        term = self.term(left)
+        if terms.kind_of(term.type) not in {"text", "NULL"}:
+            raise InvalidFilterError(f"LIKE is asked of text only, found {terms.kind_of(term.type)}")
+        return _applied(terms.call(pc.match_like, terms.cast(term, pa.string()), pattern=checked_pattern(right.value)))
 
-    # -- grammar ------------------------------------------------------------------------------------------------------
+    def null(self, node: Node) -> Predicate:
+        if (reference := self.column(node)) is not None:
+            return self.conditions.null(reference)
+        return _applied(terms.call(pc.is_null, self.term(node)))
 
-    def any_of(self, depth: int) -> Predicate:
-        if depth > DEPTH_MAX:
-            raise self.error(f"expected at most {DEPTH_MAX} levels of parentheses and NOT", self.peek())
-        parts = [self.all_of(depth)]
-        while self.word("OR"):
-            parts.append(self.all_of(depth))
-        return junction(False, parts)
+    def nan(self, node: Node) -> Predicate:
+        if (reference := self.column(node)) is not None:
+            return self.conditions.nan(reference)
+        term = self.term(node)
+        if terms.kind_of(term.type) != "a double":
+            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {terms.kind_of(term.type)}")
+        return _applied(terms.call(pc.is_nan, term))
 
-    def all_of(self, depth: int) -> Predicate:
-        parts = [self.inverted(depth)]
-        while self.word("AND"):
-            parts.append(self.inverted(depth))
-        return junction(True, parts)
+    # -- values -------------------------------------------------------------------------------------------------------
 
-    def inverted(self, depth: int) -> Predicate:
-        if depth > DEPTH_MAX:
-            raise self.error(f"expected at most {DEPTH_MAX} levels of parentheses and NOT", self.peek())
-        return negate(self.inverted(depth + 1)) if self.word("NOT") else self.test(depth)
+    def term(self, node: Node) -> Term:
+        if node.kind == "literal":
+            return terms.literal(node.value)
+        if (reference := self.column(node)) is not None:
+            return terms.column(reference)
+        if node.name in _CONDITIONS:
+            raise InvalidFilterError(f"expected a value, found the condition {self.text[node.at : node.end][:40]!r}")
+        given = [self.term(each) for each in node.arguments]
+        match node.name:
+            case "+" | "-" | "*" | "/" | "%":
+                return terms.computed(node.name, given[0], given[1])
+            case "SIGN -":
+                return terms.computed("-", terms.literal(0), given[0])
+            case "SIGN +":
+                return terms.computed("+", terms.literal(0), given[0])
+            case "||":
+                return function("concat", given)
+            case "CAST":
+                return terms.cast(given[0], _type(node.value))
+        return function(node.name, given)
 
-    def test(self, depth: int) -> Predicate:
-        if self.symbol("("):
-            node = self.any_of(depth + 1)
-            self.need(")")
-            return node
-        token = self.peek()
-        if token is not None and (
-            token.kind in {"bytes", "text", "number"} or token.text in {"+", "-"} or self._constant(token)
-        ):
-            return self.mirrored()
-        reference = self.reference()
-        return self.tail(reference)
 
-    def _constant(self, token: _Token) -> bool:
-        if token.kind != "word":
-            return False
-        upper = token.text.upper()
-        after = self.tokens[self.position + 1] if self.position + 1 < len(self.tokens) else None
-        typed = upper in {"DATE", "TIME", "TIMESTAMP"} and after is not None and after.kind == "text"
-        return typed or upper in {"TRUE", "FALSE", "NULL"}
+def _type(text: str) -> pa.DataType:
+    try:
+        return DataType.parse(text).arrow()
+    except InvalidSchemaError as error:
+        raise InvalidFilterError(str(error)) from error
 
-    def mirrored(self) -> Predicate:
-        """Read ``literal op column``, or a constant alone."""
-        start = self.peek()
-        value = self.literal()
-        token = self.peek()
-        operator = _OPERATORS.get(token.text) if token is not None and token.kind == "symbol" else None
-        if operator is None:
-            if value is None or isinstance(value, bool):
-                return Constant(value)
-            raise self.error("expected a column or a comparison", start)
-        self.position += 1
-        return self.compare(self.reference(), _MIRROR[operator], value)
 
-    def reference(self) -> Reference:
-        path = [self.name()]
-        while self.symbol("."):
-            path.append(self.name())
-        return self.tests.column(tuple(path))
+def _is_fit(reference: Reference, other: Term) -> bool:
+    """Tell whether a column can be compared with a constant as with a literal."""
+    one, two = terms.kind_of(reference.type), terms.kind_of(other.type)
+    numbers = {"a whole number", "a decimal", "a double"}
+    return two == "NULL" or one == two or (one in numbers and two in numbers)
 
-    def name(self) -> str:
-        token = self.take("a column")
-        if token.kind == "quoted":
-            quote = token.text[0]
-            return token.text[1:-1].replace(quote * 2, quote)
-        if token.kind != "word" or token.text.upper() in _KEYWORDS:
-            raise self.error("expected a column", token)
-        return token.text
 
-    def tail(self, reference: Reference) -> Predicate:
-        token = self.peek()
-        if token is not None and token.kind == "symbol" and token.text in _OPERATORS:
-            self.position += 1
-            return self.compare(reference, _OPERATORS[token.text], self.literal())
-        if self.word("IS"):
-            return self.state(reference)
-        negated = self.word("NOT")
-        if self.word("IN"):
-            node = self.members(reference)
-        elif self.word("BETWEEN"):
-            low = self.compare(reference, ">=", self.literal())
-            if not self.word("AND"):
-                raise self.error("expected AND", self.peek())
-            node = junction(True, [low, self.compare(reference, "<=", self.literal())])
-        elif self.word("LIKE"):
-            node = self.like(reference)
-        elif negated:
-            raise self.error("expected IN, BETWEEN or LIKE", self.peek())
-        elif pa.types.is_boolean(reference.type):
-            node = self.tests.compare(reference, "=", True)
-        else:
-            raise self.error(f"expected a comparison after {str(reference)!r}", self.peek())
-        return negate(node) if negated else node
+def _comparison(operator: str, left: Term, right: Term) -> Predicate:
+    if left.written and not right.written:
+        left, right, operator = right, left, _MIRROR[operator]
+    if right.written and not left.written:
+        if right.value is None or pa.types.is_null(left.type):
+            return Constant(None)
+        fitted = fit(operator, right.value, left.type, "computed")
+        if fitted.value is not None:
+            return _applied(terms.call(_ARROW[fitted.operator], left, terms.constant(fitted.value)))
+        decided = terms.constant(pa.scalar(fitted.always))
+        unknown = terms.constant(pa.scalar(None, pa.bool_()))
+        return _applied(terms.call(pc.if_else, terms.call(pc.is_valid, left), decided, unknown))
+    left, right = terms.alike([left, right])
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return Constant(None)
+    return _applied(terms.call(_ARROW[operator], left, right))
 
-    def compare(self, reference: Reference, operator: str, value: Any) -> Predicate:
-        return Constant(None) if value is None else self.tests.compare(reference, operator, value)
 
-    def state(self, reference: Reference) -> Predicate:
-        negated = self.word("NOT")
-        if self.word("NULL"):
-            node = self.tests.null(reference)
-        elif self.word("NAN"):
-            node = self.tests.nan(reference)
-        elif self.word("TRUE") or self.word("FALSE"):
-            asked = self.tokens[self.position - 1].text.upper() == "TRUE"
-            return self.truth(reference, asked, negated)
-        else:
-            raise self.error("expected NULL, NAN, TRUE or FALSE", self.peek())
-        return negate(node) if negated else node
-
-    def truth(self, reference: Reference, asked: bool, negated: bool) -> Predicate:
-        """IS TRUE is never unknown: a null is not true."""
-        if negated:
-            return junction(False, [self.tests.compare(reference, "=", not asked), self.tests.null(reference)])
-        return junction(True, [self.tests.compare(reference, "=", asked), negate(self.tests.null(reference))])
-
-    def members(self, reference: Reference) -> Predicate:
-        self.need("(")
-        values = [self.literal()]
-        while self.symbol(","):
-            values.append(self.literal())
-        self.need(")")
-        return self.tests.among(reference, [value for value in values if value is not None], None in values)
-
-    def like(self, reference: Reference) -> Predicate:
-        token = self.take("a pattern")
-        if token.kind != "text":
-            raise self.error("expected a pattern in single quotes", token)
-        return self.tests.like(reference, token.text[1:-1].replace("''", "'"))
-
-    def literal(self) -> Any:
-        token = self.take("a literal")
-        if token.kind == "symbol" and token.text in {"+", "-"}:
-            number = self.take("a number")
-            if number.kind != "number":
-                raise self.error("expected a number", number)
-            return Decimal(token.text + number.text)
-        if token.kind == "number":
-            return Decimal(token.text)
-        if token.kind == "text":
-            return token.text[1:-1].replace("''", "'")
-        if token.kind == "bytes":
-            if len(token.text) % 2 == 0:
-                raise self.error("expected two hexadecimal digits a byte", token)
-            return bytes.fromhex(token.text[2:-1])
-        upper = token.text.upper() if token.kind == "word" else ""
-        if upper in {"TRUE", "FALSE", "NULL"}:
-            return {"TRUE": True, "FALSE": False, "NULL": None}[upper]
-        following = self.peek()
-        if upper in {"DATE", "TIME", "TIMESTAMP"} and following is not None and following.kind == "text":
-            return self.literal()
-        raise self.error("expected a literal (text in single quotes)", token)
+def _applied(term: Term) -> Predicate:
+    if term.is_constant:
+        return Constant(term.sample.as_py())
+    return Applied(form_of(term.expression), term.columns)

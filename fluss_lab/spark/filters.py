@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from fluss_lab.errors import UnsupportedError
 from fluss_lab.read import predicates as tree
 from fluss_lab.read.filters import Filter
 
@@ -18,14 +17,8 @@ if TYPE_CHECKING:
 def spark_condition(where: Filter) -> Column:
     """Return a filter as a Spark condition over columns of the same names.
 
-    Raises:
-        UnsupportedError: A pyarrow expression that cannot be said in Spark.
+    What is computed is computed by Arrow here too, in Spark's Python workers: it means the same.
     """
-    if where.predicate is None:
-        raise UnsupportedError(
-            f"to_spark: the pyarrow expression {where.text} has no form in Spark; write the filter as SQL text, or filter "
-            "the DataFrame"
-        )
     return _condition(where.predicate)
 
 
@@ -37,7 +30,7 @@ def _condition(node: tree.Predicate) -> Column:
             return F.lit(bool(node.value))
         case tree.Junction():
             parts = [_condition(part) for part in node.parts]
-            return reduce((lambda a, b: a & b) if node.all_of else (lambda a, b: a | b), parts)
+            return tree.balanced(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
         case tree.Compare():
             return _comparison(node)
         case tree.Among():
@@ -52,6 +45,30 @@ def _condition(node: tree.Predicate) -> Column:
         case tree.Like():
             like = _column(node.column).like(node.pattern)
             return ~like if node.negated else like
+        case tree.Applied():
+            return _applied(node)
+
+
+def _applied(node: tree.Applied) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = list(dict.fromkeys(each.column for each in node.columns))
+    types = {each.column: each.type for each in node.columns if len(each.path) == 1}
+
+    def holds(*columns: pa.Array) -> pa.Array:
+        rows = pa.table(
+            {name: array.cast(types.get(name, array.type)) for name, array in zip(names, columns, strict=True)}
+        )
+        places = pa.array(np.arange(rows.num_rows))
+        try:
+            kept = rows.append_column("\0row", places).filter(tree.to_arrow(node))["\0row"]
+        except pa.ArrowException as error:
+            raise tree.cannot_apply(error) from error
+        mask = np.zeros(rows.num_rows, dtype=bool)
+        mask[kept.to_numpy()] = True
+        return pa.array(mask)
+
+    return F.arrow_udf(holds, "boolean")(*[F.col(f"`{name}`") for name in names])
 
 
 def _column(reference: tree.Reference) -> Column:
