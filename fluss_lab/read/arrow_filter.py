@@ -170,7 +170,7 @@ def _option(node: Node, name: str, default: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    return bool(value == value and value != 0)
+    return bool(abs(value) > 0)  # not of NaN
 
 
 def _comparable(column: pa.DataType, literal: pa.DataType) -> bool:

@@ -142,7 +142,7 @@ def _on_a_deep_stack(work: Callable[[], _Result]) -> _Result:
     def run() -> None:
         try:
             done.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+        except BaseException as error:  # raised again by the caller
             failed.append(error)
 
     with _STACK_LOCK:
@@ -186,10 +186,7 @@ def _metadata(form: bytes) -> list[tuple[str, str]]:
             raise InvalidFilterError("where: this pyarrow writes expressions in an unknown form")
         flat = _Flat(form[16 : 16 + struct.unpack_from("<i", form, 12)[0]])
         schema = flat.table(flat.table(0, None), 2)
-        pairs = []
-        for pair in flat.vector(schema, 2):
-            pairs.append((flat.text(pair, 0), flat.text(pair, 1)))
-        return pairs
+        return [(flat.text(pair, 0), flat.text(pair, 1)) for pair in flat.vector(schema, 2)]
     except struct.error as error:
         raise InvalidFilterError(f"where: this pyarrow writes expressions in an unknown form ({error})") from error
 

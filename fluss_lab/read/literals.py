@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from math import inf, isnan
 from typing import Any, Final
@@ -266,7 +266,7 @@ def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
         # Not by astimezone: the first and last hours of what Python can say have no other zone.
         offset = value.utcoffset() or timedelta()
         value = value.replace(tzinfo=None)
-        return (((value - _EPOCH) - offset) // timedelta(microseconds=1)) * 10**3 + fraction
+        return int(((value - _EPOCH) - offset) // timedelta(microseconds=1)) * 10**3 + fraction
     micros = (value - _EPOCH) // timedelta(microseconds=1)
     return int(micros) * 10**3 + fraction
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 

@@ -195,7 +195,7 @@ def _is_fit(reference: Reference, other: Term) -> bool:
     """Tell whether a column can be compared with a constant as with a literal."""
     one, two = terms.kind_of(reference.type), terms.kind_of(other.type)
     numbers = {"a whole number", "a decimal", "a double"}
-    return two == "NULL" or one == two or (one in numbers and two in numbers)
+    return two in {"NULL", one} or {one, two} <= numbers
 
 
 def _comparison(operator: str, left: Term, right: Term) -> Predicate:

@@ -23,6 +23,18 @@ _DIGITS_MAX: Final = 38
 _BIGINT: Final = pa.int64()
 _DOUBLE: Final = pa.float64()
 _UNITS: Final = ("s", "ms", "us", "ns")
+_NUMBERS: Final = frozenset({"a whole number", "a decimal", "a double"})
+_MOMENTS: Final = frozenset({"a date", "a timestamp", "a timestamp with zone"})
+#: Kinds of values to what they can be cast to, beside their own kind.
+_CASTS: Final = {
+    **{kind: {*_NUMBERS, "text"} for kind in _NUMBERS},
+    "text": _NUMBERS | _MOMENTS,
+    "a date": {"a timestamp", "text"},
+    "a timestamp": {"a date", "text"},
+    "a timestamp with zone": {"a date", "text"},
+    "true or false": {"text"},
+    "NULL": {*_NUMBERS, *_MOMENTS, "text", "true or false", "a time", "bytes"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,7 @@ def kind_of(dtype: pa.DataType) -> str:
 
 def is_number(term: Term) -> bool:
     """Tell whether a term can be computed with."""
-    return kind_of(term.type) in {"a whole number", "a decimal", "a double", "NULL"}
+    return kind_of(term.type) in {*_NUMBERS, "NULL"}
 
 
 def call(function: Callable[..., Any], *terms: Term, **options: Any) -> Term:
@@ -155,18 +167,7 @@ def cast(term: Term, target: pa.DataType) -> Term:
         InvalidFilterError: That is not offered, or the value of a constant cannot be.
     """
     source, wanted = kind_of(term.type), kind_of(target)
-    numbers = {"a whole number", "a decimal", "a double"}
-    moments = {"a date", "a timestamp", "a timestamp with zone"}
-    offered = (
-        source == "NULL"
-        or source == wanted
-        or (source in numbers and wanted in {*numbers, "text"})
-        or (source == "text" and wanted in numbers | moments)
-        or (source in moments and wanted in {"a date", "text"})
-        or (source == "a date" and wanted == "a timestamp")
-        or (source == "true or false" and wanted == "text")
-    )
-    if not offered:
+    if wanted not in {source, *_CASTS.get(source, ())}:
         raise InvalidFilterError(f"CAST of {source} to {wanted} is not offered")
     if wanted == "a whole number" and source in {"a double", "a decimal"}:
         term = call(pc.trunc, term)
@@ -187,7 +188,7 @@ def _natural(value: Any) -> pa.Scalar:
             return pa.scalar(int(value), _BIGINT)
         assert isinstance(exponent, int)
         if len(digits) + abs(exponent) <= _DIGITS_MAX:
-            return pa.scalar(value.quantize(Decimal(1)) if exponent > 0 else value)
+            return pa.scalar(Decimal(int(value)) if exponent > 0 else value)
         return pa.scalar(float(value), _DOUBLE)
     return pa.scalar(value)
 

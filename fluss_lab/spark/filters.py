@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,7 @@ def _condition(node: tree.Predicate) -> Column:
 
 def _applied(node: tree.Applied) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.pandas.functions import arrow_udf
 
     names = list(dict.fromkeys(each.column for each in node.columns))
     types = {each.column: each.type for each in node.columns if len(each.path) == 1}
@@ -68,7 +69,8 @@ def _applied(node: tree.Applied) -> Column:
         mask[kept.to_numpy()] = True
         return pa.array(mask)
 
-    return F.arrow_udf(holds, "boolean")(*[F.col(f"`{name}`") for name in names])
+    udf: Any = arrow_udf  # its types leave functions of any number of columns out
+    return cast("Column", udf(holds, "boolean")(*[F.col(f"`{name}`") for name in names]))
 
 
 def _column(reference: tree.Reference) -> Column:

@@ -4,6 +4,7 @@ from tests.mutants.across import ACROSS
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.ddl import DDL
+from tests.mutants.filtering import FILTERING
 from tests.mutants.guard import GUARD
 from tests.mutants.integrity import INTEGRITY
 from tests.mutants.keyed_lake import KEYED_LAKE
@@ -63,6 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + RUNNING
     + GUARD
     + INTEGRITY
+    + FILTERING
     + SPARK_STREAMS
     + SPARK_TABLES
     + UNION_READING

@@ -1,5 +1,6 @@
 """What Spark reads of a table equals what Arrow reads at the same point, types included."""
 
+import math
 import random
 
 import pyarrow as pa
@@ -146,11 +147,41 @@ def test_limits_columns_partitions_and_buckets(session, history):
     assert agree(session, reader.scan(where="id < 0")).columns == COLUMNS[:5]
 
 
-def test_a_filter_that_spark_cannot_say_is_refused(session, history):
+@pytest.mark.parametrize(
+    "where",
+    [
+        pc.field("delay") + 1 > 5,
+        ~(pc.utf8_length(pc.field("dest")) == 1) | (pc.field("delay") > 60),
+        "delay + id > 20 and upper(dest) = 'A'",
+        "not (delay % 2 = 0) or coalesce(ratio, 0) < delay",
+        " or ".join(f"id = {n} or delay > {n + 50} and dest = 'A'" for n in range(300)),
+    ],
+    ids=lambda where: str(where)[:30],
+)
+def test_what_a_filter_computes_is_the_same_in_spark(session, history, where):
     table, _ = history
-    scan = table.reader().scan(where=pc.field("delay") + 1 > 5)
-    with pytest.raises(UnsupportedError, match="SQL text"):
-        scan_to_spark(session, scan)
+    agree(session, table.reader().scan(COLUMNS, where))
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [("f = 1e999", 1), ("f >= 1e39", 1), ("f in (1, 'Infinity')", 2), ("f <= -1e39", 1),
+     ("f = 16777217", 0), ("f >= 16777217", 2), ("f < 16777217", 4), ("f != 0.1", 7), ("f = cast(0.1 as float)", 1)],
+)  # fmt: skip
+def test_infinities_and_numbers_between_floats_are_compared_exactly(session, cluster, where, count):
+    path = TablePath("db", "floats")
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    definition = make_descriptor({"f": "float"}, properties={"table.datalake.enabled": True})
+    info = admin.create_table(path, definition, if_not_exists=True)
+    reader = TableReader(cluster.connection, path)
+    if not reader.scan().count():
+        with cluster.connection.append_writer(path) as writer:
+            values = [math.inf, -math.inf, math.nan, 0.1, 1.0, 2.0**24, 2.0**24 + 2, None]
+            writer.append(pa.table({"f": pa.array(values, pa.float32())}))
+        tier(cluster, info)
+    assert reader.scan(where=where).count() == count
+    assert scan_to_spark(session, reader.scan(where=where)).count() == count
 
 
 def test_what_the_user_adds_is_pushed_to_the_files(session, history):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.filters import compile_filter
 from fluss_lab.read.reader import TableReader
@@ -104,7 +105,6 @@ def test_a_sql_filter_keeps_the_same_rows_in_lake_and_log(sources, seed):
         pc.field("rec", "x") == 3,
         pc.field("dbl") != 0.0,
         pc.field("tod0") > dt.time(12),
-        pc.field("big") > 10.5,
         pc.utf8_length(pc.field("chr")) == 3,
         pc.field("txt") == "x3",
         pc.field("fixed") == bytes([3, 252]),
@@ -116,8 +116,9 @@ def test_an_arrow_filter_keeps_the_rows_that_arrow_keeps_of_the_tables_own_types
     try:
         expected = log.scan().to_arrow().filter(where)
     except pa.ArrowInvalid as overflow:
-        with pytest.raises(pa.ArrowInvalid, match=str(overflow)):
-            kept(lake, where)
+        for reader in (lake, log):
+            with pytest.raises(InvalidFilterError, match=f"cannot be computed for some row: {overflow}"):
+                kept(reader, where)
         return
     same(kept(lake, where)[0], rows_of(expected))
     same(kept(log, where)[0], rows_of(expected))

@@ -434,6 +434,8 @@ def _arrow_condition(rng, depth=0):
     ("where", "words"),
     [
         (F("nope") > 1, "nope"),
+        (F("N") > 1, "'N'|[(]N[)]"),
+        (F("n") + F("nope") > 1, "nope"),
         (pc.field(0) > 1, "named, not numbered"),
         (F("n"), "bool"),
         (F("n") == "x", "no kernel"),

@@ -1,0 +1,123 @@
+"""Mutants of filters: literals that keep the truth, what is handed to files, sizes and depths."""
+
+from tests.mutants.mutant import Mutant
+
+LITERALS = "fluss_lab/read/literals.py"
+ICEBERG_FILTER = "fluss_lab/read/iceberg_filter.py"
+PREDICATES = "fluss_lab/read/predicates.py"
+ARROW_FILTER = "fluss_lab/read/arrow_filter.py"
+SYNTAX = "fluss_lab/read/sql_syntax.py"
+TERMS = "fluss_lab/read/sql_terms.py"
+PLAN = "fluss_lab/read/plan.py"
+IN_MATRIX = "tests/unit/read/test_where_matrix.py"
+IN_FILTERS = "tests/unit/read/test_filters.py"
+IN_LIMITS = "tests/unit/read/test_filter_limits.py"
+IN_TERMS = "tests/unit/read/test_filter_terms.py"
+
+#: P4: a filter keeps the same rows wherever they lie.
+FILTERING = (
+    Mutant(
+        "infinity_pruned_by_statistics",
+        "P4",
+        ICEBERG_FILTER,
+        "if pa.types.is_float32(dtype) and not isfinite(value.as_py()):",
+        "if pa.types.is_float32(dtype) and value.as_py() != value.as_py():",
+        (f"{IN_MATRIX}::test_a_comparison_keeps_the_same_rows_wherever_they_lie",),
+    ),
+    Mutant(
+        "float_literal_rounded",
+        "P4",
+        LITERALS,
+        "    if float(nearest) == number:  #",
+        "    if float(nearest) == float(nearest):  #",
+        (f"{IN_MATRIX}::test_every_comparison_is_exact",),
+    ),
+    Mutant(
+        "float_literal_moved_the_wrong_way",
+        "P4",
+        LITERALS,
+        "low = nearest if below else np.nextafter(nearest, kind(-inf))",
+        "low = nearest",
+        (f"{IN_MATRIX}::test_every_comparison_is_exact",),
+    ),
+    Mutant(
+        "tiny_decimal_literal_rounded_to_zero",
+        "P4",
+        LITERALS,
+        "return Decimal((sign, digits, exponent + places)) if isinstance(exponent, int) else number",
+        "return Decimal((sign, digits, max(exponent + places, -50))) if isinstance(exponent, int) else number",
+        (f"{IN_FILTERS}::test_sql_keeps_the_rows_for_which_it_is_true",),
+    ),
+    Mutant(
+        "one_zero_looked_for_in_one_bucket",
+        "P4",
+        PLAN,
+        "return [*values, 0.0, -0.0] if any(",
+        "return [*values] if any(",
+        (f"{IN_MATRIX}::test_both_zeros_of_a_key_are_found_in_their_buckets",),
+    ),
+    Mutant(
+        "isin_of_a_null_unknown",
+        "P4",
+        ARROW_FILTER,
+        "junction(True, [found, negate(null)])",
+        "found",
+        (f"{IN_FILTERS}::test_an_arrow_expression_is_understood_as_what_it_does",),
+    ),
+    Mutant(
+        "columns_of_expressions_in_any_case",
+        "P4",
+        ARROW_FILTER,
+        "return self.conditions.column(path, exactly=True)",
+        "return self.conditions.column(path)",
+        (f"{IN_FILTERS}::test_an_arrow_expression_that_cannot_be_is_refused",),
+    ),
+    Mutant(
+        "equalities_not_folded",
+        "P4",
+        PREDICATES,
+        "        if len(same) > 1:\n",
+        "        if len(same) > 1_000_000:\n",
+        (f"{IN_LIMITS}::test_a_filter_of_thousands_of_terms_is_read",),
+    ),
+    Mutant(
+        "filters_of_any_size",
+        "P4",
+        PREDICATES,
+        "for _ in leaves(node))) > LEAVES_MAX:",
+        "for _ in leaves(node))) > 100 * LEAVES_MAX:",
+        (f"{IN_LIMITS}::test_too_much_is_refused_in_few_words",),
+    ),
+    Mutant(
+        "texts_of_any_depth",
+        "P4",
+        SYNTAX,
+        "        if depth > DEPTH_MAX:\n",
+        "        if depth > 100 * DEPTH_MAX:\n",
+        (f"{IN_LIMITS}::test_too_much_is_refused_in_few_words",),
+    ),
+    Mutant(
+        "functions_of_any_depth",
+        "P4",
+        ARROW_FILTER,
+        "        if depth > COMPUTED_DEPTH_MAX:\n",
+        "        if depth > 100 * COMPUTED_DEPTH_MAX:\n",
+        (f"{IN_LIMITS}::test_too_much_is_refused_in_few_words",),
+    ),
+    Mutant(
+        "dividing_by_zero",
+        "P4",
+        TERMS,
+        "        right = _not_zero(right)\n",
+        "",
+        (f"{IN_TERMS}::test_what_is_computed",),
+    ),
+    Mutant(
+        "sums_that_wrap_around",
+        "P4",
+        TERMS,
+        '"+": pc.add_checked,',
+        '"+": pc.add,',
+        (f"{IN_TERMS}::test_what_cannot_be_computed_for_a_row_fails_and_says_so",),
+    ),
+)
