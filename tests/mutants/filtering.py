@@ -41,11 +41,11 @@ FILTERING = (
         (f"{IN_MATRIX}::test_every_comparison_is_exact",),
     ),
     Mutant(
-        "tiny_decimal_literal_rounded_to_zero",
+        "decimal_literal_cut_to_the_scale",
         "P4",
         LITERALS,
         "return Decimal((sign, digits, exponent + places)) if isinstance(exponent, int) else number",
-        "return Decimal((sign, digits, max(exponent + places, -50))) if isinstance(exponent, int) else number",
+        "return Decimal((sign, digits, max(exponent + places, 0))) if isinstance(exponent, int) else number",
         (f"{IN_FILTERS}::test_sql_keeps_the_rows_for_which_it_is_true",),
     ),
     Mutant(
