@@ -42,6 +42,8 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── TieringInProgressError
     │   └── ForeignCommitError
     ├── CommitOutcomeUnknownError       look before acting
+    ├── WriteInterruptedError           settle it, or abandon it
+    │   └── WriteStoppedError
     ├── CorruptDataError                stop; the data on disk or on the wire is damaged
     ├── StorageError                    the disk refused; free space or mend it
     ├── LabError                        the lab's folder cannot be used as asked
@@ -55,7 +57,8 @@ One class per thing a caller would do differently; a test holds this drawing aga
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
 
 class FlussError(Exception):
@@ -221,6 +224,60 @@ class ForeignCommitError(ConflictError):
 
 class CommitOutcomeUnknownError(FlussError):
     """A commit was sent and its outcome is not known: look it up before acting."""
+
+
+class UnsettledWrite(Protocol):
+    """What a `WriteInterruptedError` holds."""
+
+    @property
+    def acknowledged(self) -> Mapping[tuple[str | None, int], Any]:
+        """Return what is acknowledged."""
+        ...
+
+    def settle(self) -> Any:
+        """Finish."""
+        ...
+
+    def abandon(self) -> None:
+        """Give up."""
+        ...
+
+
+class WriteInterruptedError(FlussError):
+    """A write of which a part was acknowledged, or may have been written, and a part not. The text says how much.
+
+    To give the same rows again may write them twice; `settle` does not.
+    """
+
+    def __init__(self, message: str, unsettled: UnsettledWrite | None = None) -> None:
+        super().__init__(message)
+        self._unsettled = unsettled
+
+    @property
+    def acknowledged(self) -> Mapping[tuple[str | None, int], Any]:
+        """Return what is acknowledged, by (partition name or None, bucket): ``rows``, and ``offsets`` as ranges."""
+        return {} if self._unsettled is None else self._unsettled.acknowledged
+
+    def settle(self) -> Any:
+        """Finish the write, each row exactly once, and return its `WriteResult`. Twice is fine.
+
+        What is not acknowledged is sent again under the writer id and the sequence numbers that it had, by which the
+        servers recognise what they have written.
+
+        Raises:
+            WriteInterruptedError: It was interrupted, or failed, again; settle that.
+            FlussError: The rest is refused.
+        """
+        return None if self._unsettled is None else self._unsettled.settle()
+
+    def abandon(self) -> None:
+        """Give up what is not acknowledged, and let go of its rows. What was in flight may be written or not."""
+        if self._unsettled is not None:
+            self._unsettled.abandon()
+
+
+class WriteStoppedError(WriteInterruptedError, KeyboardInterrupt):
+    """A write that a person stopped. It ends a cell, a notebook's run or a script as any `KeyboardInterrupt` does."""
 
 
 class CorruptDataError(FlussError):

@@ -16,7 +16,9 @@ from typing import Final
 from fluss_lab.client.queues import Batch, BucketQueue, Piece, Write
 from fluss_lab.client.results import WriteFuture
 from fluss_lab.client.retry import PAUSE_FIRST_S, PAUSE_MAX_S
-from fluss_lab.errors import FlussError
+from fluss_lab.client.unsettled import Acknowledged, Place, Standing, Tally
+from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
+from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
 
 #: Waiting appends are joined into one batch up to this size: 16 appends of 1,000 rows of 65 bytes. Larger batches are
@@ -41,13 +43,17 @@ class Accumulator:
         self._buffer_bytes = buffer_bytes
         self._joined_bytes = min(JOINED_BYTES, batch_bytes)
         self._timeout_s = timeout_s
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._queues: dict[TableBucket, BucketQueue] = {}
         #: Those that hold rows, in the order of their turns.
         self._active: dict[TableBucket, BucketQueue] = {}
         self._bytes = 0
         self._open = 0
         self._closed = False
+        self._given = 0
+        self._tallies: dict[Place, Tally] = {}
+        #: What was given up since the last call: it can be sent again.
+        self._parked: list[BucketQueue] = []
         self._failed: list[WriteFuture] = []
         #: The server that each sender's thread is busy with; None: one that is still to be looked up.
         self._sending: dict[int, int | None] = {}
@@ -66,12 +72,19 @@ class Accumulator:
 
         Returns:
             False, and nothing is queued, when a bucket needs a new writer id first.
+
+        Raises:
+            InvalidRequestError: The queues were closed meanwhile; nothing is queued.
         """
         size = sum(piece.size_bytes for _, piece in pieces)
         with self._changed:
-            self._changed.wait_for(lambda: not self._bytes or self._bytes + size <= self._buffer_bytes)
+            self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._buffer_bytes)
+            if self._closed:
+                raise InvalidRequestError("the writer was closed while rows waited for room; none of them was queued")
             if any(queue.writer_id is None for queue, _ in pieces):
                 return False
+            self._parked.clear()
+            self._given += sum(piece.rows.num_rows for _, piece in pieces)
             self._bytes += size
             self._open += 1
             for queue, piece in pieces:
@@ -87,9 +100,9 @@ class Accumulator:
                 queue.renumber(writer_id)
 
     def wait_settled(self) -> FlussError | None:
-        """Wait until every call is settled; return the first error that nobody has looked at yet."""
+        """Wait until every call is settled, or `close`; return the first error that nobody has looked at yet."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._open)
+            self._changed.wait_for(lambda: self._closed or not self._open)
             failed, self._failed = self._failed, []
         for future in failed:
             if not future.looked_at:
@@ -97,10 +110,58 @@ class Accumulator:
         return None
 
     def close(self) -> None:
-        """Let the senders end."""
+        """Let the senders end. What is not acknowledged stays, for `reopen` or `abandon`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def reopen(self) -> bool:
+        """After `close`: let new senders go on, also with what was given up. False: there is nothing to go on with."""
+        with self._changed:
+            for queue in self._parked:
+                self._queues[queue.bucket] = self._active[queue.bucket] = queue
+                self._open += queue.reopen()
+                self._bytes += sum(piece.size_bytes for piece in queue.pieces())
+            self._parked.clear()
+            now = time.monotonic()
+            for queue in self._active.values():
+                queue.deadline, queue.retry_at, queue.pause_s = now + self._timeout_s, 0.0, PAUSE_FIRST_S
+            self._closed = False
+            self._changed.notify_all()
+            return bool(self._active)
+
+    def abandon(self, error: WriteInterruptedError) -> None:
+        """After `close`: let go of what is not acknowledged; calls that wait for it fail."""
+        settled: list[Write] = []
+        with self._changed:
+            for queue in self._active.values():
+                pieces = queue.pieces()
+                for piece in pieces:
+                    piece.write.error = piece.write.error or error
+                settled += self._release(pieces)
+                queue.unacked.clear()
+                queue.waiting.clear()
+            self._active.clear()
+            self._queues.clear()
+            self._parked.clear()
+            self._changed.notify_all()
+        self._settle(settled)
+
+    def standing(self) -> Standing:
+        """Return what became of all rows so far."""
+        with self._changed:
+            acknowledged = {
+                place: Acknowledged(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
+            }
+            in_flight: dict[Place, int] = {}
+            unsent = 0
+            for queue in [*self._active.values(), *self._parked]:
+                in_doubt = queue.rows_in_doubt
+                unsent += sum(piece.rows.num_rows for piece in queue.pieces()) - in_doubt
+                if in_doubt:
+                    in_flight[queue.place] = in_flight.get(queue.place, 0) + in_doubt
+            refusals = tuple(str(queue.given_up) for queue in self._parked)
+            return Standing(self._given, acknowledged, in_flight, unsent, refusals)
 
     # -- the senders' side -------------------------------------------------------------------------------------------
 
@@ -160,8 +221,13 @@ class Accumulator:
         """Settle a batch, with the offset range ``[base, end)`` of each of its pieces."""
         queue = batch.queue
         with self._changed:
+            if batch not in queue.unacked:  # abandoned
+                return
             queue.unacked.remove(batch)
             queue.taken(batch)
+            ranges = list(ranges)
+            tally = self._tallies.setdefault(queue.place, Tally())
+            tally.add(batch.rows, ranges[0][0], ranges[-1][1])
             queue.deadline = time.monotonic() + self._timeout_s
             queue.pause_s = PAUSE_FIRST_S
             queue.retry_at = 0.0
@@ -199,6 +265,8 @@ class Accumulator:
         queue = batch.queue
         settled: list[Write] = []
         with self._changed:
+            if batch not in queue.unacked:  # abandoned
+                return
             batch.on_its_way = False
             batch.doubtful = batch.doubtful or doubtful
             if too_large:
@@ -227,10 +295,12 @@ class Accumulator:
         """Once nothing of a given-up bucket is on its way, fail its batches and all that waits behind them."""
         if queue.given_up is None or queue.on_its_way:
             return
-        pieces = [piece for batch in queue.unacked for piece in batch.pieces]
-        pieces += queue.waiting
-        for piece in pieces:
-            piece.fail(queue.given_up)
+        pieces = queue.pieces()
+        if [piece for piece in pieces if piece.fail(queue.given_up)]:
+            self._parked.append(queue.parked())
+        else:  # what was to be deleted is gone
+            tally = self._tallies.setdefault(queue.place, Tally())
+            tally.rows += sum(piece.rows.num_rows for piece in pieces)
         queue.unacked.clear()
         queue.waiting.clear()
         queue.writer_id = queue.given_up = queue.leader = None

@@ -26,6 +26,7 @@ from fluss_lab.errors import (
     ServerUnavailableError,
     UnavailableError,
 )
+from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
@@ -71,7 +72,7 @@ class Connection(Closing):
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
         self._locate = locate
-        self.closed = threading.Event()
+        self.closed = Flag()
         self._pid = -1
         self._start()
 
@@ -91,12 +92,13 @@ class Connection(Closing):
 
     def close(self) -> None:
         """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
-        self.closed.set()
-        with self._lock:
-            links, self._links = self._links, {}
-        if self._pid == os.getpid():
-            for link in links.values():
-                link.channel.close()
+        with Held():
+            self.closed.set()
+            with self._lock:
+                links, self._links = self._links, {}
+            if self._pid == os.getpid():
+                for link in links.values():
+                    link.channel.close()
 
     @property
     def address(self) -> ServerAddress:
@@ -471,7 +473,7 @@ class Connection(Closing):
         return self._metadata
 
     def _link(self, address: ServerAddress) -> Link:
-        with self._lock:
+        with Held(), self._lock:
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")
             if (link := self._links.get(address)) is None:

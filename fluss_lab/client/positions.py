@@ -13,6 +13,7 @@ from fluss_lab.client.fetching import FetchedBucket
 from fluss_lab.client.remote import GoneSegments
 from fluss_lab.client.retry import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.errors import FlussError, UnavailableError
+from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
 from fluss_lab.records import LogRecords
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -104,7 +105,7 @@ class Positions:
     def __init__(self, answer_bytes: int, timeout_s: float) -> None:
         self._answer_bytes = answer_bytes
         self._timeout_s = timeout_s
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._positions: dict[TableBucket, Position] = {}
         self._queue: deque[Fetched] = deque()
         self._bytes = 0

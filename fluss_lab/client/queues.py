@@ -73,10 +73,12 @@ class Piece:
         first = Piece(self.write, self.rows.slice(0, rows), first_bytes, self.change)
         return first, Piece(self.write, self.rows.slice(rows), self.size_bytes - first_bytes, self.change)
 
-    def fail(self, error: FlussError) -> None:
+    def fail(self, error: FlussError) -> bool:
         """Let the call fail. To delete from a partition that is not there is no failure: the rows are gone."""
-        if not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError)):
+        failed = not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError))
+        if failed:
             self.write.error = self.write.error or error
+        return failed
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +143,39 @@ class BucketQueue:
     def on_its_way(self) -> int:
         """Return how many batches await an answer."""
         return sum(batch.on_its_way for batch in self.unacked)
+
+    @property
+    def place(self) -> tuple[str | None, int]:
+        """Return the partition's name and the bucket."""
+        return self.partition, self.bucket.bucket
+
+    @property
+    def rows_in_doubt(self) -> int:
+        """Return the rows that may be written without our knowing."""
+        return sum(batch.rows for batch in self.unacked if batch.on_its_way or batch.doubtful)
+
+    def pieces(self) -> list[Piece]:
+        """Return all that is not acknowledged, in order."""
+        return [piece for batch in self.unacked for piece in batch.pieces] + list(self.waiting)
+
+    def parked(self) -> BucketQueue:
+        """Return a queue of its own with what this one gives up, under the numbers that it has."""
+        parked = BucketQueue(
+            self.bucket, self.partition, self.writer_id, self.next_sequence, deque(self.waiting), deque(self.unacked),
+            resending=bool(self.unacked), given_up=self.given_up, rows_max=self.rows_max,
+        )  # fmt: skip
+        for batch in parked.unacked:
+            batch.queue = parked
+        return parked
+
+    def reopen(self) -> int:
+        """Take up again what was parked: as one call, whose future nobody has. Return how many calls that are."""
+        self.given_up = None
+        pieces = self.pieces()
+        write = Write(WriteFuture(), sum(piece.rows.num_rows for piece in pieces), time.monotonic(), len(pieces))
+        for piece in pieces:
+            piece.write = write
+        return 1
 
     def ready_at(self) -> float | None:
         """Return from when a batch may be taken; None when there is none to take."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from fluss_lab.display import html_table
 from fluss_lab.errors import FlussError
+from fluss_lab.interrupts import Flag, Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +72,37 @@ class WriteFuture(Future[WriteResult]):
             FlussError: The server refused the rows.
             TimeoutError: `timeout` seconds went by; the writing goes on.
         """
-        try:
-            return super().result(timeout)
-        finally:
-            self.looked_at = self.looked_at or self.done()
+        with self._waited(timeout):
+            return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait, and return what the call failed with, or None."""
-        try:
-            return super().exception(timeout)
-        finally:
-            self.looked_at = self.looked_at or self.done()
+        with self._waited(timeout):
+            return super().exception(0)
+
+    # What the standard library's futures do under their lock, an interrupt must not break.
+
+    def done(self) -> bool:
+        """Tell whether it is settled."""
+        with Held():
+            return super().done()
+
+    def add_done_callback(self, fn: Callable[[Future[WriteResult]], Any]) -> None:
+        """Call something when it is settled, at once if it is already."""
+        with Held():
+            super().add_done_callback(fn)
+
+    @contextmanager
+    def _waited(self, timeout: float | None) -> Iterator[None]:
+        with Held():
+            if not self.done():
+                settled = Flag()
+                super().add_done_callback(lambda _: settled.set())
+                settled.wait(timeout)
+            try:
+                yield
+            finally:
+                self.looked_at = self.looked_at or self.done()
 
     @property
     def error(self) -> FlussError | None:

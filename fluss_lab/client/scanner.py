@@ -24,6 +24,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     PartitionNotFoundError,
 )
+from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
@@ -70,7 +71,7 @@ class LogScanner(Closing):
         timeout_s = connection.request_timeout_ms / 1000
         self._positions = Positions(FETCH_SIZE_MAX.of(connection.options), timeout_s)
         self._fetcher: Fetcher | None = None
-        self._closing = threading.Event()
+        self._closing = Flag()
         self._discovery: threading.Thread | None = None
         connection.remember(info)
 
@@ -127,7 +128,8 @@ class LogScanner(Closing):
             ids = {partition.partition_id for partition in known.values()}
             name = f"discover-{self._info.path}"
             self._discovery = threading.Thread(target=self._discover, args=(ids,), name=name, daemon=True)
-            self._discovery.start()
+            with Held():
+                self._discovery.start()
 
     def unsubscribe(self, bucket: int, partition: str | None = None) -> None:
         """Stop reading a bucket. One that is not subscribed is fine."""
@@ -216,11 +218,13 @@ class LogScanner(Closing):
             raise BucketNotFoundError(f"{self._info.path}: expected {expected}, found {bucket}")
         partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
         table_bucket = TableBucket(self._info.table_id, partition_id, bucket)
-        self._positions.put(Position(table_bucket, name, offset, offset, found))
-        if self._fetcher is None:
-            self._fetcher = Fetcher(
-                self._connection, self._info, self._projection, self._positions, previous_offsets=self._previous_offsets
-            )
+        with Held():
+            self._positions.put(Position(table_bucket, name, offset, offset, found))
+            if self._fetcher is None:
+                self._fetcher = Fetcher(
+                    self._connection, self._info, self._projection, self._positions,
+                    previous_offsets=self._previous_offsets,
+                )  # fmt: skip
 
     def _put_from(
         self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool

@@ -27,6 +27,7 @@ from fluss_lab.errors import (
     UnavailableError,
     error_from_code,
 )
+from fluss_lab.interrupts import Held, joined
 from fluss_lab.model import TableInfo
 from fluss_lab.records import encode
 from fluss_lab.rpc.places import partition_id_of
@@ -72,19 +73,17 @@ class Sender:
 
     def _start_threads(self, count: int) -> None:
         """Have so many threads; more than the accumulator lets send would only contend."""
-        with self._starting:
+        with Held(), self._starting:
             while len(self._threads) < count:
                 thread = threading.Thread(target=self._run, name=f"write-{self._info.path}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def join(self) -> None:
-        """Wait until the threads have ended; the accumulator must be closed."""
+    def join(self, timeout_s: float) -> None:
+        """Wait until the threads have ended, at most so long; the accumulator must be closed."""
         with self._starting:
             threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        joined(threads, timeout_s)
 
     def _run(self) -> None:
         while (batches := self._accumulator.take()) is not None:

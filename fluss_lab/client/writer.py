@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -14,14 +15,29 @@ import pyarrow as pa
 from fluss_lab.client.accumulator import Accumulator
 from fluss_lab.client.kinds import WriteKind
 from fluss_lab.client.queues import BucketQueue, Piece, Write
-from fluss_lab.client.results import WriteFuture
+from fluss_lab.client.results import WriteFuture, WriteResult
 from fluss_lab.client.routing import Router, Run
 from fluss_lab.client.sender import Sender
-from fluss_lab.errors import InvalidRequestError, PartitionExistsError, PartitionNotFoundError, RecordTooLargeError
+from fluss_lab.client.unsettled import Standing, UnsettledWrite
+from fluss_lab.errors import (
+    FlussError,
+    InvalidRequestError,
+    PartitionExistsError,
+    PartitionNotFoundError,
+    RecordTooLargeError,
+    WriteInterruptedError,
+    WriteStoppedError,
+)
+from fluss_lab.interrupts import Held
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.names import partition_values
-from fluss_lab.model.options import WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE, WRITER_DYNAMIC_PARTITIONS
+from fluss_lab.model.options import (
+    WRITER_BATCH_SIZE,
+    WRITER_BUFFER_SIZE,
+    WRITER_DYNAMIC_PARTITIONS,
+    WRITER_STOP_TIMEOUT,
+)
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -42,6 +58,9 @@ class TableWriter:
     ``client.request-timeout`` does a call fail, and with it all that wait behind it for the same bucket; calls made
     after that begin afresh.
 
+    An interrupt stops the writer where it is waited for at its end (`close`, or the end of its block): what is under way
+    is awaited for ``client.writer.stop-timeout``, nothing more is sent, and `WriteStoppedError` says how far it came.
+
     Args:
         connection: To the cluster.
         info: The table. Rows are written in its schema, also after columns were added to the table.
@@ -61,7 +80,7 @@ class TableWriter:
         self._writer_id: int | None = None
         self._router: Router | None = None
         self._sender: Sender | None = None
-        self._closed = False
+        self._closed = self._is_abandoned = False
         connection.remember(info)
 
     def __repr__(self) -> str:
@@ -76,11 +95,21 @@ class TableWriter:
         if error is None:
             self.close()
             return
-        self._accumulator.wait_settled()
-        self._end()
+        with Held():
+            if isinstance(error, KeyboardInterrupt):
+                self._stop(error)
+                return
+            try:
+                self._accumulator.wait_settled()
+                self._end()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if isinstance(error, FlussError):
+                self._tell_partial(error)
 
     def flush(self) -> None:
-        """Wait until every call is settled.
+        """Wait until every call is settled. An interrupt ends the waiting only; the writing goes on.
 
         Raises:
             FlussError: What the first failed call failed with, unless its future was asked already.
@@ -92,19 +121,84 @@ class TableWriter:
         """Flush, and end the writer's threads. Twice is fine.
 
         Raises:
-            FlussError: As `flush`; the writer is closed all the same.
+            WriteInterruptedError: A part of the rows was not acknowledged, and another was, or may be written.
+            WriteStoppedError: An interrupt came before everything was acknowledged.
+            FlussError: As `flush`. In each case the writer is closed.
         """
-        try:
-            self.flush()
-        finally:
-            self._end()
+        with Held():
+            try:
+                error = self._accumulator.wait_settled()
+                self._end()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if error is not None:
+                self._tell_partial(error)
+                raise error
+
+    # -- a write that was interrupted ----------------------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """Return what became of all rows that the writer was given."""
+        return self._accumulator.standing()
+
+    def settle(self) -> WriteResult:
+        """Finish what an interrupt stopped or a failure left, each row once; see `WriteInterruptedError.settle`."""
+        started = time.monotonic()
+        with Held():
+            if self._is_abandoned:
+                raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
+            if self._closed and self._accumulator.reopen():
+                self._sender = self._new_sender()
+            try:
+                error = self._accumulator.wait_settled()
+                if self._closed:
+                    self._end()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if error is not None or self._accumulator.standing().unsent:
+                failure = error or InvalidRequestError(f"{self._what}: refused again")
+                self._tell_partial(failure)
+                raise failure
+            standing = self._accumulator.standing()
+        offsets = {place: each.offsets for place, each in standing.acknowledged.items()}
+        return WriteResult(standing.rows, offsets, time.monotonic() - started)
+
+    def abandon(self) -> None:
+        """Give up what is not acknowledged; see `WriteInterruptedError.abandon`."""
+        with Held():
+            self._closed = self._is_abandoned = True
+            self._accumulator.close()
+            self._accumulator.abandon(WriteInterruptedError(f"{self._what}: abandoned"))
+
+    def _stop(self, stop: KeyboardInterrupt) -> None:
+        """After an interrupt: send no more, and say what was written. A writer without rows just ends.
+
+        Raises:
+            WriteStoppedError: Rows were given.
+        """
+        self._closed = True
+        self._accumulator.close()
+        if self._sender is not None:
+            with suppress(KeyboardInterrupt):  # a second one: it is enough waited
+                self._sender.join(WRITER_STOP_TIMEOUT.of(self._connection.options) / 1000)
+        standing = self._accumulator.standing()
+        if standing.rows:
+            raise WriteStoppedError(standing.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
+
+    def _tell_partial(self, error: FlussError) -> None:
+        """Raise `WriteInterruptedError` from an error that left a part of the rows written, or in doubt."""
+        standing = self._accumulator.standing()
+        if standing.is_partial and not isinstance(error, WriteInterruptedError):
+            raise WriteInterruptedError(standing.text(self._what, "failed"), UnsettledWrite(self)) from error
 
     # -- for the kinds -----------------------------------------------------------------------------------------------
 
     def _write(self, future: F, batches: Sequence[pa.RecordBatch], change: ChangeType) -> F:
         """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
         started = time.monotonic()
-        with self._queueing:
+        with self._queueing, Held() as held:
             self._check_open()
             runs = self._prepared().route(batches)
             rows = sum(batch.num_rows for batch in batches)
@@ -122,6 +216,13 @@ class TableWriter:
             ]
             while not self._accumulator.add(write, queued):
                 self._renew({queue.bucket: queue for queue, _ in queued})
+            try:
+                held.deliver()
+            except KeyboardInterrupt as stop:
+                text = (
+                    f"{self._what}: interrupted: the {rows:,} rows of this call are queued and are sent; do not give "
+                )
+                raise WriteStoppedError(text + "them again. settle() waits for them", UnsettledWrite(self)) from stop
         return future
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -131,7 +232,7 @@ class TableWriter:
             self._closed = True
         self._accumulator.close()
         if self._sender is not None:
-            self._sender.join()
+            self._sender.join(self._connection.request_timeout_ms / 1000)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -141,10 +242,13 @@ class TableWriter:
         """Get a writer id and start the senders, at the first call."""
         if self._router is None:
             self._writer_id = self._new_writer_id()
+            self._sender = self._new_sender()
             # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
             self._router = Router(self._info.descriptor, self._writer_id)
-            self._sender = Sender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
         return self._router
+
+    def _new_sender(self) -> Sender:
+        return Sender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
 
     def _new_writer_id(self) -> int:
         path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)

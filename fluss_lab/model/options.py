@@ -291,6 +291,9 @@ CLIENT_REQUEST_TIMEOUT: Final = duration(
 CLIENT_CONNECT_TIMEOUT: Final = duration("client.connect-timeout", "5s", "longest wait for one connection", minimum=1)
 WRITER_BATCH_SIZE: Final = size("client.writer.batch-size", "8mb", "largest log batch a writer makes", minimum=1024)
 WRITER_BUFFER_SIZE: Final = size("client.writer.buffer-memory-size", "64mb", "bytes unacknowledged before append waits")
+WRITER_STOP_TIMEOUT: Final = duration(
+    "client.writer.stop-timeout", "2s", "how long an interrupted write waits for answers under way before it tells"
+)
 WRITER_DYNAMIC_PARTITIONS: Final = boolean(
     "client.writer.dynamic-create-partition.enabled", True, "create the partition of a row when it does not exist"
 )
@@ -306,7 +309,7 @@ CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
-        WRITER_DYNAMIC_PARTITIONS, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
+        WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
     )
 }  # fmt: skip
 

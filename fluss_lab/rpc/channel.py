@@ -1,15 +1,20 @@
 """The gateways' first transport: gRPC to our own servers.
 
 Channels are made lazily and per process: a forked Spark worker may import this module but must make its own.
+
+gRPC's Python takes locks that an interrupt of the main thread would leave locked for ever. So nothing of it runs there
+but within `Held`: an interrupt cancels the call from a thread of its own, and is delivered when gRPC has been left.
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.interrupts import Held
 from fluss_lab.rpc import status, token
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
@@ -25,6 +30,10 @@ POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
 PRODUCE_MARGIN_S: Final = 5.0
 
+#: A look-up is asked for so long in gRPC's fastest form, which an interrupt cannot cancel: it takes less than a
+#: millisecond, of which the other form takes a twentieth more.
+_BRIEFLY_S: Final = 0.5
+
 #: How long a server may take to greet a new connection: on a machine under load seconds. (gRPC calls it the least time
 #: between attempts, but waits no longer for the greeting; the pause after a refused attempt is the initial one.)
 _GREETING_MS: Final = 10_000
@@ -39,6 +48,8 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.lb_policy_name", "pick_first"),
+    # Answers are heard by the thread that waits for them, not by one that gRPC starts beside.
+    ("SingleThreadedUnaryStream", 1),
 )
 
 
@@ -68,11 +79,12 @@ class Channel:
     ) -> None:
         self.address = target(host, port)
         self._call_timeout_s = call_timeout_s
-        if trust is None:
-            self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
-        else:
-            options = (*_OPTIONS, *trust.options())
-            self._channel = grpc.secure_channel(self.address, trust.credentials(), options=options)
+        with Held():
+            if trust is None:
+                self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+            else:
+                options = (*_OPTIONS, *trust.options())
+                self._channel = grpc.secure_channel(self.address, trust.credentials(), options=options)
         self._metadata = (token.header_of(secret),)
 
     def __repr__(self) -> str:
@@ -88,28 +100,45 @@ class Channel:
 
     def close(self) -> None:
         """End the connection; calls under way fail with `ServerUnavailableError`."""
-        self._channel.close()
+        with Held():
+            self._channel.close()
 
     def _gateway(self, service: str) -> _Gateway:
         gateway = _Gateway()
-        for name, method in methods_of(service).items():
-            setattr(gateway, name, self._stream(method) if method.streams else self._unary(method))
+        with Held():
+            for name, method in methods_of(service).items():
+                setattr(gateway, name, self._stream(method) if method.streams else self._unary(method))
         return gateway
 
     def _unary(self, method: Method) -> Callable[[Any], Any]:
         call = self._channel.unary_unary(
             method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
         )
-        what = f"{method.name} at {self.address}"
+        # On the wire the same call, in a form that can be cancelled while the calling thread waits for it.
+        cancellable = self._channel.unary_stream(
+            method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+        )
+        what, is_brief = f"{method.name} at {self.address}", method.name == "lookup"
 
         def invoke(request: Any) -> Any:
-            try:
-                timeout_s = _timeout_s(method, request, self._call_timeout_s)
-                return call(request, timeout=timeout_s, metadata=self._metadata)
-            except grpc.RpcError as failure:
-                raise status.error_of(failure, what) from None
-            except ValueError as error:  # gRPC's own word for a closed channel
-                raise ServerUnavailableError(f"{what}: the connection is closed ({error})") from None
+            with Held() as held:
+                try:
+                    timeout_s = _timeout_s(method, request, self._call_timeout_s)
+                    if not held.is_interruptible:
+                        return call(request, timeout=timeout_s, metadata=self._metadata)
+                    if is_brief:
+                        try:
+                            return call(request, timeout=min(_BRIEFLY_S, timeout_s), metadata=self._metadata)
+                        except grpc.RpcError as failure:
+                            if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                                raise
+                            held.deliver()
+                    return _answer(held, cancellable(request, timeout=timeout_s, metadata=self._metadata))
+                except grpc.RpcError as failure:
+                    held.deliver()  # if that is what cancelled it
+                    raise status.error_of(failure, what) from None
+                except ValueError as error:  # gRPC's own word for a closed channel
+                    raise ServerUnavailableError(f"{what}: the connection is closed ({error})") from None
 
         return invoke
 
@@ -132,6 +161,18 @@ class Channel:
                 closed.set()
 
         return invoke
+
+
+def _answer(held: Held, stream: Any) -> Any:
+    """Return the one answer of a call; an interrupt cancels it."""
+    answers: list[Any] = []
+    # Cancelling takes gRPC's locks, of which this thread may hold one when the interrupt comes.
+    held.until(lambda: answers.extend(stream), lambda: _thread.start_new_thread(stream.cancel, ()))
+    if not answers:  # interrupted before anything was awaited
+        stream.cancel()
+        held.deliver()
+        raise ServerUnavailableError("the call was cancelled before it was answered")
+    return answers[0]
 
 
 class _Gateway:

@@ -15,6 +15,7 @@ from typing import Final
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
+from fluss_lab.interrupts import Flag, Held, joined
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.tls import Trust, reachable
@@ -175,10 +176,10 @@ class Attachment(Closing):
         self._on_lost = on_lost
         self._pid = os.getpid()
         self._session_id: int | None = None
-        self._attached = threading.Event()
+        self._attached = Flag()
         self._failure: FlussError | None = None
-        self._closing = threading.Event()
-        self._stream_closed = threading.Event()
+        self._closing = Flag()
+        self._stream_closed = Flag()
         self._place: Place | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="fluss-attachment", daemon=True)
@@ -207,8 +208,14 @@ class Attachment(Closing):
         """
         me = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _let_go_in_child(me))
-        self._thread.start()
-        if not self._attached.wait(timeout_s):
+        with Held():
+            self._thread.start()
+        try:
+            attached = self._attached.wait(timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        if not attached:
             self.close()
             raise ServerUnavailableError(f"{self.folder}: no server could be attached to in {timeout_s:.0f} s")
         if self._failure is not None:
@@ -219,11 +226,11 @@ class Attachment(Closing):
         """Let go of the server. Twice is fine; in a forked child nothing happens."""
         if os.getpid() != self._pid:
             return
-        self._closing.set()
-        with self._lock:
-            self._stream_closed.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        with Held():
+            self._closing.set()
+            with self._lock:
+                self._stream_closed.set()
+            joined([self._thread], CLOSE_TIMEOUT_S)
 
     # -- in the background -------------------------------------------------------------------------------------------
 
@@ -270,7 +277,7 @@ class Attachment(Closing):
         except (ServerUnavailableError, AuthenticationError):
             return REATTACH_PAUSE_S  # it ended between two looks
         with self._lock:
-            self._stream_closed = closed = threading.Event()
+            self._stream_closed = closed = Flag()
             if self._closing.is_set():
                 return 0.0
         self._place = place

@@ -10,6 +10,7 @@ from typing import Final
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import FencedTieringEpochError, FlussError, UnavailableError, error_from_code
+from fluss_lab.interrupts import Flag, Held, joined
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.events import FailedTieringEvent, FinishedTieringEvent, TieringAssignment
@@ -84,7 +85,7 @@ class TieringSourceEnumerator:
             assignment: The table held.
             on_lost: Called, in the background, when the table turns out to be held by somebody else.
         """
-        done = threading.Event()
+        done = Flag()
 
         def run() -> None:
             while not done.wait(self._renew_interval_s):
@@ -98,13 +99,14 @@ class TieringSourceEnumerator:
                     return
 
         thread = threading.Thread(target=run, name="fluss-tiering-heartbeat", daemon=True)
-        thread.start()
+        with Held():
+            thread.start()
         try:
             try:
                 yield
             finally:
                 done.set()
-                thread.join(JOIN_TIMEOUT_S)
+                joined([thread], JOIN_TIMEOUT_S)
         except BaseException as error:
             self.handle(FailedTieringEvent.of(assignment, error))
             raise

@@ -8,7 +8,6 @@ commit is conditional on that snapshot. Whoever takes the table over commits an 
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from fluss_lab.errors import (
     PartitionNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
+from fluss_lab.interrupts import Flag
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.committer import (
@@ -134,7 +134,7 @@ class TieringRound:
         self._watch = StageWatch()
         self._planner = RoundPlanner(connection, enumerator, assignment, options)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
-        self._lost = threading.Event()
+        self._lost = Flag()
 
     def run(self, watch: StageWatch | None = None) -> TieringReport:
         """Run the round, and tell the coordinator how it ended.

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import FlussError, ServerUnavailableError
+from fluss_lab.interrupts import Flag, Held, joined
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,9 @@ class TieringSession:
         self._connection = connection
         self._session_id: int | None = None
         self._error: FlussError | None = None
-        self._answered = threading.Event()
-        self._closing = threading.Event()
-        self._stream_closed = threading.Event()
+        self._answered = Flag()
+        self._closing = Flag()
+        self._stream_closed = Flag()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="fluss-tiering-session", daemon=True)
 
@@ -46,8 +47,14 @@ class TieringSession:
         Raises:
             ServerUnavailableError: No server answers.
         """
-        self._thread.start()
-        if not self._answered.wait(ATTACH_TIMEOUT_S):
+        with Held():
+            self._thread.start()
+        try:
+            answered = self._answered.wait(ATTACH_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        if not answered:
             self.close()
             raise ServerUnavailableError(f"attaching to the coordinator: no answer in {ATTACH_TIMEOUT_S:.0f} s")
         if self._error is not None:
@@ -62,11 +69,11 @@ class TieringSession:
 
     def close(self) -> None:
         """End the session: tables still held by it are free."""
-        self._closing.set()
-        with self._lock:
-            self._stream_closed.set()
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        with Held():
+            self._closing.set()
+            with self._lock:
+                self._stream_closed.set()
+            joined([self._thread], CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         attempts = self._connection.attempts("attach")
@@ -74,7 +81,7 @@ class TieringSession:
             with self._lock:
                 if self._closing.is_set():
                     return
-                self._stream_closed = closed = threading.Event()
+                self._stream_closed = closed = Flag()
             try:
                 self._hold(closed)
             except FlussError as error:
