@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -38,15 +38,22 @@ class Tally:
     """Counts what a bucket acknowledges."""
 
     rows: int = 0
-    ranges: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RANGES_MAX))
+    ranges: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, rows: int, base: int, end: int) -> None:
-        """Count rows whose records lie at ``[base, end)``, behind all counted before."""
+        """Count rows whose records lie at ``[base, end)``. Answers may overtake each other."""
         self.rows += rows
-        if self.ranges and self.ranges[-1][1] == base:
-            base = self.ranges.pop()[0]
-        if base < end:
-            self.ranges.append((base, end))
+        if base == end:
+            return
+        at = bisect(self.ranges, (base, end))
+        if at < len(self.ranges) and self.ranges[at][0] == end:
+            end = self.ranges.pop(at)[1]
+        if at and self.ranges[at - 1][1] == base:
+            base = self.ranges.pop(at - 1)[0]
+            at -= 1
+        self.ranges.insert(at, (base, end))
+        if len(self.ranges) > RANGES_MAX:
+            del self.ranges[0]
 
 
 @dataclass(frozen=True, slots=True)
