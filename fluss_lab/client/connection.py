@@ -210,14 +210,18 @@ class Connection(Closing):
 
         return LogScanner(self, self.table_info(TablePath.parse(path)), projection, previous_offsets=previous_offsets)
 
-    def table_info(self, path: TablePath) -> TableInfo:
+    def table_info(self, path: TablePath, attempts: Attempts | None = None) -> TableInfo:
         """Return a table as the cluster knows it now.
+
+        Args:
+            path: The table.
+            attempts: How long to try; None: ``client.request-timeout``.
 
         Raises:
             TableNotFoundError: There is no such table.
         """
         request = pb.GetTableInfoRequest(table_path=pb.PbTablePath(database_name=path.database, table_name=path.table))
-        response = self.coordinator().get_table_info(request)
+        response = self.coordinator(attempts).get_table_info(request)
         info = TableInfo(
             path,
             response.table_id,
@@ -415,9 +419,9 @@ class Connection(Closing):
         if isinstance(error, NotFoundError):
             self.leaders([bucket], attempts)
 
-    def attempts(self, what: str) -> Attempts:
-        """Return fresh attempts of a call, with ``client.request-timeout``."""
-        return Attempts(what, self.request_timeout_ms, self.closed)
+    def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
+        """Return fresh attempts of a call, for so long; None: ``client.request-timeout``."""
+        return Attempts(what, self.request_timeout_ms if timeout_ms is None else timeout_ms, self.closed)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -466,7 +466,10 @@ class Lab(Closing):
         return f"<Lab {where}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            [f"{table.path}", table.descriptor.buckets, table.descriptor.lake_enabled] for table in self._all_tables()
-        ]
+        try:
+            attempts = self.connection.attempts("show the lab", 0)
+            self.connection.coordinator(attempts).describe_cluster(pb.DescribeClusterRequest())
+            rows = [table.summary() for table in self._all_tables()]
+        except Exception as error:  # what is shown must not fail
+            return html_table(f"{self!r}: {error}", [], [])
         return html_table(repr(self), ["table", "buckets", "lake"], rows)

@@ -413,8 +413,27 @@ class Table(LakeUpkeep):
             return changelog_to_spark(self.lab.spark, read)
         return scan_to_spark(self.lab.spark, read)
 
+    def _shown(self) -> TableDescriptor | str:
+        """Return the definition, to be shown; if it cannot be had at once, why."""
+        attempts = self.lab.connection.attempts(f"show {self.path}", 0)
+        try:
+            return self.lab.connection.table_info(self.path, attempts).descriptor
+        except Exception as error:  # what is shown must not fail
+            return str(error) or type(error).__name__
+
+    def summary(self) -> tuple[str, object, object]:
+        """Return path, buckets and whether it is in the lake, to be shown; of a table that is gone, why."""
+        shown = self._shown()
+        return (
+            (str(self.path), shown, None)
+            if isinstance(shown, str)
+            else (str(self.path), shown.buckets, shown.lake_enabled)
+        )
+
     def __repr__(self) -> str:
-        descriptor = self.descriptor
+        descriptor = self._shown()
+        if isinstance(descriptor, str):
+            return f"<Table {self.path}: {descriptor}>"
         key = descriptor.schema.primary_key
         kind = f"primary-key table ({', '.join(key)})" if key else "log table"
         lake = ", in the lake" if descriptor.lake_enabled else ""
@@ -423,7 +442,9 @@ class Table(LakeUpkeep):
         )
 
     def _repr_html_(self) -> str:
-        descriptor = self.descriptor
+        descriptor = self._shown()
+        if isinstance(descriptor, str):
+            return html_table(f"Table {self.path}: {descriptor}", [], [])
         rows = [
             [column.name, column.type, ", ".join(_roles(descriptor, column.name)), column.comment or ""]
             for column in descriptor.schema.columns

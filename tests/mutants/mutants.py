@@ -29,15 +29,18 @@ from tests.mutants.resources import RESOURCES
 from tests.mutants.running import RUNNING
 from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
+from tests.mutants.stopping import STOPPING
 from tests.mutants.storing import BYTES, KEEPING
 from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
 from tests.mutants.values import VALUES
 
 PROMISES = tuple(f"P{number}" for number in (*range(1, 12), 13, 14))
+PROMISES = tuple(f"P{number}" for number in range(1, 14))
 MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
+    + STOPPING
     + KNOWN_BUCKETS
     + KV
     + KV_SNAPSHOTS

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import AppendResult, AppendWriter, Connection, UpsertWriter, WriteResult, read_range
+from fluss_lab.client.offsets import OffsetQuery, list_offsets
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
@@ -21,7 +22,7 @@ from fluss_lab.errors import (
     WriteStoppedError,
 )
 from fluss_lab.interrupts import joined
-from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
+from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.testing.waiting import wait_until
 
@@ -63,7 +64,8 @@ def make_table(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Call
 
 def held(connection: Connection, info: TableInfo) -> dict[int, list[int]]:
     """Return the ids in each bucket's log."""
-    ends = {each.bucket.bucket: each.end_offset for each in connection.admin().buckets(info)}
+    offsets = list_offsets(connection, info, OffsetQuery(OffsetSpec.latest()), None, None)
+    ends = {bucket: answer.offset for bucket, answer in offsets.items()}
     return {
         bucket: [
             value

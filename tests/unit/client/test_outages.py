@@ -159,6 +159,9 @@ def test_a_stopped_server_is_given_up_in_time_and_its_late_work_is_not_doubled(t
         writer.append([{"id": 0}]).result()
         os.kill(server.pid, signal.SIGSTOP)
         try:
+            # The signal is delivered when one of its threads runs next.
+            state = Path(f"/proc/{server.pid}/stat")
+            wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the server is stopped")
             began = time.monotonic()
             with pytest.raises(FlussError) as caught:
                 writer.append([{"id": 1}]).result(PATIENCE_S)

@@ -1,0 +1,79 @@
+"""Mutants of what holds interrupts back, and of what an interrupted write says and does."""
+
+from tests.mutants.mutant import Mutant
+
+INTERRUPTS = "fluss_lab/interrupts.py"
+CHANNEL = "fluss_lab/rpc/channel.py"
+ACCUMULATOR = "fluss_lab/client/accumulator.py"
+WRITER = "fluss_lab/client/writer.py"
+QUEUES = "fluss_lab/client/queues.py"
+RESULTS = "fluss_lab/client/results.py"
+
+IN_INTERRUPTS = "tests/unit/test_interrupts.py"
+IN_WRITES = "tests/unit/client/test_interrupted_writes.py"
+IN_LAB = "tests/unit/workbench/test_lab.py"
+
+#: P12: whoever presses stop waits for nothing, and knows what was written.
+STOPPING = (
+    Mutant(
+        "interrupt_swallowed_by_its_block", "P12", INTERRUPTS,
+        "            recorder.pending = False\n            recorder.before(SIGINT, None)\n\n    @property",
+        "            recorder.pending = False\n\n    @property",
+        (f"{IN_INTERRUPTS}::test_an_interrupt_takes_effect_at_the_end_of_the_block",),
+    ),
+    Mutant(
+        "handler_of_somebody_else_put_back", "P12", INTERRUPTS,
+        "        if _signal.getsignal(SIGINT) is recorder:",
+        "        if _signal.getsignal(SIGINT) is not None:",
+        (f"{IN_INTERRUPTS}::test_a_handler_set_within_the_block_stays",),
+    ),
+    Mutant(
+        "grpc_where_an_interrupt_breaks_it", "P12", CHANNEL,
+        "            with Held() as held:\n                try:\n                    timeout_s",
+        "            for held in (Held(),):\n                try:\n                    timeout_s",
+        (f"{IN_LAB}::test_no_lock_of_grpc_or_of_the_library_is_taken_where_an_interrupt_could_break_it",),
+    ),
+    Mutant(
+        "future_whose_lock_an_interrupt_keeps", "P12", RESULTS,
+        "        with Held():\n            if not self.done():",
+        "        for _ in (0,):\n            if not self.done():",
+        (f"{IN_LAB}::test_no_lock_of_grpc_or_of_the_library_is_taken_where_an_interrupt_could_break_it",),
+    ),
+    Mutant(
+        "stopped_write_goes_on", "P12", WRITER,
+        "        self._closed = True\n        self._accumulator.close()\n        if self._sender is not None:\n            with suppress",
+        "        self._closed = True\n        self._accumulator.wait_settled()\n        if self._sender is not None:\n            with suppress",
+        (f"{IN_WRITES}::test_a_stopped_append_tells_exactly_what_is_written_and_settling_writes_each_row_once",),
+    ),
+    Mutant(
+        "stopped_write_says_nothing", "P12", WRITER,
+        "        if standing.rows:\n            raise WriteStoppedError",
+        "        if not standing.rows:\n            raise WriteStoppedError",
+        (f"{IN_WRITES}::test_an_interrupt_after_the_last_acknowledgement_says_that_all_is_written",),
+    ),
+    Mutant(
+        "partial_failure_looks_whole", "P12", WRITER,
+        "        if standing.is_partial and not isinstance",
+        "        if not standing.rows and not isinstance",
+        (f"{IN_WRITES}::test_a_write_that_fails_in_one_bucket_says_so_and_is_settled_when_its_server_is_back",),
+    ),
+    Mutant(
+        "settled_under_other_numbers", "P12", QUEUES,
+        "            resending=bool(self.unacked), given_up=self.given_up, rows_max=self.rows_max,\n        )  # fmt: skip\n",
+        "            resending=bool(self.unacked), given_up=self.given_up, rows_max=self.rows_max,\n        )  # fmt: skip\n"
+        "        parked._number(7)\n",
+        (f"{IN_WRITES}::test_settling_does_not_write_again_what_was_written_without_an_answer",),
+    ),
+    Mutant(
+        "in_flight_told_as_not_written", "P12", QUEUES,
+        "if batch.on_its_way or batch.doubtful)",
+        "if batch.on_its_way)",
+        (f"{IN_WRITES}::test_settling_does_not_write_again_what_was_written_without_an_answer",),
+    ),
+    Mutant(
+        "abandoned_rows_sent", "P12", WRITER,
+        "            self._accumulator.abandon(WriteInterruptedError(f\"{self._what}: abandoned\"))",
+        "            self._accumulator.reopen()",
+        (f"{IN_WRITES}::test_a_stopped_upsert_can_be_abandoned",),
+    ),
+)  # fmt: skip
