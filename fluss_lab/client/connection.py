@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from fluss_lab.client.address import ServerAddress
 from fluss_lab.client.links import Link, RetryingCoordinator
 from fluss_lab.client.metadata import Metadata, load_schema
+from fluss_lab.client.openings import Openings
 from fluss_lab.client.retry import Attempts
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
@@ -85,6 +86,9 @@ class Connection(Closing):
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
         self._without_lake: set[int] = set()
+        self.openings = Openings()
+        #: Sessions that this process has had at the coordinator, beside that of an attachment.
+        self.sessions: set[int] = set()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
@@ -94,6 +98,10 @@ class Connection(Closing):
         """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
         with Held():
             self.closed.set()
+            try:
+                self.openings.end()
+            except FlussError as error:
+                log.info("connection closed with rows that were not acknowledged: %s", error)
             with self._lock:
                 links, self._links = self._links, {}
             if self._pid == os.getpid():

@@ -27,6 +27,7 @@ from fluss_lab.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.frames import for_pandas
 from fluss_lab.model.rows import record_batches
@@ -83,11 +84,14 @@ class Lookuper(Closing):
 
     def close(self) -> None:
         """End the threads. Twice is fine."""
-        with self._starting:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown()
+        with Held():
+            with self._starting:
+                self._closed = True
+                pool, self._pool = self._pool, None
+            if pool is not None:
+                # Calls under way belong to somebody who waits for them, or was interrupted.
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._connection.openings.ended(self)
 
     @property
     def schema(self) -> pa.Schema:
@@ -207,14 +211,19 @@ class Lookuper(Closing):
         if len(calls) == 1:
             calls[0]()
             return
-        with self._starting:
-            if self._closed:
-                raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=f"lookup-{self._info.path}")
-            futures = [self._pool.submit(call) for call in calls]
-        for future in futures:
-            future.result()
+        with Held():
+            with self._starting:
+                if self._closed:
+                    raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=f"lookup-{self._info.path}")
+                    self._connection.openings.began(self, self.close)
+                futures = [self._pool.submit(call) for call in calls]
+            for future in futures:
+                done = Flag()
+                future.add_done_callback(partial(_set, done))
+                done.wait()
+                future.result(0)
 
     def _taken(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
         """Return the rows at positions of all that was found; -1 stands for no row."""
@@ -243,6 +252,10 @@ def prefix_columns(info: TableInfo) -> tuple[str, ...]:
             f"({', '.join(rest)}), found ({', '.join(key)}); look whole keys up, or make the table with such a bucket key"
         )
     return (*key, *descriptor.partitioned_by)
+
+
+def _set(done: Flag, _future: object) -> None:
+    done.set()
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

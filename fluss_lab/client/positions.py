@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -110,6 +110,7 @@ class Positions:
         self._queue: deque[Fetched] = deque()
         self._bytes = 0
         self._closed = False
+        self._abandoned = False
         #: The server that each fetcher's thread is busy with.
         self._fetching: dict[int, int] = {}
 
@@ -125,6 +126,10 @@ class Positions:
             self._queue.clear()
             self._positions.clear()
             self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Have the threads end when they look next. Takes no lock: it may be called wherever memory is freed."""
+        self._abandoned = True
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 
@@ -172,6 +177,19 @@ class Positions:
                         break
             self._changed.notify_all()
         return taken
+
+    def put_back(self, taken: Sequence[Fetched], offsets: Mapping[Position, int]) -> None:
+        """Let the next `take` return again what the last one did.
+
+        Args:
+            taken: What it returned.
+            offsets: Where the caller was in each bucket before.
+        """
+        with self._changed:
+            self._queue.extendleft(reversed(taken))
+            self._bytes += sum(fetched.size_bytes for fetched in taken)
+            for position, offset in offsets.items():
+                position.offset = offset
 
     def stop(self, position: Position, error: FlussError) -> None:
         """Stop a bucket whose records turned out to be damaged; the error is what the caller gets next."""
@@ -225,6 +243,10 @@ class Positions:
     ) -> list[Position] | None:
         with self._changed:
             while not self._closed:
+                if self._abandoned:
+                    self._closed = True
+                    self._changed.notify_all()
+                    break
                 now = time.monotonic()
                 idle = [p for p in self._positions.values() if not (p.busy or p.stopped) and wanted(p)]
                 room = self._bytes < _ANSWERS_AHEAD * self._answer_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -74,6 +75,8 @@ class LogScanner(Closing):
         self._closing = Flag()
         self._discovery: threading.Thread | None = None
         connection.remember(info)
+        # One that nobody holds any more is not closed by anybody either.
+        weakref.finalize(self, self._positions.abandon).atexit = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closing.is_set() else f"{len(self._positions.all())} buckets"
@@ -81,8 +84,10 @@ class LogScanner(Closing):
 
     def close(self) -> None:
         """Stop fetching; what was fetched ahead is dropped, and a poll under way ends. Twice is fine."""
-        self._closing.set()
-        self._positions.close()
+        with Held():
+            self._closing.set()
+            self._positions.close()
+            self._connection.openings.ended(self._positions)
 
     # -- subscribing -------------------------------------------------------------------------------------------------
 
@@ -167,14 +172,24 @@ class LogScanner(Closing):
         if not self._positions.all() and self._discovery is None:
             raise InvalidRequestError(f"scan of {self._info.path}: nothing is subscribed; subscribe a bucket first")
         deadline = time.monotonic() + timeout_s
-        while True:
-            left_s = deadline - time.monotonic()
-            taken = self._positions.take(max(0.0, left_s))
-            batches: list[ScanBatch] = []
-            for fetched in taken:
-                self._read(fetched, batches)
-            if batches or (left_s <= 0 and not taken) or self._positions.closed:
-                return ScanRecords(batches)
+        with Held() as held:
+            while True:
+                left_s = deadline - time.monotonic()
+                taken = self._positions.take(max(0.0, left_s))
+                offsets = {fetched.position: fetched.position.offset for fetched in taken}
+                batches: list[ScanBatch] = []
+                try:
+                    for fetched in taken:
+                        self._read(fetched, batches)
+                except FlussError:
+                    if not held.is_pending:
+                        raise
+                if held.is_pending:
+                    # Nobody gets what was taken: the next poll does.
+                    self._positions.put_back(taken, offsets)
+                    held.deliver()
+                elif batches or (left_s <= 0 and not taken) or self._positions.closed:
+                    return ScanRecords(batches)
 
     def _read(self, fetched: Fetched, batches: list[ScanBatch]) -> None:
         """Decode what was fetched; what is damaged stops its bucket, and is told after all that came before."""
@@ -221,6 +236,7 @@ class LogScanner(Closing):
         with Held():
             self._positions.put(Position(table_bucket, name, offset, offset, found))
             if self._fetcher is None:
+                self._connection.openings.began(self._positions, partial(_end, self._closing, self._positions))
                 self._fetcher = Fetcher(
                     self._connection, self._info, self._projection, self._positions,
                     previous_offsets=self._previous_offsets,
@@ -252,3 +268,9 @@ class LogScanner(Closing):
                 return  # the table is gone; its buckets say so themselves
             except FlussError as error:
                 log.warning("scan of %s: cannot look for new partitions: %s", self._info.path, error)
+
+
+def _end(closing: threading.Event, positions: Positions) -> None:
+    """End a scanner's threads, whether the scanner itself is still there or not."""
+    closing.set()
+    positions.close()

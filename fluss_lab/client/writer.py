@@ -149,6 +149,7 @@ class TableWriter:
             if self._is_abandoned:
                 raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
             if self._closed and self._accumulator.reopen():
+                self._connection.openings.began(self, self.close)
                 self._sender = self._new_sender()
             try:
                 error = self._accumulator.wait_settled()
@@ -183,6 +184,7 @@ class TableWriter:
         if self._sender is not None:
             with suppress(KeyboardInterrupt):  # a second one: it is enough waited
                 self._sender.join(WRITER_STOP_TIMEOUT.of(self._connection.options) / 1000)
+        self._connection.openings.ended(self)
         standing = self._accumulator.standing()
         if standing.rows:
             raise WriteStoppedError(standing.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
@@ -233,6 +235,7 @@ class TableWriter:
         self._accumulator.close()
         if self._sender is not None:
             self._sender.join(self._connection.request_timeout_ms / 1000)
+        self._connection.openings.ended(self)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -242,6 +245,7 @@ class TableWriter:
         """Get a writer id and start the senders, at the first call."""
         if self._router is None:
             self._writer_id = self._new_writer_id()
+            self._connection.openings.began(self, self.close)
             self._sender = self._new_sender()
             # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
             self._router = Router(self._info.descriptor, self._writer_id)

@@ -1317,9 +1317,13 @@ class PbTieringState(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., state: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., failures: _Optional[int] = ..., due_time: _Optional[int] = ...) -> None: ...
 
 class StopClusterRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("only_attached",)
+    ONLY_ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    only_attached: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, only_attached: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StopClusterResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("stopping",)
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
+    stopping: bool
+    def __init__(self, stopping: _Optional[bool] = ...) -> None: ...

@@ -8,7 +8,7 @@ import socket
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -231,6 +231,46 @@ class Attachment(Closing):
             with self._lock:
                 self._stream_closed.set()
             joined([self._thread], CLOSE_TIMEOUT_S)
+
+    def leave(self, sessions: Iterable[int] = ()) -> None:
+        """Let go of the server; one that ends with the last attached process is ended now if that is this one.
+
+        When this returns it is gone, and nothing changes in its folder any more. Whoever opens the lab meanwhile either is
+        attached before, and keeps it, or starts another one when it is gone.
+
+        Args:
+            sessions: Others of this process, which are closed already, though the server may not know it yet.
+
+        Raises:
+            RequestTimeoutError: It is ending, but has not ended in a minute.
+        """
+        if os.getpid() != self._pid:
+            return
+        self._closing.set()  # from now on nobody here attaches, or starts it, again
+        try:
+            with Held():
+                ending = self._end_if_last(sessions)
+        finally:
+            self.close()
+        if ending is not None:
+            wait_until_gone(ending)
+
+    def _end_if_last(self, sessions: Iterable[int]) -> Discovery | None:
+        """Return the processes that end, if they do."""
+        session_id, place = self._session_id, self._place
+        if session_id is None or place is None:
+            return None
+        try:
+            found = discovery.read(self.folder)
+            channel = Channel(place.host, place.port, place.token, call_timeout_s=CLOSE_TIMEOUT_S, trust=place.trust)
+            try:
+                request = pb.StopClusterRequest(only_attached=[session_id, *sessions])
+                return found if channel.coordinator().stop_cluster(request).stopping else None
+            finally:
+                channel.close()
+        except FlussError as error:
+            log.info("event=not_ended folder=%s error=%s", self.folder, error)  # it ends by itself after the grace
+            return None
 
     # -- in the background -------------------------------------------------------------------------------------------
 

@@ -102,4 +102,5 @@ class TieringSession:
         coordinator.describe_cluster(pb.DescribeClusterRequest())
         for response in coordinator.attach(pb.AttachRequest(client_name=CLIENT_NAME), closed):
             self._session_id = int(response.session_id)
+            self._connection.sessions.add(self._session_id)
             self._answered.set()

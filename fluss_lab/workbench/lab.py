@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -158,15 +159,25 @@ class Lab(Closing):
         return Lab(connection, folder=None, attachment=None, place=place)
 
     def close(self) -> None:
-        """Let go. A server that `Lab.open` started ends when nobody is attached any more.
+        """Let go, and end what this lab began. Twice is fine.
 
-        Tiering services of this lab are stopped; rounds under way have 10 s to end, then they are cancelled.
+        Tiering services of this lab are stopped; rounds under way have 10 s to end, then they are cancelled. Writers that
+        are still open send what they hold; scanners, lookupers and iterators end. A server that `Lab.open` started ends
+        with the last lab attached to it, in whichever process that is: when this returns it is gone, and its folder may be
+        moved or deleted. (After a process that ended without closing its lab it waits for ``server.grace``.)
+
+        Raises:
+            FlussError: Rows of a writer that was not closed were not acknowledged. The lab is closed all the same.
+            RequestTimeoutError: The server has not ended in a minute.
         """
-        for service in list(self._services):
-            service.stop(_DRAIN_TIMEOUT_S)
-        self.connection.close()
-        if self._attachment is not None:
-            self._attachment.close()
+        with ExitStack() as stack:
+            if self._attachment is not None:
+                stack.callback(self._attachment.leave, self.connection.sessions)
+            stack.callback(self.connection.close)
+            if not self.connection.closed.is_set():
+                stack.callback(self.connection.openings.end)
+            for service in list(self._services):
+                stack.callback(service.stop, _DRAIN_TIMEOUT_S)
 
     # -- databases and tables ------------------------------------------------------------------------------------------
 

@@ -354,7 +354,11 @@ class Table(LakeUpkeep):
         scanner = self.lab.connection.log_scanner(self.path, projection=columns)
         specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
         spec = specs.get(start) if isinstance(start, str) else None
-        scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start)))
+        try:
+            scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start)))
+        except BaseException:
+            scanner.close()
+            raise
         return scanner
 
     def stream(

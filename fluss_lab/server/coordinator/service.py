@@ -478,8 +478,10 @@ class CoordinatorService:
             return self.members.status()
         return registered_status(self.tablet_servers, self._tablets.nodes())
 
-    def stop_cluster(self, _request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
-        """Begin a graceful stop, and answer."""
+    def stop_cluster(self, request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
+        """Begin a graceful stop, unless others than those who ask need the cluster, and answer."""
+        if request.only_attached and not (self._ephemeral and self._sessions.end_if_only(request.only_attached)):
+            return pb.StopClusterResponse(stopping=False)
         log.info("event=stop_requested")
         self._stop()
-        return pb.StopClusterResponse()
+        return pb.StopClusterResponse(stopping=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from fluss_lab.clock import Clock
@@ -124,6 +124,15 @@ class Sessions:
                     return True
                 self._changed.wait(min(rest_ms / 1000, LOOK_INTERVAL_S))
             return False
+
+    def end_if_only(self, session_ids: Collection[int]) -> bool:
+        """Take no more if nobody but these is attached; tell whether it is so. Who comes later is told that the server ends."""
+        with self._changed:
+            if not set(session_ids).issuperset(self._open):
+                return False
+            self._closing = True
+            self._changed.notify_all()
+            return True
 
     def close(self) -> None:
         """End every session and take no more."""

@@ -1,10 +1,14 @@
 """A lab as a person uses it, over a server process of its own; Spark is in tests/spark."""
 
+import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pandas as pd
 import pyarrow as pa
@@ -13,6 +17,7 @@ import pytest
 
 import fluss_lab as fl
 from fluss_lab import errors
+from fluss_lab.interrupts import Held
 from fluss_lab.server.cluster import is_alive, read_discovery
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.executors import LocalTieringExecutor
@@ -84,6 +89,99 @@ def test_the_server_ends_with_the_last_lab_and_keeps_everything(tmp_path):
     with fl.Lab.open(tmp_path / "lab", config=config) as lab:
         scan = lab.table("d.t").scan(with_source=True)
         assert scan.to_arrow().to_pydict() == {"a": [1, 2, 3], "_source": ["lake", "lake", "log"]}
+
+
+def threads_of_ours():
+    ours = ("scan-", "write-", "lookup-", "discover-", "fluss-")
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith(ours))
+
+
+def test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder(tmp_path):
+    """The grace is ten seconds: none of it is waited for."""
+    before, folder = threads_of_ours(), tmp_path / "lab"
+    first, second = fl.Lab.open(folder), fl.Lab.open(folder)
+    first.create_database("d")
+    log = first.create_table("d.t", {"a": "int"}, buckets=2)
+    writer = log.writer()
+    writer.append([{"a": number} for number in range(10)])
+    scanner, forgotten = log.subscribe("earliest"), log.subscribe("latest")
+    forgotten.poll(0.01)
+    del forgotten
+    keyed = first.create_table("d.k", {"a": "int"}, primary_key=["a"], buckets=2)
+    keyed.upsert([{"a": number} for number in range(20_000)])
+    lookuper = first.connection.lookuper("d.k")
+    lookuper.lookup([{"a": number} for number in range(20_000)])
+    rows = iter(keyed.scan().to_batches(10))
+    next(rows)
+    server = read_discovery(folder).servers[0]
+    first.close()
+    assert is_alive(server)
+    for closed in (lambda: writer.append([{"a": 1}]), lambda: scanner.poll(0.0)):
+        with pytest.raises(errors.FlussError, match="closed"):
+            closed()
+    assert second.table("d.t").scan().count() == 10
+    began = time.monotonic()
+    second.close()
+    assert not is_alive(server)
+    assert time.monotonic() - began < 8
+    wait_until(lambda: threads_of_ours() == before)
+    shutil.rmtree(folder)
+    second.close()
+    assert not folder.exists()
+
+
+def test_a_scanner_that_nobody_holds_ends_its_threads(lab):
+    table = lab.create_table("shop.forgotten", {"a": "int"})
+    before = threads_of_ours()
+    scanner = table.subscribe("latest")
+    scanner.poll(0.01)
+    assert len(threads_of_ours()) > len(before)
+    del scanner
+    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() == before)
+
+
+def test_labs_that_open_while_the_last_one_closes_find_a_server(tmp_path):
+    folder, failures = tmp_path / "lab", []
+    with fl.Lab.open(folder) as lab:
+        lab.create_database("d")
+        lab.create_table("d.t", {"a": "int"})
+
+    def work(first):
+        try:
+            for number in range(first, first + 3):
+                with fl.Lab.open(folder) as lab:
+                    lab.table("d.t").append([{"a": number}])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (0, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    with fl.Lab.open(folder) as lab:
+        assert sorted(lab.table("d.t").scan().to_arrow()["a"].to_pylist()) == [0, 1, 2, 10, 11, 12]
+        server = read_discovery(folder).servers[0]
+    assert not is_alive(server)
+
+
+def test_a_poll_that_is_interrupted_loses_no_record(lab):
+    table = lab.create_table("shop.polled", {"a": "int"})
+    table.append([{"a": number} for number in range(5)])
+    with table.subscribe("earliest") as scanner:
+        wait_until(lambda: len(scanner._positions._queue) > 0)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with Held():
+                signal.raise_signal(signal.SIGINT)
+                with pytest.raises(KeyboardInterrupt):
+                    scanner.poll(5.0)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert list(scanner.positions().values()) == [0]
+        found = scanner.poll(30.0)
+        assert [value for batch in found for value in batch.rows["a"].to_pylist()] == list(range(5))
 
 
 def test_a_killed_server_comes_back_and_work_goes_on(tmp_path):

@@ -93,6 +93,21 @@ def test_one_who_came_and_went_unseen_has_been_there():
     assert bench.alone.wait(60)
 
 
+def test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told(bench):
+    first, second = bench.attach(), bench.attach()
+    assert not bench.sessions.end_if_only([1])
+    assert not bench.sessions.end_if_only([])
+    first.set()
+    wait_until(lambda: bench.ended == [1])
+    bench.attach().set()
+    wait_until(lambda: bench.ended == [1, 3])
+    assert bench.sessions.end_if_only([2, 3])
+    with pytest.raises(ServerUnavailableError, match="stopping"):
+        bench.attach()
+    second.set()
+    assert not bench.alone.is_set()
+
+
 def test_the_end_of_the_server_ends_every_session(bench):
     bench.attach()
     bench.attach()
