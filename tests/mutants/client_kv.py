@@ -75,8 +75,8 @@ CLIENT_KV = (
     ),
     Mutant(
         "failed_upsert_of_a_dropped_partition_hidden", "P1", QUEUES,
-        "if not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError)):",
-        "if not isinstance(error, PartitionNotFoundError):",
+        "failed = not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError))",
+        "failed = not isinstance(error, PartitionNotFoundError)",
         (f"{IN_WRITING}::test_only_a_delete_is_done_when_its_partition_is_gone",),
     ),
     Mutant(
