@@ -35,8 +35,7 @@ from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
 from tests.mutants.values import VALUES
 
-PROMISES = tuple(f"P{number}" for number in (*range(1, 12), 13, 14))
-PROMISES = tuple(f"P{number}" for number in range(1, 14))
+PROMISES = tuple(f"P{number}" for number in range(1, 15))
 MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
