@@ -214,6 +214,9 @@ LOG_DURABILITY: Final = choice(
 BUCKET_REOPEN_WAIT_MAX: Final = duration(
     "bucket.reopen.wait-max", "10s", "longest wait until a bucket that could not be opened is tried again", minimum=1
 )
+BUCKET_REPORT_INTERVAL: Final = duration(
+    "bucket.report.interval", "10s", "how often the coordinator hears how far logs are on the device", minimum=1
+)
 WRITER_ID_EXPIRATION: Final = duration(
     "log.writer-id-expiration", "7d", "when an idle writer id is forgotten", minimum=1000
 )
@@ -275,7 +278,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
-        LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
+        LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, BUCKET_REPORT_INTERVAL, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
         SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,

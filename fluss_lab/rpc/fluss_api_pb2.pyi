@@ -941,14 +941,36 @@ class RegisterTabletServerRequest(_message.Message):
     def __init__(self, server_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., process_id: _Optional[int] = ..., opening: _Optional[bool] = ..., opened_epoch: _Optional[int] = ..., metrics_port: _Optional[int] = ..., heartbeat: _Optional[bool] = ...) -> None: ...
 
 class RegisterTabletServerResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "buckets", "lake_offsets")
+    __slots__ = ("coordinator_epoch", "buckets", "lake_offsets", "remote_owner")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     LAKE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_OWNER_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     buckets: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrReqForBucket]
     lake_offsets: _containers.RepeatedCompositeFieldContainer[PbNotifyLakeTableOffsetReqForBucket]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., buckets: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ..., lake_offsets: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ...) -> None: ...
+    remote_owner: str
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., buckets: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ..., lake_offsets: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ..., remote_owner: _Optional[str] = ...) -> None: ...
+
+class ReportBucketsRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "buckets")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    buckets: _containers.RepeatedCompositeFieldContainer[PbBucketReport]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., buckets: _Optional[_Iterable[_Union[PbBucketReport, _Mapping]]] = ...) -> None: ...
+
+class PbBucketReport(_message.Message):
+    __slots__ = ("table_bucket", "durable_offset")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    durable_offset: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., durable_offset: _Optional[int] = ...) -> None: ...
+
+class ReportBucketsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class NotifyLeaderAndIsrRequest(_message.Message):
     __slots__ = ("coordinator_epoch", "notify_buckets_leader_req")
@@ -965,7 +987,7 @@ class NotifyLeaderAndIsrResponse(_message.Message):
     def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
-    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id", "schemas")
+    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id", "schemas", "durable_offset")
     PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -973,6 +995,7 @@ class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
     TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     physical_table_path: PbPhysicalTablePath
     table_bucket: PbTableBucket
     leader: int
@@ -980,7 +1003,8 @@ class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
     table_json: bytes
     schema_id: int
     schemas: _containers.RepeatedCompositeFieldContainer[PbSchema]
-    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ..., schemas: _Optional[_Iterable[_Union[PbSchema, _Mapping]]] = ...) -> None: ...
+    durable_offset: int
+    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ..., schemas: _Optional[_Iterable[_Union[PbSchema, _Mapping]]] = ..., durable_offset: _Optional[int] = ...) -> None: ...
 
 class PbSchema(_message.Message):
     __slots__ = ("schema_id", "schema_json")

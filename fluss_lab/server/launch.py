@@ -104,6 +104,7 @@ class ResidentTablet:
         host, port = launch.server.host, launch.server.port
         request = pb.RegisterTabletServerRequest(server_id=RESIDENT_ID, host=host, port=port)
         registered = launch.coordinator.register_tablet_server(request)
+        tablet.expect_remote(registered.remote_owner or None)
         tablet.set_lake_offsets(list(registered.lake_offsets))
         tablet.open_buckets(list(registered.buckets), registered.coordinator_epoch)
         tablet.start()

@@ -30,7 +30,7 @@ from fluss_lab.server.metrics import Collector, request_families
 from fluss_lab.server.metrics_page import MetricsPage, open_page
 from fluss_lab.server.options import check_server_options, with_remote_dir
 from fluss_lab.server.relocation import check_place
-from fluss_lab.server.remote_owner import META_KEY, claim_remote
+from fluss_lab.server.remote_owner import claim_remote
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +147,7 @@ class Node:
         )  # fmt: skip
         check_place(coordinator.store, self.folder)
         check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
-        store = coordinator.store
-        remote = Path(self.options[REMOTE_DATA_DIR.key])
-        claim_remote(remote, store.meta(META_KEY), lambda lab: store.set_meta(META_KEY, lab))
+        claim_remote(Path(self.options[REMOTE_DATA_DIR.key]), coordinator.store)
         previous = discovery.read(self.folder)
         ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}
         self._server = server = listen(

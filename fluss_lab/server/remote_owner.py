@@ -1,51 +1,127 @@
-"""Whose ``remote.data.dir`` is: two labs in one would take each other's files for left-overs of their own."""
+"""Whose ``remote.data.dir`` is, and whether it is there.
+
+Two labs in one would take each other's files for left-overs of their own. And a folder that is not mounted looks like
+one in which nothing was ever kept: only the owner's file in it tells the difference.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from fluss_lab import files
 from fluss_lab.errors import LabError, StorageError
 
+log = logging.getLogger(__name__)
+
 OWNER_FILE: Final = "owner.json"
-#: Under which name the coordinator keeps its own id.
+#: Under which name the coordinator keeps its own id, once a folder has it.
 META_KEY: Final = "remote_owner"
+#: And before that, while it is being written into the folder for the first time.
+CLAIM_KEY: Final = "remote_claim"
 
 
-def claim_remote(remote: Path, known: str | None, remember: Callable[[str], None]) -> None:
-    """Make ``remote.data.dir`` a lab's own, or see that it is. The folder is made when absent.
+class Meta(Protocol):
+    """Single values that are kept durably."""
+
+    def meta(self, key: str) -> str | None:
+        """Return a value by its key."""
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Set a value."""
+
+
+class RemoteDir:
+    """``remote.data.dir``, and how it is told from a folder that is there in its place. Safe for threads.
 
     Args:
-        remote: The folder, absolute.
-        known: The lab's id; None: it has none yet.
-        remember: Keeps the lab's new id, durably, before the folder gets it.
+        path: The folder, absolute.
+        owner: The id that its owner's file must have; None: nobody said, and no file is expected.
+    """
+
+    def __init__(self, path: Path, owner: str | None = None) -> None:
+        self.path = path
+        self.owner = owner
+
+    def check(self) -> None:
+        """See that the folder is there, and the lab's own: before what is found or not found in it is believed.
+
+        Raises:
+            StorageError: It is not there, or cannot be read; it may come back.
+            LabError: It is another lab's.
+
+        Cost: one small file read.
+        """
+        if self.owner is None:
+            return
+        try:
+            found = _read(self.path / OWNER_FILE)
+        except OSError as error:
+            raise StorageError(f"{_title(self.path)} cannot be read: {error}; mount or mend it") from error
+        if found is None:
+            raise StorageError(_absent(self.path, self.owner))
+        if found != self.owner:
+            raise LabError(_foreign(self.path))
+
+
+def claim_remote(remote: Path, store: Meta) -> None:
+    """Make ``remote.data.dir`` a lab's own, when the lab never had one; else only see that it is not another lab's.
+
+    A lab that had one gets no new one: where its owner's file is not, the folder may be one that is not mounted. That is
+    logged; what needs the folder is refused until it is there (see `RemoteDir`), and all else goes on.
+
+    Args:
+        remote: The folder, absolute; made when absent, the first time.
+        store: Keeps the lab's id.
 
     Raises:
         LabError: The folder is another lab's.
-        StorageError: It cannot be made, read or written.
+        StorageError: It cannot be made or written the first time.
     """
-    path = remote / OWNER_FILE
+    if (known := store.meta(META_KEY)) is not None:
+        try:
+            RemoteDir(remote, known).check()
+        except StorageError as error:
+            log.error("event=remote_absent error=%s", error)
+        return
+    path, begun = remote / OWNER_FILE, store.meta(CLAIM_KEY)
     try:
         files.make_folder(remote)
         found = _read(path)
-        if found is not None and found != known:
-            raise LabError(
-                f"{remote}: this remote.data.dir is another lab's ({path}); give each lab one of its own. If that lab is gone "
-                "for good, delete the folder"
-            )
+        if found is not None and found != begun:
+            raise LabError(_foreign(remote))
+        mine = begun or str(uuid.uuid4())
+        if begun is None:
+            # Before the folder gets it: a claim that was cut off must not look like another lab's.
+            store.set_meta(CLAIM_KEY, mine)
         if found is None:
-            mine = known or str(uuid.uuid4())
-            if known is None:
-                remember(mine)
             files.write_json_atomic(path, {"version": 1, "lab": mine})
     except OSError as error:
-        raise StorageError(
-            f"remote.data.dir {remote} cannot be used: {error}; mount or mend it, or set another one"
-        ) from error
+        raise StorageError(f"{_title(remote)} cannot be used: {error}; mount or mend it, or set another one") from error
+    store.set_meta(META_KEY, mine)
+
+
+def _title(remote: Path) -> str:
+    return f"remote.data.dir {remote}"
+
+
+def _foreign(remote: Path) -> str:
+    return (
+        f"{remote}: this remote.data.dir is another lab's ({remote / OWNER_FILE}); give each lab one of its own. If that lab "
+        "is gone for good, delete the folder"
+    )
+
+
+def _absent(remote: Path, owner: str) -> str:
+    return (
+        f"{_title(remote)} is not there: expected the lab's {OWNER_FILE} in it. Mount it, or set remote.data.dir to where its "
+        "files are; it is tried again by itself. Only if what was in it is lost for good, write "
+        f'{{"version": 1, "lab": "{owner}"}} into {remote / OWNER_FILE} to go on with an empty one: buckets that need what is '
+        "lost then say so"
+    )
 
 
 def _read(path: Path) -> str | None:

@@ -252,6 +252,7 @@ class TabletNode:
         response = self._link.gateway().register_tablet_server(request)
         tablet = self.tablet
         # First what the lake has, or a reader would be told that it is nowhere.
+        tablet.expect_remote(response.remote_owner or None)
         tablet.set_lake_offsets(list(response.lake_offsets))
         tablet.open_buckets(list(response.buckets), response.coordinator_epoch)
         failpoint("tablet.register.before_opened")

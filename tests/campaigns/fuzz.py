@@ -46,7 +46,9 @@ ELSEWHERE = 1_000_000
 
 #: What servers tell each other, and believe: a coordinator of a later epoch would be obeyed, and the true one not any
 #: more; a tablet server would be called at its new place. Those are not sent.
-OBEYED = frozenset({"notify_leader_and_isr", "stop_replica", "notify_lake_table_offset", "register_tablet_server"})
+OBEYED = frozenset(
+    {"notify_leader_and_isr", "stop_replica", "notify_lake_table_offset", "register_tablet_server", "report_buckets"}
+)
 
 INTEGERS = (0, 1, -1, 2, 7, 127, 255, 2**15, 2**31 - 1, -(2**31), 2**31, 2**53, 2**63 - 1, -(2**63), 10**12)
 TEXTS = (

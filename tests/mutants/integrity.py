@@ -5,6 +5,8 @@ from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 READING = "fluss_lab/server/tablet/reading.py"
 STORE = "fluss_lab/server/tablet/store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
+IN_ABSENT = "tests/unit/remote/test_remote_absent.py"
+IN_LOST = "tests/unit/server/test_lost_folders.py"
 IN_REOPENING = "tests/unit/server/tablet/test_tablet_reopening.py"
 
 #: P7: corrupt bytes stop the bucket. P1: what was acknowledged is there, or its absence is an error.
@@ -74,5 +76,71 @@ INTEGRITY = (
         "            self.define(undefined)\n",
         "            pass\n",
         (f"{IN_REOPENING}::test_a_definition_that_could_not_be_kept_is_taken_over_later",),
+    ),
+    Mutant(
+        "absent_remote_dir_claimed_anew", "P1", "fluss_lab/server/remote_owner.py",
+        "    if (known := store.meta(META_KEY)) is not None:\n",
+        "    if (known := store.meta(META_KEY)) == \"\":\n",
+        (f"{IN_ABSENT}::test_a_lab_that_had_one_claims_no_other",),
+    ),
+    Mutant(
+        "unknown_remote_taken_for_nothing", "P7", BUCKET,
+        "held = None if self.remote is None or not start else self.remote.manifest",
+        "held = None if self.remote is None or not start else self.remote.known",
+        (f"{IN_ABSENT}::test_without_its_manifest_the_start_is_an_error",),
+    ),
+    Mutant(
+        "remote_manifest_looked_for_where_nothing_is", "P7", "fluss_lab/server/tablet/remote/remote_log.py",
+        "        self._check_there()\n        try:\n            found = manifests.load",
+        "        try:\n            found = manifests.load",
+        (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
+    ),
+    Mutant(
+        "copied_to_where_nothing_is", "P1", "fluss_lab/server/tablet/remote/remote_log.py",
+        "        self._check_there()\n        try:\n            files.make_folder",
+        "        try:\n            files.make_folder",
+        (f"{IN_ABSENT}::test_what_goes_away_under_the_server_is_not_written_to",),
+    ),
+    Mutant(
+        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshot.py",
+        "        check()\n",
+        "",
+        (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
+    ),
+    Mutant(
+        "damaged_mark_passed_over", "P7", "fluss_lab/server/tablet/remote/remote_log.py",
+        "            if not leads and self._log_start:\n",
+        "            if not leads and not self._log_start:\n",
+        (f"{IN_ABSENT}::test_without_its_mark_the_manifest_is_enough_and_without_both_nothing_is",),
+    ),
+    Mutant(
+        "bucket_begun_anew", "P1", "fluss_lab/server/coordinator/tablets.py",
+        "durable_offset=durable_offsets.get((group.partition_id, bucket)),",
+        "durable_offset=None,",
+        (f"{IN_LOST}::test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back",),
+    ),
+    Mutant(
+        "known_end_not_looked_at", "P7", RECOVERY,
+        "self._floor = max(result.recovery_point, self._durable_offset or 0)",
+        "self._floor = result.recovery_point",
+        (f"{IN_LOST}::test_a_log_that_ends_before_what_is_known_is_damaged_not_torn",),
+    ),
+    Mutant(
+        "durable_offset_goes_back", "P1", "fluss_lab/server/coordinator/durable_offsets.py",
+        "durable_offset = max(durable_offset, excluded.durable_offset)",
+        "durable_offset = excluded.durable_offset",
+        (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
+    ),
+    Mutant(
+        "no_last_report", "P1", "fluss_lab/server/tablet/service.py",
+        "        self._store.close()\n        self._reporter.report()\n",
+        "        self._store.close()\n",
+        (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
+    ),
+    Mutant(
+        "bucket_unknown_before_its_first_report", "P1", "fluss_lab/server/coordinator/tablets.py",
+        "            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])\n",
+        "            del opened\n",
+        (f"{IN_LOST}::test_a_bucket_is_known_before_its_first_record_and_forgotten_with_its_table",),
     ),
 )  # fmt: skip

@@ -36,6 +36,7 @@ from fluss_lab.server.coordinator.alteration import Alteration
 from fluss_lab.server.coordinator.assignment import server_count
 from fluss_lab.server.coordinator.auto_partition import AutoPartitions
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.durable_offsets import DurableOffsets
 from fluss_lab.server.coordinator.heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.kv_snapshots import KvSnapshots
 from fluss_lab.server.coordinator.lake_side import LakeSide, LakeTables
@@ -48,6 +49,7 @@ from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
 from fluss_lab.server.metrics import Family
+from fluss_lab.server.remote_owner import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.tablet.ticker import Ticker
 
 log = logging.getLogger(__name__)
@@ -118,9 +120,11 @@ class CoordinatorService:
             heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options),
             takeover_ms=TIERING_TAKEOVER.of(options),
         )
+        self._durables = DurableOffsets(self.store)
         self._tablets = TabletServers(
             self._catalog,
             self.ledger,
+            self._durables,
             count=self.tablet_servers,
             coordinator_epoch=self.epoch,
             connect=lambda host, port: Channel(
@@ -430,10 +434,17 @@ class CoordinatorService:
                 self.members.heard(request.server_id)
             return pb.RegisterTabletServerResponse(coordinator_epoch=self.epoch)
         response = self._tablets.register(request)
+        if (owner := self.store.meta(REMOTE_OWNER_KEY)) is not None:
+            response.remote_owner = owner
         if request.HasField("metrics_port"):
             self.metrics_ports[request.server_id] = request.metrics_port
         self._ticker.soon()
         return response
+
+    def report_buckets(self, request: pb.ReportBucketsRequest, /) -> pb.ReportBucketsResponse:
+        """Note how far the logs of buckets are on their servers' devices."""
+        self._durables.report(request, self.epoch)
+        return pb.ReportBucketsResponse()
 
     def attach(self, request: pb.AttachRequest, closed: threading.Event, /) -> Iterator[pb.AttachResponse]:
         """Hold a session open."""

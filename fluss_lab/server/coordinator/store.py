@@ -12,7 +12,7 @@ from typing import Final
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
 #: "flab": tells our files from other SQLite files.
@@ -86,8 +86,17 @@ CREATE TABLE lake_partition_drops (
 ) STRICT;
 """
 
+#: Up to where the log of each bucket was on its server's device.
+_BUCKET_OFFSETS: Final = """
+CREATE TABLE bucket_offsets (
+    table_id INTEGER NOT NULL, partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL, durable_offset INTEGER NOT NULL,
+    PRIMARY KEY (table_id, partition_id, bucket),
+    FOREIGN KEY (table_id, partition_id) REFERENCES assignments ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+"""
+
 #: From a version to the next: SQL that brings the tables up.
-_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES, 1: _KV_SNAPSHOTS, 2: _LAKE_PARTITION_DROPS}
+_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES, 1: _KV_SNAPSHOTS, 2: _LAKE_PARTITION_DROPS, 3: _BUCKET_OFFSETS}
 
 
 class MetadataStore:

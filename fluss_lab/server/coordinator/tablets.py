@@ -21,6 +21,7 @@ from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.coordinator import messages
 from fluss_lab.server.coordinator.assignment import leaders_for, load_of
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
+from fluss_lab.server.coordinator.durable_offsets import DurableOffsets, partition_key
 from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.teller import Teller
 
@@ -44,6 +45,7 @@ class TabletServers:
     Args:
         catalog: Which buckets there are.
         ledger: How far they are tiered.
+        durables: How far their logs were on the device.
         count: How many servers belong to the cluster, with ids from 0.
         coordinator_epoch: Told with everything.
         connect: Opens a connection to a host and port.
@@ -53,6 +55,7 @@ class TabletServers:
         self,
         catalog: Catalog,
         ledger: LakeLedger,
+        durables: DurableOffsets,
         *,
         count: int,
         coordinator_epoch: int,
@@ -60,6 +63,7 @@ class TabletServers:
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
+        self._durables = durables
         self._count = count
         self._coordinator_epoch = coordinator_epoch
         self._connect = connect
@@ -238,6 +242,8 @@ class TabletServers:
                 for buckets in _chunks(self._buckets(info, server_id))
             ]
             answers = [each for response in responses for each in response.notify_buckets_leader_resp]
+            opened = [each.table_bucket for each in answers if not each.HasField("error_code")]
+            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])
             return not [each for each in answers if not _is_done(each)]
         except FlussError as error:
             log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
@@ -286,6 +292,7 @@ class TabletServers:
     def _buckets(self, info: TableInfo, server_id: int) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
         """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
         names = {p.info.partition_id: p.info.name for p in self._catalog.partitions(info.table_id)}
+        durable_offsets = self._durables.of_table(info.table_id)
         found = []
         for group in self._catalog.bucket_groups(info.table_id):
             path = pb.PbPhysicalTablePath(database_name=info.path.database, table_name=info.path.table)
@@ -301,6 +308,7 @@ class TabletServers:
                     leader_epoch=LEADER_EPOCH,
                     table_json=b"",
                     schema_id=info.schema_id,
+                    durable_offset=durable_offsets.get((group.partition_id, bucket)),
                 )
                 for bucket, leader in enumerate(group.leaders)
                 if leader == server_id

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -43,13 +43,18 @@ class SnapshotStore:
         folder: The bucket's; made with the first snapshot. Nobody else writes there.
         retained: Snapshots kept; at least one.
         bucket: Whose they are.
+        check: Raises `StorageError` while the storage that the folder is in is not there.
 
     Raises:
         UnsupportedError: A snapshot was written by a newer version.
         StorageError: The folder cannot be read.
     """
 
-    def __init__(self, folder: Path, *, retained: int, bucket: TableBucket) -> None:
+    def __init__(
+        self, folder: Path, *, retained: int, bucket: TableBucket, check: Callable[[], None] = lambda: None
+    ) -> None:
+        check()
+        self._check_there = check
         self._folder = SnapshotFolder(folder, bucket)
         self._retained = retained
         self._bucket = bucket
@@ -151,6 +156,7 @@ class SnapshotStore:
         """
         with self._working:
             self._check_open()
+            self._check_there()
             snapshot_id = max(self._folder.id_max() + 1, self._id_min)
             try:
                 self._folder.make()

@@ -6,7 +6,7 @@ and only then made so in the rows. So the rows are always those of the log below
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,11 +48,13 @@ class RowOptions:
         remote: ``remote.data.dir``, where snapshots are.
         snapshots_retained: Snapshots kept of each bucket.
         size_max: Bytes of a payload, and of the changelog batch that it leads to, at most.
+        check_remote: Raises `StorageError` while ``remote.data.dir`` is not there.
     """
 
     remote: Path
     snapshots_retained: int
     size_max: int
+    check_remote: Callable[[], None] = lambda: None
 
 
 class KvBucket:
@@ -104,7 +106,9 @@ class KvBucket:
             StorageError, OSError: The file system refused to read or mend it.
         """
         folder = bucket_folder(options.remote, KV, table.path, partition, bucket)
-        snapshots = SnapshotStore(folder, retained=options.snapshots_retained, bucket=bucket)
+        snapshots = SnapshotStore(
+            folder, retained=options.snapshots_retained, bucket=bucket, check=options.check_remote
+        )
         size_max = options.size_max
         fresh = KvStore(table.descriptor, table.schema_id, table.schemas)
         if log.stopped is not None:

@@ -24,10 +24,12 @@ from fluss_lab.rpc.unread import Building
 from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.metrics import Family
 from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
+from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import gauges
 from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.counters import Tally
 from fluss_lab.server.tablet.description import described, unknown
+from fluss_lab.server.tablet.durable_reports import DurableReporter
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
 from fluss_lab.server.tablet.kv_bucket import RowOptions
@@ -87,8 +89,9 @@ class TabletService:
         )
         self._size_max = opt.REQUEST_SIZE_MAX.of(options)
         # Half of the threads may wait for predecessors: those find a thread among the others.
-        self._remote = remote_root(options, folder)
-        rows = RowOptions(self._remote, opt.KV_SNAPSHOTS_RETAINED.of(options), self._size_max)
+        self._remote = RemoteDir(remote_root(options, folder))
+        retained = opt.KV_SNAPSHOTS_RETAINED.of(options)
+        rows = RowOptions(self._remote.path, retained, self._size_max, self._remote.check)
         reopen_max_ms = opt.BUCKET_REOPEN_WAIT_MAX.of(options)
         self._store = BucketStore(
             folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows,
@@ -117,6 +120,9 @@ class TabletService:
             interval_ms=opt.KV_SNAPSHOT_INTERVAL.of(options),
             reporter=Reporter(coordinator, lambda: self._coordinator_epoch),
         )
+        self._reporter = DurableReporter(self._store.all, coordinator, lambda: self._coordinator_epoch)
+        self._report_ticker = Ticker("tablet-reports", opt.BUCKET_REPORT_INTERVAL.of(options), self._reporter.report)
+        self._tickers.append(self._report_ticker)
         self._remote_lock = threading.Lock()
         self._remote_task = RemoteLogTask(self._store.all, self._clock, self._closing.is_set)
         if interval_ms := opt.REMOTE_LOG_INTERVAL.of(options):
@@ -129,6 +135,7 @@ class TabletService:
         """Begin to flush and to apply retention in the background."""
         for ticker in self._tickers:
             ticker.start()
+        self._report_ticker.soon()
 
     def interrupt(self) -> None:
         """Let every waiting fetch answer at once, now and from now on: for a server that is about to stop."""
@@ -146,6 +153,7 @@ class TabletService:
             ticker.stop()
         self._snapshots.take_all()
         self._store.close()
+        self._reporter.report()
 
     def reopen(self) -> None:
         """Try again to open what could not be opened, each bucket when its turn has come."""
@@ -281,6 +289,10 @@ class TabletService:
         answers = self.open_buckets(request.notify_buckets_leader_req, request.coordinator_epoch)
         return pb.NotifyLeaderAndIsrResponse(notify_buckets_leader_resp=answers)
 
+    def expect_remote(self, owner: str | None) -> None:
+        """Take note of what ``remote.data.dir`` is known by, before any bucket is opened; None: it is not checked."""
+        self._remote.owner = owner
+
     def open_buckets(
         self, buckets: Iterable[pb.PbNotifyLeaderAndIsrReqForBucket], coordinator_epoch: int
     ) -> list[pb.PbNotifyLeaderAndIsrRespForBucket]:
@@ -321,8 +333,9 @@ class TabletService:
                 self._store.release(bucket_of(each.table_bucket), delete=each.delete)
                 self._scanners.close_bucket(bucket_of(each.table_bucket))
                 if each.delete:
+                    self._remote.check()
                     for kind in (KV, LOG):
-                        remove_bucket_folders(self._remote, kind, bucket_of(each.table_bucket))
+                        remove_bucket_folders(self._remote.path, kind, bucket_of(each.table_bucket))
             except Exception as error:
                 put_error(answer, error, f"stop bucket {bucket_of(each.table_bucket)}")
         return response

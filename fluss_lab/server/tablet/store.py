@@ -20,11 +20,12 @@ from typing import Final
 
 from fluss_lab import files
 from fluss_lab.clock import Clock
-from fluss_lab.errors import FlussError, NotLeaderError
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
 from fluss_lab.server.remote_folders import LOG, bucket_folder
+from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
@@ -38,6 +39,7 @@ from fluss_lab.server.tablet.unopened import UnopenedBuckets
 log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
+RESTORE_FOLDER: Final = "restore it from a copy, or drop the table or partition if nothing of it is needed"
 
 
 class BucketStore:
@@ -48,7 +50,7 @@ class BucketStore:
         options: How logs are kept.
         clock: Gives the timestamps.
         waiting_max: Appends that may wait for a predecessor at once.
-        remote: ``remote.data.dir``; None: there is no remote storage.
+        remote: ``remote.data.dir``.
         rows: How the rows of primary-key tables are kept.
         reopen_max_ms: Longest wait until a bucket that could not be opened is tried again.
     """
@@ -59,7 +61,7 @@ class BucketStore:
         options: LogOptions,
         clock: Clock,
         waiting_max: int,
-        remote: Path | None = None,
+        remote: RemoteDir,
         *,
         rows: RowOptions,
         reopen_max_ms: int,
@@ -175,7 +177,7 @@ class BucketStore:
                 if (found := self._buckets.get(bucket)) is not None:
                     self._unopened.forget(bucket)
                     return found
-                _make_folder(self._folder(bucket))
+                self._make_bucket(bucket, request)
             except Exception as error:
                 raise self._unopened.note(request, error) from error
             self._opening.add(bucket)
@@ -183,7 +185,8 @@ class BucketStore:
             # Beside others: what takes time is reading, checking and replaying.
             physical = request.physical_table_path
             partition = physical.partition_name if physical.HasField("partition_name") else None
-            return self._register(self._open(bucket, table, partition))
+            durable_offset = request.durable_offset if request.HasField("durable_offset") else None
+            return self._register(self._open(bucket, table, partition, durable_offset))
         except Exception as error:
             raise self._unopened.note(request, error) from error
         finally:
@@ -212,20 +215,30 @@ class BucketStore:
             del self._undefined[bucket.table_id]
         return table
 
-    def _open(self, bucket: TableBucket, table: Table, partition: str | None) -> Bucket:
+    def _make_bucket(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> None:
+        folder = self._folder(bucket)
+        if request.HasField("durable_offset") and not folder.exists():
+            raise CorruptDataError(
+                f"{folder} is gone, with a log that was on the device up to offset {request.durable_offset}; {RESTORE_FOLDER}"
+            )
+        _make_folder(folder)
+
+    def _open(self, bucket: TableBucket, table: Table, partition: str | None, durable_offset: int | None) -> Bucket:
         place = self._folder(bucket)
         logger = BucketLogger(log, str(table.path), partition, bucket)
         has_rows = bool(table.descriptor.schema.primary_key)
-        opened = BucketLog(place, self._options, self._pool, self._clock, logger, self._waiting, changelog=has_rows)
+        opened = BucketLog(
+            place, self._options, self._pool, self._clock, logger, self._waiting,
+            changelog=has_rows, durable_offset=durable_offset,
+        )  # fmt: skip
         try:
             kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
         except BaseException:
             opened.close(save=False)
             raise
-        remote: RemoteLog | None = None
-        if self._remote is not None:
-            away = bucket_folder(self._remote, LOG, table.path, partition, bucket)
-            remote = RemoteLog(away, place, bucket, opened.end, logger)
+        away = bucket_folder(self._remote.path, LOG, table.path, partition, bucket)
+        known_start = opened.start if opened.stopped is None else 0
+        remote = RemoteLog(away, place, bucket, (known_start, opened.end), logger, self._remote.check)
         return Bucket(bucket, table, partition, opened, kv=kv, remote=remote)
 
     def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:

@@ -58,14 +58,25 @@ class RemoteLog:
         folder: The bucket's remote folder; need not exist.
         local: The bucket's own folder; it exists.
         bucket: Which bucket.
-        log_end: Its log end offset.
+        log_range: Its log's first offset and end offset; the first is 0 where it is not known.
         logger: Knows the bucket's name.
+        check: Raises `StorageError` while remote storage is not there.
     """
 
-    def __init__(self, folder: Path, local: Path, bucket: TableBucket, log_end: int, logger: BucketLogger) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        local: Path,
+        bucket: TableBucket,
+        log_range: tuple[int, int],
+        logger: BucketLogger,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.folder = folder
         self._mark = DroppedMark(local)
-        self._bucket, self._log_end, self._log = bucket, log_end, logger
+        self._bucket, self._log = bucket, logger
+        self._log_start, self._log_end = log_range
+        self._check_there = check
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._manifest: RemoteManifest | None = None
@@ -104,6 +115,7 @@ class RemoteLog:
     @property
     def problem(self) -> FlussError | None:
         """Return why it is not known what remote storage holds; None when it is."""
+        self._try_load()
         return self._problem
 
     @property
@@ -112,9 +124,11 @@ class RemoteLog:
         return self._copy_problem
 
     def _try_load(self) -> None:
-        """Read the manifest, unless that has been done or is known to be in vain."""
+        """Read the manifest, unless that has been done: what was missing or damaged may be there again."""
+        if self._manifest is not None:
+            return
         with self._lock:
-            if self._manifest is not None or (self._problem and not isinstance(self._problem, StorageError)):
+            if self._manifest is not None:
                 return
             try:
                 self._manifest, self._problem = self._load(), None
@@ -125,8 +139,10 @@ class RemoteLog:
 
     def _load(self) -> RemoteManifest:
         path = self.folder / manifests.FILE_NAME
+        self._check_there()
         try:
-            found, dropped = manifests.load(self.folder, self._bucket), self._mark.load()
+            found = manifests.load(self.folder, self._bucket)
+            dropped = self._dropped_offset(found)
         except OSError as error:
             raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
         manifest = RemoteManifest(self._bucket) if found is None else found
@@ -145,6 +161,27 @@ class RemoteLog:
                 f"delete {self.folder} to do without"
             )
         return manifest
+
+    def _dropped_offset(self, found: RemoteManifest | None) -> int:
+        """Return up to where segments here were deleted because they are in remote storage.
+
+        A manifest that leads up to the log says the same as the mark, which is mended by it.
+
+        Raises:
+            CorruptDataError: The mark is damaged, and it matters.
+            OSError: The file system refused.
+        """
+        leads = found is not None and found.start < self._log_start <= found.end
+        try:
+            dropped = self._mark.load()
+        except CorruptDataError:
+            if not leads and self._log_start:
+                raise
+            dropped = 0
+        if leads:
+            self._mark.raise_to(self._log_start)
+            dropped = max(dropped, self._log_start)
+        return dropped
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -200,6 +237,7 @@ class RemoteLog:
                 return find(manifest)
             except FileNotFoundError as error:
                 if self._manifest is manifest:
+                    self._check_there()
                     raise CorruptDataError(
                         f"{self._log.title}: a file of the remote log is missing: {error.filename}; restore it from a copy"
                     ) from error
@@ -249,6 +287,7 @@ class RemoteLog:
     def _copy(
         self, segment: Segment, manifest: RemoteManifest, schemas: Mapping[int, pa.Schema], now_ms: int
     ) -> RemoteSegment | None:
+        self._check_there()
         try:
             files.make_folder(self.folder)
             copied = copy_segment(segment, self.folder, schemas, created_ms=now_ms, check=self._check_open)
@@ -297,6 +336,7 @@ class RemoteLog:
             CorruptDataError, StorageError: As `manifest`; or remote storage refused, and nothing was dropped.
         """
         manifest = self.manifest
+        self._check_there()
         with self._lock:
             manifest = self._manifest or manifest
             count = 0

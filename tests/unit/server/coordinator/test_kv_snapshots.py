@@ -214,7 +214,7 @@ def test_a_metadata_file_of_the_first_version_is_brought_up(tmp_path):
     MetadataStore(file).close()
     with sqlite3.connect(file) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in {"kv_snapshots", "lake_partition_drops"} & set(tables):
+        for name in {"kv_snapshots", "lake_partition_drops", "bucket_offsets"} & set(tables):
             db.execute(f"DROP TABLE {name}")
         db.execute("PRAGMA user_version = 1")
     db.close()

@@ -110,7 +110,10 @@ class Tablet:
         again.service = TabletService(self.folder, options=self.options, clock=self.clock)
         return again
 
-    def open(self, *buckets: int, table_id: int = TABLE_ID, partition_id: int | None = None, types=None, **properties):
+    def open(
+        self, *buckets: int, table_id: int = TABLE_ID, partition_id: int | None = None, types=None,
+        durable_offset: int | None = None, **properties,
+    ):  # fmt: skip
         """Open buckets as the coordinator does; return the answers."""
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
         descriptor = make_descriptor(types or TYPES, properties=named)
@@ -122,6 +125,7 @@ class Tablet:
                 leader_epoch=0,
                 table_json=json.dumps(descriptor.to_json()).encode(),
                 schema_id=1,
+                durable_offset=durable_offset,
             )
             for bucket in buckets or (0,)
         ]
