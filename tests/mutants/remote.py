@@ -144,7 +144,7 @@ REMOTE = (
     ),
     Mutant(
         "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/remote_owner.py",
-        "if found is not None and found != known:",
+        "if found is not None and found != begun:",
         "if found is not None and not found:",
         (f"{IN_DIR}::test_two_labs_cannot_have_one",),
     ),

@@ -86,5 +86,5 @@ def _described(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, w
     partition = f"({path.partition_name})" if path.HasField("partition_name") else ""
     return type(cause)(
         f"{path.database_name}.{path.table_name}{partition} bucket {bucket.bucket} [{bucket}] could not be opened: {cause}. "
-        f"Mend that; the server tries again by itself, every {wait_max_ms / 1000:g} s at least"
+        f"Mend that; the server tries again by itself, at least every {wait_max_ms / 1000:g} s"
     )

@@ -55,7 +55,7 @@ def test_all_that_touches_it_is_an_error_and_it_comes_back_by_itself(tmp_path):
     again.service.reopen()
     assert (again.offsets(EARLIEST, 0)[0].offset, again.offsets(LATEST, 0)[0].offset) == (0, 4)
     assert again.produce({0: batch(4, 1)})[0].base_offset == 4
-    assert not again.describe()[0].error_message
+    assert again.describe()[0].high_watermark == 5
     again.service.close()
 
 
