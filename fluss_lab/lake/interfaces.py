@@ -279,12 +279,14 @@ class CommittedLakeSnapshot:
         offsets: By (partition name or None, bucket): how far the lake holds each bucket.
         properties: All that it was committed with.
         partition_ids: The id of each partition that `offsets` speaks of: one of the same name made later has another.
+        is_complete: Whether the lake's history, as far as it was not expired, names every bucket that was tiered.
     """
 
     snapshot_id: int
     offsets: Mapping[tuple[str | None, int], LakeOffset]
     properties: Mapping[str, str] = field(default_factory=dict)
     partition_ids: Mapping[str, int] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 class SupportsEmptyBuckets(ABC):

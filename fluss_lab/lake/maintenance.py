@@ -81,6 +81,7 @@ class LakeSnapshotInfo:
         deletes: Deletes in its delete files; None where the format does not say.
         ours: Whether tiering committed it.
         tags: Names that keep it.
+        complete: Whether `offsets` has all that tiering says of buckets at it; not so where older snapshots would tell more.
     """
 
     snapshot_id: int
@@ -94,6 +95,7 @@ class LakeSnapshotInfo:
     deletes: int | None
     ours: bool
     tags: tuple[str, ...] = ()
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

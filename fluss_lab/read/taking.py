@@ -140,7 +140,7 @@ def _told_by_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | Non
         return None
     with storage.create_lake_maintenance(source.info) as lake:
         for each in lake.snapshots():
-            if each.snapshot_id == snapshot_id and each.ours:
+            if each.snapshot_id == snapshot_id and each.ours and each.complete:
                 stops = {key: PointBucket(None, None, key[1], 0, offset.end) for key, offset in each.offsets.items()}
                 return SnapshotMoment(snapshot_id, stops, each.time_ms)
     return None

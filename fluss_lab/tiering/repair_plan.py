@@ -228,7 +228,8 @@ class RepairPlanner:
             remembered = self._connection.admin().lake_snapshot(self._table.path, ours.snapshot_id)
         except LakeSnapshotNotFoundError:
             found = self._offsets_of(ours)
-            if len(known.offsets) > BUCKETS_NAMED_MAX and (unnamed := set(known.offsets) - set(found)):
+            says_all = ours.is_complete and len(known.offsets) <= BUCKETS_NAMED_MAX
+            if not says_all and (unnamed := set(known.offsets) - set(found)):
                 raise LakeSnapshotNotFoundError(
                     f"table {self._table.path}: snapshot {ours.snapshot_id}, the newest of ours in the lake, does not say how "
                     f"far {len(unnamed)} of the table's buckets are tiered, and those before it are gone: roll the table "

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 LAKE = "fluss_lab/lake/iceberg"
 IN_SEALS = "tests/unit/lake/test_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
+IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
@@ -83,6 +84,30 @@ LAKE_DAMAGE = (
         '        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):\n            raise',
         "        if lake is None:\n            raise",
         (f"{IN_ORPHANS}::test_a_location_that_the_catalog_chose_is_not_cleared",),
+    ),
+    Mutant(
+        "buckets_left_out_though_nobody_names_them",
+        "P6",
+        f"{LAKE}/offset_summaries.py",
+        "    if not told or len(told) >= COMPLETE_EVERY:\n        return dict(summary)\n",
+        '    if not told:\n        return dict(summary) | {SINCE_KEY: "0"}\n',
+        (f"{IN_SUMMARIES}::test_a_line_that_others_cut_is_not_taken_for_the_whole",),
+    ),
+    Mutant(
+        "a_bucket_that_is_gone_stays_named",
+        "P6",
+        f"{LAKE}/offset_summaries.py",
+        "    if known.keys() - given.keys():\n        return dict(summary)\n",
+        "",
+        (f"{IN_SUMMARIES}::test_a_bucket_that_is_gone_is_not_named_any_more",),
+    ),
+    Mutant(
+        "expiry_cuts_off_what_names_all_buckets",
+        "P6",
+        f"{LAKE}/expiry_plan.py",
+        "next((each for each in telling if is_complete(each)), telling[0] if telling else None)",
+        "telling[0] if telling else None",
+        (f"{IN_SUMMARIES}::test_expiry_keeps_what_names_all",),
     ),
     Mutant(
         "names_that_nobody_knows_forwarded",

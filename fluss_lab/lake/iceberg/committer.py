@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError
@@ -13,6 +14,7 @@ from fluss_lab.lake.iceberg.commits import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.history import check_no_foreign, committed, is_ours, main_line, since
 from fluss_lab.lake.iceberg.io import delete_quietly
 from fluss_lab.lake.iceberg.manifests import referenced_files
+from fluss_lab.lake.iceberg.offset_summaries import is_complete
 from fluss_lab.lake.iceberg.replay import retention_of
 from fluss_lab.lake.iceberg.results import IcebergCommittable, IcebergWriteResult
 from fluss_lab.lake.iceberg.row_delta import RowDelta
@@ -158,7 +160,9 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         Raises:
             CorruptDataError, TableNotFoundError, UnavailableError: As `missing_lake_snapshot`.
         """
-        return committed(self._path, list(main_line(self._load().metadata)))
+        line = list(main_line(self._load().metadata))
+        found = committed(self._path, line)
+        return None if found is None else replace(found, is_complete=any(is_complete(each) for each in line))
 
     def _load(self) -> Table:
         return self._access.load_table(self._path)

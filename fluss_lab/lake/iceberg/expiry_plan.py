@@ -30,7 +30,8 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from fluss_lab.lake.iceberg.history import line_from
+from fluss_lab.lake.iceberg.history import line_from, summary_of
+from fluss_lab.lake.iceberg.offset_summaries import is_complete
 from fluss_lab.lake.iceberg.replay import REPLAY_TAG_PREFIX
 from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.model.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN
@@ -202,10 +203,11 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
 
 def _newest_with_offsets(lake: Table) -> frozenset[int]:
     """Return the newest snapshot of the main branch whose summary tells how far each bucket is tiered, if there is one."""
-    for snapshot in line_from(lake.metadata, lake.metadata.current_snapshot_id):
-        if snapshot.summary is not None and BUCKET_OFFSET_KEY in snapshot.summary.additional_properties:
-            return frozenset({snapshot.snapshot_id})
-    return frozenset()
+    line = line_from(lake.metadata, lake.metadata.current_snapshot_id)
+    telling = [each for each in line if BUCKET_OFFSET_KEY in summary_of(each)]
+    # Those before the newest that names all add nothing.
+    found = next((each for each in telling if is_complete(each)), telling[0] if telling else None)
+    return frozenset() if found is None else frozenset({found.snapshot_id})
 
 
 def _limits_of(ref: SnapshotRef, limits: ExpiryLimits) -> ExpiryLimits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -14,8 +15,9 @@ from fluss_lab.lake.iceberg.delete_events import event_range
 from fluss_lab.lake.iceberg.history import is_ours, main_line, offsets_in, summary_of
 from fluss_lab.lake.iceberg.layout import LakeLayout
 from fluss_lab.lake.iceberg.manifests import EntryCache, live_state, snapshot_of
+from fluss_lab.lake.iceberg.offset_summaries import SINCE_KEY, is_complete
 from fluss_lab.lake.maintenance import LakeFileInfo, LakeSnapshotInfo
-from fluss_lab.model import TablePath
+from fluss_lab.model import LakeOffset, TablePath
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -37,11 +39,24 @@ def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
     for name, ref in lake.metadata.refs.items():
         if name != MAIN_BRANCH:
             tags[ref.snapshot_id].append(name)
-    line = list(main_line(lake.metadata))
-    return [_snapshot_info(path, snapshot, tuple(sorted(tags[snapshot.snapshot_id]))) for snapshot in reversed(line)]
+    infos: list[LakeSnapshotInfo] = []
+    told: dict[tuple[str | None, int], LakeOffset] | None = None
+    for snapshot in reversed(list(main_line(lake.metadata))):
+        named = offsets_in(path, snapshot) if is_ours(snapshot) else {}
+        is_thin = SINCE_KEY in summary_of(snapshot)
+        if is_complete(snapshot):
+            told = named
+        elif is_thin and told is not None:
+            told = told | named
+        info = _snapshot_info(snapshot, tuple(sorted(tags[snapshot.snapshot_id])))
+        knows = told is not None and is_thin
+        infos.append(
+            replace(info, offsets=told if told is not None and knows else named, complete=knows or not is_thin)
+        )
+    return infos
 
 
-def _snapshot_info(path: TablePath, snapshot: Snapshot, tags: tuple[str, ...]) -> LakeSnapshotInfo:
+def _snapshot_info(snapshot: Snapshot, tags: tuple[str, ...]) -> LakeSnapshotInfo:
     summary = summary_of(snapshot)
     ours = is_ours(snapshot)
     deletes = [_count(summary, f"total-{kind}-deletes") for kind in ("position", "equality")]
@@ -49,7 +64,7 @@ def _snapshot_info(path: TablePath, snapshot: Snapshot, tags: tuple[str, ...]) -
         snapshot_id=snapshot.snapshot_id,
         time_ms=snapshot.timestamp_ms,
         operation=snapshot.summary.operation.value if snapshot.summary is not None else "unknown",
-        offsets=offsets_in(path, snapshot) if ours else {},
+        offsets={},
         added_rows=_count(summary, "added-records", 0),
         added_files=_count(summary, "added-data-files", 0),
         rows=_count(summary, "total-records"),

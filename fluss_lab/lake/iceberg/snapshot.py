@@ -41,6 +41,7 @@ from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.manifest_files import Changes, ManifestFiles
 from fluss_lab.lake.iceberg.manifests import EntryCache
+from fluss_lab.lake.iceberg.offset_summaries import thinned
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -274,6 +275,7 @@ def _summary(
     for file in removed:
         collector.remove_file(file, schema, specs[file.spec_id])
     parent = metadata.current_snapshot()
+    given = thinned(metadata, given)
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(
         Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),

@@ -1,0 +1,141 @@
+"""Summaries that name what advanced: merged back they say what each snapshot was given, whatever came between."""
+
+import json
+import random
+
+import pytest
+
+from fluss_lab.lake.iceberg import offset_summaries
+from fluss_lab.lake.iceberg.history import summary_of
+from fluss_lab.lake.iceberg.offset_summaries import SINCE_KEY, is_complete
+from fluss_lab.lake.interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
+from tests.unit.lake.conftest import summary
+from tests.unit.lake.test_compaction import rows
+from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep
+
+BUCKETS = 40
+
+
+@pytest.fixture
+def info(lake):
+    return lake.table(COLUMNS, buckets=BUCKETS)
+
+
+class Told:
+    """What tiering says at each commit."""
+
+    def __init__(self, lake, info) -> None:
+        self.lake, self.info = lake, info
+        self.ends: dict[int, int] = {}
+        self.at: dict[int, dict] = {}
+
+    def commit(self, *buckets: int, **more: str) -> int:
+        for bucket in buckets:
+            self.ends[bucket] = self.ends.get(bucket, 0) + 1
+        offsets = [(None, bucket, end, end) for bucket, end in self.ends.items()]
+        committer = self.lake.committer(self.info)
+        given = summary(offsets=offsets) | more
+        at = committer.commit(committer.to_committable([]), committer.current_snapshot_id(), given)
+        self.at[at] = {(None, bucket): end for bucket, end in self.ends.items()}
+        return at
+
+    def check(self) -> None:
+        """Check every snapshot that says so, and what recovery merges from each known one on."""
+        for each in Upkeep(self.lake, self.info).maintenance.snapshots():
+            if each.ours and each.complete:
+                assert {key: offset.end for key, offset in each.offsets.items()} == self.at[each.snapshot_id]
+        newest = self.lake.committer(self.info).newest_lake_snapshot()
+        if newest.is_complete:
+            assert {key: offset.end for key, offset in newest.offsets.items()} == self.at[newest.snapshot_id]
+        for known, before in list(self.at.items())[-5:]:
+            found = self.lake.committer(self.info).missing_lake_snapshot(known)
+            merged = before | ({} if found is None else {key: each.end for key, each in found.offsets.items()})
+            assert merged == {(None, bucket): end for bucket, end in self.ends.items()}
+
+    def snapshots(self):
+        return self.lake.load(self.info).metadata.snapshots
+
+
+def test_one_row_rounds_do_not_repeat_every_bucket(lake, info):
+    told = Told(lake, info)
+    told.commit(*range(BUCKETS))
+    for turn in range(6):
+        told.commit(turn, turn + 1)
+    first, *others = told.snapshots()
+    assert is_complete(first)
+    for each in others:
+        assert len(json.loads(summary_of(each)[BUCKET_OFFSET_KEY])) == 2
+        assert summary_of(each)[SINCE_KEY] == str(first.snapshot_id)
+    told.check()
+
+
+def test_random_histories_merge_back(lake, info, seed, monkeypatch):
+    rng = random.Random(seed)
+    monkeypatch.setattr(offset_summaries, "COMPLETE_EVERY", 4)
+    told = Told(lake, info)
+    upkeep = Upkeep(lake, info)
+    for _ in range(20):
+        what = rng.randrange(10)
+        if what == 0:
+            told.ends.pop(rng.choice(list(told.ends)), None) if told.ends else None
+            told.commit(rng.randrange(BUCKETS))
+        elif what == 1:
+            told.commit(**{ADOPTED_KEY: "so"})
+        elif what == 2:
+            upkeep.clock.advance(2 * HOUR_MS)
+            upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1)
+        else:
+            told.commit(*(rng.randrange(BUCKETS) for _ in range(rng.choice([1, 2, BUCKETS]))))
+        assert not told.at or lake.committer(info).newest_lake_snapshot().is_complete
+    complete = [is_complete(each) for each in told.snapshots()]
+    assert any(complete)
+    assert all(any(complete[max(0, at - 4) : at + 1]) for at in range(len(complete)))
+    for each in upkeep.maintenance.snapshots():
+        assert each.complete
+        assert {key: offset.end for key, offset in each.offsets.items()} == told.at[each.snapshot_id]
+
+
+def test_expiry_keeps_what_names_all(lake, info):
+    told = Told(lake, info)
+    told.commit(*range(BUCKETS))
+    for turn in range(5):
+        told.commit(turn)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * HOUR_MS)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids == ()
+    told.commit(**{ADOPTED_KEY: "names all"})
+    upkeep.clock.advance(2 * HOUR_MS)
+    assert len(upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids) == 6
+    assert lake.committer(info).newest_lake_snapshot().is_complete
+
+
+def test_a_line_that_others_cut_is_not_taken_for_the_whole(lake, info):
+    told = Told(lake, info)
+    first = told.commit(*range(BUCKETS))
+    second, third = told.commit(1), told.commit(2)
+    lake.load(info).maintenance.expire_snapshots().by_id(first).commit()
+    assert not lake.committer(info).newest_lake_snapshot().is_complete
+    assert [each.complete for each in Upkeep(lake, info).maintenance.snapshots()] == [False, False]
+    told.at = {second: told.at[second], third: told.at[third]}
+    told.check()
+    told.commit(3)
+    assert is_complete(told.snapshots()[-1])
+    assert lake.committer(info).newest_lake_snapshot().is_complete
+
+
+def test_a_bucket_that_is_gone_is_not_named_any_more(lake, info):
+    told = Told(lake, info)
+    told.commit(*range(BUCKETS))
+    told.commit(3)
+    del told.ends[7]
+    told.commit(4)
+    assert is_complete(told.snapshots()[-1])
+    found = Upkeep(lake, info).maintenance.snapshots()[-1]
+    assert (None, 7) not in found.offsets
+
+
+def test_tables_of_few_buckets_say_all_every_time(lake):
+    info = lake.table(COLUMNS, buckets=4)
+    for turn in range(3):
+        lake.append(info, rows(info, 2, 2 * turn), 2 * turn)
+    assert all(is_complete(each) for each in lake.load(info).metadata.snapshots)
