@@ -304,12 +304,12 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
 
 def test_failpoints_are_all_passed(tables, monkeypatch):
     """The list that kill tests go through is the code's."""
-    from fluss_lab.lake.iceberg import compaction, expiry, maintenance
+    from fluss_lab.lake.iceberg import compaction, expiry, file_removal, maintenance
     from fluss_lab.tiering import maintenance as tiering_maintenance
     from fluss_lab.tiering import maintenance_task
 
     passed = set()
-    for module in (compaction, expiry, maintenance, tiering_maintenance, maintenance_task):
+    for module in (compaction, expiry, file_removal, maintenance, tiering_maintenance, maintenance_task):
         monkeypatch.setattr(module, "failpoint", passed.add)
     properties = {"table.datalake.snapshots-min": 1, "table.datalake.auto-maintenance": True}
     people = KeyedTable(tables, buckets=1, properties=properties)
