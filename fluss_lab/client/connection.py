@@ -31,7 +31,14 @@ from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
-from fluss_lab.model.options import CLIENT_OPTIONS, CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, check_options
+from fluss_lab.model.options import (
+    CLIENT_OPTIONS,
+    CLIENT_REQUEST_TIMEOUT,
+    CLIENT_TIME_ZONE,
+    CLIENT_TLS_CA,
+    check_options,
+)
+from fluss_lab.model.times import time_zone
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
@@ -72,6 +79,8 @@ class Connection(Closing):
         check_options(self.options, CLIENT_OPTIONS, "client option")
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
+        #: Of times that are given without one; None: the system's.
+        self.time_zone = time_zone(CLIENT_TIME_ZONE.of(self.options))
         self._locate = locate
         self.closed = Flag()
         self._pid = -1

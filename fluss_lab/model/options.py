@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.times import format_duration, parse_duration, parse_size
+from fluss_lab.model.times import format_duration, parse_duration, parse_size, time_zone
 
 T = TypeVar("T")
 
@@ -111,6 +111,11 @@ def size(key: str, default: str, meaning: str, *, minimum: int = 1) -> Option[in
 def text(key: str, default: str, meaning: str) -> Option[str]:
     """Make a free-text option."""
     return Option(key, default, "text", _text, meaning)
+
+
+def _zone(value: Any) -> str:
+    time_zone(_text(value))
+    return str(value)
 
 
 def choice(key: str, default: str, choices: tuple[str, ...], meaning: str) -> Option[str]:
@@ -307,12 +312,17 @@ FETCH_WAIT_MAX: Final = duration(
 CLIENT_TLS_CA: Final = text(
     "client.tls.ca", "", "PEM file with the certificates to trust, of a cluster with TLS; empty: the system's"
 )
+CLIENT_TIME_ZONE: Final = Option(
+    "client.time-zone", "", "a time zone like 'Europe/Berlin'", _zone,
+    "the zone of times that are given without one (as_of, seek, ...); empty: the system's",
+)  # fmt: skip
 SPARK_MASTER: Final = text("client.spark.master", "", "Spark's master for the lab; empty: all cores of this machine")
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
         WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
+        CLIENT_TIME_ZONE,
     )
 }  # fmt: skip
 

@@ -1,12 +1,23 @@
-"""Moments and durations as people write them."""
+"""Moments and durations as people write them.
+
+A moment is epoch milliseconds inside; what a person gives without a zone is in the zone of ``client.time-zone``, by
+default the system's, as Python's own ``datetime.timestamp()`` has it. Texts for people always carry the zone.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
-from typing import Final
+import time
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
 
 from fluss_lab.errors import InvalidPropertyError, InvalidTimestampError
+
+#: What is taken as a moment.
+Moment = datetime | date | str | int
 
 _UNITS_MS: Final = {
     "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
@@ -22,30 +33,142 @@ _BYTES: Final = {"": 1, "b": 1, "bytes": 1, "k": 2**10, "kb": 2**10, "kib": 2**1
 TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 
 
-def parse_moment(value: datetime | str | int) -> int:
+#: Whole numbers from 1 up to here are epoch seconds given for milliseconds: as those they are of 1970 to 1973.
+_SECONDS_MAX: Final = 100_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AGO: Final = re.compile(r"(\d{1,9})\s*([a-z]+)\s+ago")
+_FORMS: Final = (
+    "a datetime, a date, ISO-8601 text like '2026-11-20T12:00:00Z', 'now', 'today', 'yesterday', '10 minutes ago', or epoch "
+    "milliseconds"
+)
+
+
+def time_zone(name: str) -> tzinfo | None:
+    """Return a time zone by its name in the IANA database; None, which is the system's, for the empty name.
+
+    Raises:
+        InvalidPropertyError: There is none of that name.
+    """
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError) as error:
+        raise InvalidPropertyError(f"time zone {name!r}: expected a name like 'Europe/Berlin' or 'UTC'") from error
+
+
+def zone_text(zone: tzinfo | None) -> str:
+    """Return a time zone as people read it: its name, or that and the present offset of the system's."""
+    if isinstance(zone, ZoneInfo):
+        return zone.key
+    now = datetime.now(zone).astimezone(zone)
+    return f"{now.tzname()} (UTC{now.isoformat()[-6:]})"
+
+
+def parse_moment(value: Any, zone: tzinfo | None = None) -> int:
     """Return epoch milliseconds (UTC) of a moment.
 
     Args:
-        value: An aware or naive `datetime` (naive means UTC), an ISO-8601 string (without zone: UTC), or
-            epoch milliseconds as an integer.
+        value: A `datetime` (also pandas's and numpy's), a `date` (its first moment), ISO-8601 text, ``"now"``, ``"today"``,
+            ``"yesterday"`` (their first moment), ``"10 minutes ago"``, or epoch milliseconds as a whole number.
+        zone: The zone of what has none; None: the system's.
 
     Raises:
-        InvalidTimestampError: It cannot be read, or lies before 1970 or after the year 9999.
+        InvalidTimestampError: It cannot be read, lies before 1970 or after the year 9999, or is a number of seconds.
     """
+    number = whole_number(value)
+    if number is not None:
+        return _of_number(number)
+    try:
+        moment = _of_text(value.strip(), zone) if isinstance(value, str) else _of_object(value)
+    except OverflowError:
+        moment = None
+    if moment is None:
+        raise InvalidTimestampError(f"time {value!r}: expected {_FORMS}{_hint(value)}")
+    try:
+        if moment.utcoffset() is None:
+            moment = moment.astimezone(UTC) if zone is None else moment.replace(tzinfo=zone)
+        timestamp_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (OverflowError, ValueError, OSError):
+        timestamp_ms = -1
+    return _checked(timestamp_ms, value)
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a whole number of Python, numpy or pandas as Python's; None for anything else, booleans included."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return int(value) if isinstance(value, np.integer) and not isinstance(value, np.timedelta64) else None
+
+
+def _of_number(number: int) -> int:
+    if 0 < number < _SECONDS_MAX:
+        raise InvalidTimestampError(
+            f"time {number}: expected epoch milliseconds, found what must be seconds "
+            f"({format_moment(number * 1000)}): multiply by 1000"
+        )
+    return _checked(number, number)
+
+
+def _of_text(text: str, zone: tzinfo | None) -> datetime | None:
+    word = text.lower()
+    if word == "now":
+        return _now()
+    if word in {"today", "yesterday"}:
+        local = _now().astimezone(zone).replace(tzinfo=None)
+        return datetime.combine(local.date() - timedelta(days=word == "yesterday"), datetime.min.time())
+    if (match := _AGO.fullmatch(word)) is not None and (unit_ms := _UNITS_MS.get(match[2])) is not None:
+        back_ms = int(match[1]) * unit_ms
+        return None if back_ms > TIMESTAMP_MS_MAX else _now() - timedelta(milliseconds=back_ms)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _now() -> datetime:
+    return _EPOCH + timedelta(milliseconds=time.time_ns() // 1_000_000)
+
+
+def _of_object(value: Any) -> datetime | None:
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
     if isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value.strip())
-        except ValueError as error:
-            raise InvalidTimestampError(f"time {value!r}: expected ISO-8601 like '2026-11-20T12:00:00Z'") from error
-    elif isinstance(value, int) and not isinstance(value, bool):
-        return _checked(value, value)
-    else:
-        raise InvalidTimestampError(f"time {value!r}: expected a datetime, an ISO string, or epoch milliseconds")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return _checked((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), value)
+        # Of pandas there is a datetime that is none, and one with nanoseconds.
+        if value != value:  # noqa: PLR0124
+            return None
+        found: datetime = value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value
+        return found
+    return datetime.combine(value, datetime.min.time()) if isinstance(value, date) else None
+
+
+def _hint(value: object) -> str:
+    if isinstance(value, float | np.floating):
+        return "; a float may be time.time(), in seconds: give int(time.time() * 1000)"
+    return ""
+
+
+def fixed_moment(value: Any, zone: tzinfo | None) -> Any:
+    """Return a moment that is written relatively or without a zone as one that means the same at any time and place.
+
+    Numbers, which may be ids of snapshots, become Python's; all that is no moment stays.
+
+    Raises:
+        InvalidTimestampError: It is a text or object of a time that cannot be.
+    """
+    number = whole_number(value)
+    if number is not None:
+        return number
+    if not isinstance(value, str | date | np.datetime64):
+        return value
+    return _EPOCH + timedelta(milliseconds=parse_moment(value, zone))
+
+
+def shown_moment(value: Any) -> str:
+    """Return what was given as a moment for a text: ISO-8601 with its zone where it is a datetime."""
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        return format_moment((value - _EPOCH) // timedelta(milliseconds=1))
+    return repr(value)
 
 
 def _checked(timestamp_ms: int, value: object) -> int:
@@ -58,7 +181,7 @@ def _checked(timestamp_ms: int, value: object) -> int:
 
 def format_moment(timestamp_ms: int) -> str:
     """Return epoch milliseconds as ISO-8601 in UTC, to the millisecond."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

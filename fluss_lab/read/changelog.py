@@ -23,6 +23,7 @@ from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.frames import to_pandas
+from fluss_lab.model.times import shown_moment
 from fluss_lab.read.columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
 from fluss_lab.read.explain import ExplainedBucket, Explanation
 from fluss_lab.read.points import BucketKey
@@ -180,8 +181,9 @@ class Changelog:
     # -- for people ---------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        end = "now" if self.end is None else self.end
-        return f"<Changelog {self.source.info.path}: {len(self.columns)} columns, from {self.start!r} to {end!r}>"
+        end = "now" if self.end is None else shown_moment(self.end)
+        start = shown_moment(self.start)
+        return f"<Changelog {self.source.info.path}: {len(self.columns)} columns, from {start} to {end}>"
 
     def _repr_html_(self) -> str:
         return html_table(repr(self).strip("<>"), ["column", "type"], [[f.name, f.type] for f in self.schema])

@@ -13,8 +13,8 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     PartitionNotFoundError,
 )
-from fluss_lab.model import TableBucket
-from fluss_lab.model.times import parse_moment
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.times import parse_moment, shown_moment, whole_number
 from fluss_lab.read.points import BucketKey, ReadPoint
 from fluss_lab.read.reach import known_start, log_starts, shown, too_early
 from fluss_lab.read.seek import Seek
@@ -100,6 +100,9 @@ def _asked(
     source: TableSource, state: TableState, start: Any, end: Any, buckets: Collection[int | BucketKey] | None
 ) -> TableState:
     """Return the table with those of its buckets that are asked for: what is wrong with others is of no account."""
+    present = {each.key for each in state.buckets}
+    if gone := [each for each in buckets or () if isinstance(each, tuple) and each not in present]:
+        raise BucketNotFoundError(f"table {source.info.path}: no bucket {shown(gone[0])} (partition/bucket)")
     for edge in (start, end):
         if isinstance(edge, Mapping) and not isinstance(edge, Seek):
             _check_offsets(source, state, edge)
@@ -108,6 +111,27 @@ def _asked(
     if buckets is None:
         return state
     return state.only(lambda each: each.key in buckets or each.bucket.bucket in buckets)
+
+
+def checked_buckets(info: TableInfo, buckets: Collection[int | BucketKey] | None) -> tuple[int | BucketKey, ...] | None:
+    """Return buckets that a table can have, as numbers or (partition, bucket); None: all.
+
+    Raises:
+        BucketNotFoundError: It can not have one of them.
+    """
+    if buckets is None:
+        return None
+    found: list[int | BucketKey] = []
+    for each in buckets:
+        partition, bucket = each if isinstance(each, tuple) and _is_key(each) else (None, each)
+        number = whole_number(bucket)
+        if number is None or not 0 <= number < info.descriptor.buckets:
+            shape = " or (partition, bucket)" if info.descriptor.partitioned_by else ""
+            raise BucketNotFoundError(
+                f"table {info.path}: expected buckets in [0, {info.descriptor.buckets}){shape}, found {each!r}"
+            )
+        found.append((partition, number) if isinstance(each, tuple) else number)
+    return tuple(found)
 
 
 def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[BucketKey, int]]:
@@ -218,6 +242,8 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             bucket.check_known()
         if begin is None or stop is None:
             continue
+        if first.checked and bucket.is_known and begin > bucket.end:
+            raise _outside(source, bucket, low, "a start", str(begin))
         if bucket.key in first.reaches_back:
             lost.append((bucket, begin))
             continue
@@ -229,7 +255,7 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             if begin < low.get(bucket.key, 0):
                 lost.append((bucket, begin))
         found.append(OffsetRange(bucket, begin, stop))
-    _check_held(source, state, lost, low, f"the records from {start!r} on")
+    _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
 
 
@@ -247,7 +273,7 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
         if begin < low.get(bucket.key, 0) or bucket.key in first.reaches_back:
             lost.append((bucket, begin))
         found[bucket.key] = begin
-    _check_held(source, state, lost, low, f"the records from {start!r} on")
+    _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
 
 
@@ -287,7 +313,7 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
         found = _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in places])
         return _Edge(found, stated=True)
     if isinstance(edge, str | datetime | int) and not isinstance(edge, bool):
-        return _by_time(source, state, parse_moment(edge), low)
+        return _by_time(source, state, parse_moment(edge, source.connection.time_zone), low)
     raise InvalidRequestError(
         f"expected 'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint, a time or a lake snapshot id, found {edge!r}"
     )
@@ -313,20 +339,25 @@ def _lake_time(state: TableState, bucket: BucketState) -> int:
     return -1 if offset is None else offset.max_timestamp_ms
 
 
-def _named(given: Mapping[Any, Any]) -> Iterator[tuple[BucketKey, Any]]:
+def _named(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield offsets with the buckets that they are of."""
     for name, offset in given.items():
-        yield (name if isinstance(name, tuple) else (None, name)), offset
+        key = name if isinstance(name, tuple) else (None, name)
+        yield (key[0], whole_number(key[1])) if _is_key(key) else key, whole_number(offset)
 
 
 def _check_offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -> None:
     known = {each.key for each in state.buckets}
-    for (name, offset), (key, _) in zip(given.items(), _named(given), strict=True):
+    for (name, offset), (key, number) in zip(given.items(), _named(given), strict=True):
         if key not in known:
             shape = "(partition, bucket)" if source.info.descriptor.partitioned_by else "a bucket's number"
             raise BucketNotFoundError(f"table {source.info.path}: no bucket {name!r}; expected {shape} as the key")
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        if number is None or number < 0:
             raise InvalidRequestError(f"bucket {name!r}: expected an offset of at least 0, found {offset!r}")
+
+
+def _is_key(key: Any) -> bool:
+    return len(key) == 2 and isinstance(key[0], str | None) and whole_number(key[1]) is not None
 
 
 def _of_these(state: TableState, places: Iterable[tuple[str | None, int | None, int, int]]) -> dict[BucketKey, int]:

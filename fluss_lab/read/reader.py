@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableInfo, TablePath
-from fluss_lab.model.times import parse_moment
+from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.columns import make_columns
 from fluss_lab.read.diff import Diff, diff
@@ -21,12 +21,11 @@ from fluss_lab.read.filters import compile_filter
 from fluss_lab.read.net import NetChangelog
 from fluss_lab.read.plan import Selection, check_selection
 from fluss_lab.read.points import BucketKey, ReadPoint
+from fluss_lab.read.ranges import EARLIEST, LATEST, checked_buckets
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek, seek
 from fluss_lab.read.state import LOOKS_MAX, TableSource
 from fluss_lab.read.taking import point_at_snapshot, point_at_time, point_now, snapshot_moment
-
-Moment = datetime | str | int
 
 #: A time in the present millisecond is past after one: two waits of more than that.
 _PRESENT_WAITS: Final = 2
@@ -69,12 +68,12 @@ class TableReader:
         """Return a moment of the table, to read it there again and again.
 
         Args:
-            as_of: None: now. A time (a datetime, ISO text, epoch ms): all records with a timestamp up to it; from then on
+            as_of: None: now. A time (see `parse_moment`; without a zone in that of ``client.time-zone``): all records with a timestamp up to it; from then on
                 no record gets a timestamp up to it, so that the answer stays true. The id of a lake snapshot (a number
                 that the cluster knows as one, or that is too large for a time): what that snapshot holds.
 
         Raises:
-            InvalidTimestampError: The time cannot be read, or is after the servers' clock.
+            InvalidTimestampError: The time cannot be read, is before the table was made, or after the servers' clock.
             LakeSnapshotNotFoundError: There is no such lake snapshot any more.
             OffsetOutOfRangeError: Of a primary-key table: the rows at that moment cannot be told any more; the text says
                 from when on they can.
@@ -107,9 +106,16 @@ class TableReader:
         source = self._source
         if as_of is None:
             return partial(point_now, source)
-        if isinstance(as_of, int) and not isinstance(as_of, bool) and (moment := snapshot_moment(source, as_of)):
+        number = whole_number(as_of)
+        if number is not None and (moment := snapshot_moment(source, number)):
             return partial(point_at_snapshot, source, moment)
-        return partial(point_at_time, source, parse_moment(as_of))
+        as_of_ms = parse_moment(as_of, source.connection.time_zone)
+        if as_of_ms < self.info.created_ms:
+            raise InvalidTimestampError(
+                f"table {self.info.path}: there was none at {format_moment(as_of_ms)}: it was made at "
+                f"{format_moment(self.info.created_ms)}; expected a time from then on"
+            )
+        return partial(point_at_time, source, as_of_ms)
 
     def scan(
         self,
@@ -179,7 +185,7 @@ class TableReader:
         Raises:
             InvalidTimestampError: The time cannot be read, or is after the servers' clock.
         """
-        return seek(self._source, parse_moment(moment))
+        return seek(self._source, parse_moment(moment, self._source.connection.time_zone))
 
     def changelog(
         self,
@@ -203,13 +209,17 @@ class TableReader:
         Raises:
             UnsupportedError: `net`: a log table only grows.
             InvalidSchemaError: There is no such column.
+            BucketNotFoundError: There is no such bucket.
+            InvalidTimestampError: A time cannot be read.
         """
         if net and self.info.is_log_table:
             raise UnsupportedError(
                 f"table {self.info.path}: changelog(net=True): it is for primary-key tables, a log table only grows"
             )
         kind = NetChangelog if net else Changelog
-        return kind(self._source, start, end, _collected(buckets), columns, self._spark)
+        start, end = (_fixed(edge, self._source.connection.time_zone) for edge in (start, end))
+        wanted = checked_buckets(self.info, _collected(buckets))
+        return kind(self._source, start, end, wanted, columns, self._spark)
 
     def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
         """Return what changed in the table from one moment to another: rows added, removed and changed.
@@ -228,6 +238,11 @@ class TableReader:
         """
         points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
         return diff(self._source, points[0], points[1])
+
+
+def _fixed(edge: Any, zone: tzinfo | None) -> Any:
+    """Return where a changelog starts or ends, meaning the same whenever it is asked."""
+    return edge if isinstance(edge, str) and edge in {EARLIEST, LATEST} else fixed_moment(edge, zone)
 
 
 def _collected(values: Collection[Any] | None) -> Any:

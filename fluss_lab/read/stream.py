@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from typing import Any, Final
 
 from fluss_lab.errors import (
@@ -19,9 +20,10 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.times import fixed_moment, shown_moment
 from fluss_lab.read.changelog import ChangelogRange, read_changes
 from fluss_lab.read.points import PointBucket, ReadPoint
-from fluss_lab.read.ranges import LogRange, resolve_starts
+from fluss_lab.read.ranges import EARLIEST, LATEST, LogRange, resolve_starts
 from fluss_lab.read.reach import log_starts
 from fluss_lab.read.seek import Seek
 from fluss_lab.read.state import BucketState, TableSource, TableState
@@ -267,8 +269,13 @@ def _range(each: LogRange, state: TableState) -> ChangelogRange:
 # -- starts as text -----------------------------------------------------------------------------------------------------
 
 
-def start_text(info: TableInfo, start: Any) -> str:
+def start_text(info: TableInfo, start: Any, zone: tzinfo | None = None) -> str:
     """Return a start as the text of the data source's option ``start``.
+
+    Args:
+        info: The table.
+        start: What `resolve_starts` takes.
+        zone: The zone of times that have none; None: the system's.
 
     Raises:
         InvalidRequestError: It is none that `resolve_starts` takes.
@@ -281,12 +288,14 @@ def start_text(info: TableInfo, start: Any) -> str:
         return start.to_json()
     if isinstance(start, Mapping):
         return json.dumps({_bucket_text(key): offset for key, offset in start.items()})
-    if isinstance(start, bool) or (not isinstance(start, str | int) and not hasattr(start, "isoformat")):
+    if not (isinstance(start, str) and start in {EARLIEST, LATEST}):
+        start = fixed_moment(start, zone)
+    if isinstance(start, bool) or not isinstance(start, str | int | datetime):
         raise InvalidRequestError(
             "start of a stream: expected 'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint, a time or a lake "
             f"snapshot id, found {start!r}"
         )
-    return start.isoformat() if not isinstance(start, str | int) else str(start)
+    return shown_moment(start) if isinstance(start, datetime) else str(start)
 
 
 def _bucket_text(key: Any) -> str:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from fluss_lab.client import BucketOffset, UnknownBucket
 from fluss_lab.client.bucket_status import NO_LEADER
-from fluss_lab.errors import LakeNotConfiguredError, LakeSnapshotNotFoundError, OffsetOutOfRangeError, error_code
+from fluss_lab.errors import (
+    InvalidTimestampError,
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    error_code,
+)
 from fluss_lab.lake import SupportsMaintenance
 from fluss_lab.model import LakeSnapshot
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
@@ -61,7 +67,10 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
     """
     state = source.look()
     known = state.only(lambda each: each.is_known)
-    answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)
+    try:
+        answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)
+    except InvalidTimestampError as error:
+        raise InvalidTimestampError(f"table {source.info.path} as of {format_moment(as_of_ms)}: {error}") from error
     if not source.info.is_log_table:
         for each in known.buckets:
             _check_time(source, state, each, answers[each.key], as_of_ms)
@@ -116,7 +125,7 @@ def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
     if found is None:
         raise LakeSnapshotNotFoundError(
             f"table {source.info.path}: neither the cluster nor the lake can tell what lake snapshot {number} held: it was "
-            "expired, or never was; take a time instead"
+            "expired, or never was; take a time instead (a number of milliseconds, not of micro- or nanoseconds)"
         )
     return found
 

@@ -28,8 +28,8 @@ from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.inference import schema_of
 from fluss_lab.model.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.model.rows import record_batches
+from fluss_lab.model.times import Moment, zone_text
 from fluss_lab.read.points import ReadPoint
-from fluss_lab.read.reader import Moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.tls import LOOPBACK
 from fluss_lab.rpc.token import read_token
@@ -422,12 +422,12 @@ class Lab(Closing):
 
         Args:
             text: One statement.
-            as_of: Read every table as it was at this time (a datetime, ISO text, epoch ms).
+            as_of: Read every table as it was at this time; see `Table.scan`.
             read_points: By path, read these tables as they were at these points.
 
         Raises:
             InvalidRequestError: A read point of a table that the statement does not name.
-            InvalidTimestampError: `as_of` cannot be read, or is after the servers' clock.
+            InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
         from fluss_lab.spark.sql import named_tables, sql
@@ -474,7 +474,7 @@ class Lab(Closing):
 
     def __repr__(self) -> str:
         where = self.folder if self.folder is not None else self.connection
-        return f"<Lab {where}>"
+        return f"<Lab {where}, times in {zone_text(self.connection.time_zone)}>"
 
     def _repr_html_(self) -> str:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.frames import is_frame
-from fluss_lab.model.times import parse_moment
+from fluss_lab.model.times import Moment, parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
 from fluss_lab.read.points import ReadPoint
@@ -256,14 +255,16 @@ class Table(LakeUpkeep):
 
     # -- reading across ------------------------------------------------------------------------------------------------
 
-    def read_point(self, as_of: datetime | str | int | None = None) -> ReadPoint:
+    def read_point(self, as_of: Moment | None = None) -> ReadPoint:
         """Return a moment of the table, to read it there again and again: also kept as JSON, and in another process.
 
         Args:
             as_of: None for now; a time: every record with a timestamp up to it; the id of a lake snapshot: what that holds.
+                A time is a datetime, a date, ISO-8601 text, ``"yesterday"``, ``"10 minutes ago"``, or epoch milliseconds;
+                without a zone it is in that of ``client.time-zone``, which the lab's repr shows.
 
         Raises:
-            InvalidTimestampError: The time cannot be read, or is after the servers' clock.
+            InvalidTimestampError: The time cannot be read, is before the table was made, or after the servers' clock.
             LakeSnapshotNotFoundError: There is no such lake snapshot any more.
             OffsetOutOfRangeError: Of a primary-key table: its rows at that moment cannot be told any more; the text says
                 from when on they can.
@@ -276,7 +277,7 @@ class Table(LakeUpkeep):
         where: Any = None,
         *,
         limit: int | None = None,
-        as_of: datetime | str | int | None = None,
+        as_of: Moment | None = None,
         read_point: ReadPoint | None = None,
         partitions: Sequence[str] | None = None,
         buckets: Sequence[int] | None = None,
@@ -305,7 +306,7 @@ class Table(LakeUpkeep):
             partitions=partitions, buckets=buckets, with_source=with_source,
         )  # fmt: skip
 
-    def seek(self, moment: datetime | str | int) -> Seek:
+    def seek(self, moment: Moment) -> Seek:
         """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives."""
         return self._reader().seek(moment)
 
@@ -330,9 +331,7 @@ class Table(LakeUpkeep):
         """
         return self._reader().changelog(start=start, end=end, buckets=buckets, columns=columns, net=net)
 
-    def diff(
-        self, before: datetime | str | int | ReadPoint, after: datetime | str | int | ReadPoint | None = None
-    ) -> Diff:
+    def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
         """Return the rows added, removed and changed from one moment to another; read when called.
 
         Args:
@@ -355,7 +354,9 @@ class Table(LakeUpkeep):
         specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
         spec = specs.get(start) if isinstance(start, str) else None
         try:
-            scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start)))
+            if spec is None:
+                spec = OffsetSpec.timestamp(parse_moment(start, self.lab.connection.time_zone))
+            scanner.subscribe_all(spec)
         except BaseException:
             scanner.close()
             raise
@@ -395,7 +396,7 @@ class Table(LakeUpkeep):
         options = {
             "table": str(self.path),
             "changelog": "true",
-            "start": start_text(self.info, start),
+            "start": start_text(self.info, start, self.lab.connection.time_zone),
             "failOnDataLoss": str(fail_on_data_loss).lower(),
             "tasks": str(session.sparkContext.defaultParallelism),
         }

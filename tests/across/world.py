@@ -400,6 +400,8 @@ class World:
         if not times:
             return None
         moment_ms = min(rng.choice(times) + rng.choice([-1, 0, 0, 1]), self.clock.now_ms() - 1)
+        if moment_ms < self.history.info.created_ms:
+            return None
         return moment_ms, self.at(moment_ms)
 
     def snapshot(self, rng: random.Random) -> tuple[int, Moment] | None:

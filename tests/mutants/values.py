@@ -4,6 +4,11 @@ from tests.mutants.mutant import Mutant
 
 FRAMES = "fluss_lab/model/frames.py"
 LAB = "fluss_lab/workbench/lab.py"
+TIMES = "fluss_lab/model/times.py"
+READER = "fluss_lab/read/reader.py"
+RANGES = "fluss_lab/read/ranges.py"
+IN_TIMES = "tests/unit/model/test_times.py"
+IN_MOMENTS = "tests/unit/read/test_moments.py"
 IN_FRAMES = "tests/unit/model/test_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
 
@@ -48,5 +53,58 @@ VALUES = (
         "if_not_exists and first is None)",
         "if_not_exists)",
         (f"{IN_LAB}::test_a_table_is_made_and_filled_of_a_frame",),
+    ),
+    Mutant(
+        "times_without_a_zone_taken_as_utc",
+        "P4",
+        TIMES,
+        "moment = moment.astimezone(UTC) if zone is None else moment.replace(tzinfo=zone)",
+        "moment = moment.replace(tzinfo=UTC)",
+        (
+            f"{IN_TIMES}::test_every_form_is_the_same_moment",
+            f"{IN_TIMES}::test_what_has_no_zone_is_in_the_systems_as_for_python",
+        ),
+    ),
+    Mutant(
+        "the_zone_of_the_lab_not_asked_for",
+        "P4",
+        READER,
+        "as_of_ms = parse_moment(as_of, source.connection.time_zone)",
+        "as_of_ms = parse_moment(as_of)",
+        (f"{IN_MOMENTS}::test_times_without_a_zone_are_in_that_of_the_lab",),
+    ),
+    Mutant(
+        "seconds_taken_for_milliseconds",
+        "P4",
+        TIMES,
+        "    if 0 < number < _SECONDS_MAX:",
+        "    if 0 < number < 0:",
+        (f"{IN_TIMES}::test_seconds_are_not_taken_for_milliseconds",),
+    ),
+    Mutant(
+        "a_time_before_the_table_an_empty_one",
+        "P4",
+        READER,
+        "if as_of_ms < self.info.created_ms:",
+        "if as_of_ms < 0:",
+        (f"{IN_MOMENTS}::test_a_time_before_the_table_was_made_is_no_empty_table",),
+    ),
+    Mutant(
+        "a_start_beyond_the_end_gives_nothing",
+        "P4",
+        RANGES,
+        """        if first.checked and bucket.is_known and begin > bucket.end:
+            raise _outside(source, bucket, low, "a start", str(begin))
+        if bucket.key in""",
+        """        if bucket.key in""",
+        (f"{IN_MOMENTS}::test_buckets_and_starts_that_are_not_are_errors",),
+    ),
+    Mutant(
+        "a_bucket_that_is_not_gives_nothing",
+        "P4",
+        RANGES,
+        "if number is None or not 0 <= number < info.descriptor.buckets:",
+        "if number is None:",
+        (f"{IN_MOMENTS}::test_buckets_and_starts_that_are_not_are_errors",),
     ),
 )

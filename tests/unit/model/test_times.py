@@ -1,41 +1,130 @@
 """Moments, durations and sizes as people write them."""
 
-from datetime import UTC, datetime, timedelta, timezone
+import re
+import time
+from datetime import UTC, date, datetime, timedelta, timezone
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError, InvalidTimestampError
-from fluss_lab.model.times import format_duration, format_moment, parse_duration, parse_moment, parse_size
+from fluss_lab.model.options import CLIENT_TIME_ZONE
+from fluss_lab.model.times import (
+    fixed_moment,
+    format_duration,
+    format_moment,
+    parse_duration,
+    parse_moment,
+    parse_size,
+    shown_moment,
+    time_zone,
+    zone_text,
+)
 
 NOON = 1_763_640_000_123
+
+
+BERLIN = time_zone("Europe/Berlin")
 
 
 @pytest.mark.parametrize(
     "moment",
     [
         NOON,
+        np.int64(NOON),
         "2025-11-20T12:00:00.123Z",
-        "2025-11-20 12:00:00.123",
         "2025-11-20T14:00:00.123+02:00",
         datetime(2025, 11, 20, 12, 0, 0, 123_000, tzinfo=UTC),
-        datetime(2025, 11, 20, 12, 0, 0, 123_999),
+        datetime(2025, 11, 20, 12, 0, 0, 123_999, tzinfo=UTC),
         datetime(2025, 11, 20, 7, 0, 0, 123_000, tzinfo=timezone(timedelta(hours=-5))),
+        pd.Timestamp(NOON, unit="ms", tz="America/New_York"),
+        # Without a zone, in Berlin's.
+        "2025-11-20 13:00:00.123",
+        datetime(2025, 11, 20, 13, 0, 0, 123_000),
+        pd.Timestamp("2025-11-20 13:00:00.123456789"),
+        np.datetime64("2025-11-20T13:00:00.123"),
     ],
+    ids=repr,
 )
 def test_every_form_is_the_same_moment(moment):
-    assert parse_moment(moment) == NOON
+    assert parse_moment(moment, BERLIN) == NOON
 
 
 def test_a_moment_prints_as_it_is_read():
-    assert parse_moment(format_moment(NOON)) == NOON
+    assert parse_moment(format_moment(NOON), BERLIN) == NOON
+
+
+@pytest.fixture(params=["America/New_York", "Asia/Kolkata", "UTC"])
+def system_zone(request, monkeypatch):
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield time_zone(request.param)
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_what_has_no_zone_is_in_the_systems_as_for_python(system_zone):
+    for naive in (datetime(2026, 7, 1, 12), datetime(2026, 1, 1, 12)):
+        expected = int(naive.timestamp() * 1000)
+        for form in (naive, pd.Timestamp(naive), np.datetime64(naive), naive.isoformat()):
+            assert parse_moment(form) == parse_moment(form, system_zone) == expected
+    now = datetime.now()  # noqa: DTZ005 - as a person writes it
+    assert abs(parse_moment(now) - time.time() * 1000) < 10_000
+
+
+def test_dates_and_words_are_of_the_zone():
+    for zone in (BERLIN, UTC, time_zone("Asia/Tokyo")):
+        assert parse_moment(date(2026, 7, 1), zone) == parse_moment("2026-07-01", zone)
+        today = datetime.now(zone).date()  # no midnight between, but once in a blue moon
+        found = parse_moment("Today", zone), parse_moment("yesterday", zone)
+        assert found == (parse_moment(today, zone), parse_moment(today - timedelta(days=1), zone))
+    assert parse_moment(date(2026, 7, 1), BERLIN) == parse_moment("2026-06-30T22:00:00Z")
+    now = parse_moment("now")
+    assert 0 <= now - parse_moment("10 minutes ago") - 600_000 + 1000 < 10_000
+    assert 0 <= now - parse_moment(" 2h ago ") - 7_200_000 + 1000 < 10_000
 
 
 @pytest.mark.parametrize(
-    "bad", ["noon", "", -1, 10**18, True, None, 1.5, "2025-13-01", datetime(1969, 1, 1, tzinfo=UTC)]
-)
+    "bad",
+    ["noon", "", -1, 10**18, True, None, 1.5, "2025-13-01", datetime(1969, 1, 1, tzinfo=UTC), pd.NaT, float("nan"),
+     np.datetime64("NaT"), datetime(1, 1, 1), datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), datetime.min.replace(tzinfo=UTC), np.bool_(True), b"now",
+     "3 fortnights ago", "-1 days ago", "999999999 days ago", np.datetime64("10000-01-01"), object(), [1]],
+    ids=repr,
+)  # fmt: skip
 def test_what_is_no_moment_is_refused(bad):
-    with pytest.raises(InvalidTimestampError):
-        parse_moment(bad)
+    for zone in (None, BERLIN):
+        with pytest.raises(InvalidTimestampError):
+            parse_moment(bad, zone)
+
+
+def test_seconds_are_not_taken_for_milliseconds():
+    for seconds in (1, NOON // 1000, 4_102_444_800):
+        with pytest.raises(InvalidTimestampError, match="seconds"):
+            parse_moment(seconds)
+    with pytest.raises(InvalidTimestampError, match=r"int\(time\.time\(\) \* 1000\)"):
+        parse_moment(NOON / 1000)
+    assert parse_moment(0) == 0
+
+
+@pytest.mark.parametrize("bad", ["Mars/Olympus", "../etc/passwd", 5, None, "/etc/passwd"])
+def test_a_zone_that_is_none_is_refused(bad):
+    with pytest.raises(InvalidPropertyError, match=r"client\.time-zone"):
+        CLIENT_TIME_ZONE.parse(bad)
+
+
+def test_a_moment_is_fixed_once():
+    fixed = fixed_moment("2026-07-01 12:00", BERLIN)
+    assert shown_moment(fixed) == "2026-07-01T10:00:00.000Z"
+    assert fixed_moment(fixed, None) == fixed
+    assert type(fixed_moment(np.int64(2**60), BERLIN)) is int
+    mapping = {0: 5}
+    assert fixed_moment(mapping, BERLIN) is mapping
+
+
+def test_a_zone_is_shown_by_its_name_and_the_systems_with_its_offset(system_zone):
+    assert zone_text(system_zone) == system_zone.key
+    assert re.fullmatch(r".+ \(UTC[+-]\d\d:\d\d\)", zone_text(None))
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,8 @@ class Looks:
             return rng.choice(self.kept)
         times = sorted({event.timestamp_ms for log in table.history.logs.values() for event in log.events})
         if choice < 0.6 and times:
-            return table.at(min(rng.choice(times) + rng.choice([-1, 0, 0, 1]), table.clock.now_ms() - 1))
+            moment_ms = min(rng.choice(times) + rng.choice([-1, 0, 0, 1]), table.clock.now_ms() - 1)
+            return table.at(moment_ms) if moment_ms >= table.history.info.created_ms else table.now()
         if choice < 0.8 and table.known:
             snapshot_id = rng.choice(sorted(table.known))
             if table.connection.admin().lake_snapshot(table.history.path).snapshot_id == snapshot_id or self._is_known(

@@ -174,7 +174,7 @@ def test_a_dropped_partition_stays_readable_from_the_lake(make_table):
 @pytest.mark.parametrize(
     ("start", "end", "error", "words"),
     [
-        ({0: 99}, {0: 100}, OffsetOutOfRangeError, r"expected offsets in \[0, "),
+        ({0: 99}, {0: 100}, OffsetOutOfRangeError, r"expected a start in \[0, "),
         ({7: 0}, None, BucketNotFoundError, "no bucket 7"),
         ({("2013-01", 0): 0}, None, BucketNotFoundError, "bucket's number"),
         ({0: -1}, None, InvalidRequestError, "at least 0"),
