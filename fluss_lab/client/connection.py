@@ -31,14 +31,7 @@ from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
-from fluss_lab.model.options import (
-    CLIENT_OPTIONS,
-    CLIENT_REQUEST_TIMEOUT,
-    CLIENT_TIME_ZONE,
-    CLIENT_TLS_CA,
-    check_options,
-)
-from fluss_lab.model.times import time_zone
+from fluss_lab.model.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
@@ -75,12 +68,10 @@ class Connection(Closing):
     """
 
     def __init__(self, locate: Callable[[], ServerAddress], options: Mapping[str, str] | None = None) -> None:
-        self.options: dict[str, str] = dict(options or {})
-        check_options(self.options, CLIENT_OPTIONS, "client option")
+        self.options = client_options(options or {})
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
-        #: Of times that are given without one; None: the system's.
-        self.time_zone = time_zone(CLIENT_TIME_ZONE.of(self.options))
+        self.time_zone = client_time_zone(self.options)
         self._locate = locate
         self.closed = Flag()
         self._pid = -1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
@@ -325,6 +326,21 @@ CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
         CLIENT_TIME_ZONE,
     )
 }  # fmt: skip
+
+
+def client_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return checked client options.
+
+    Raises:
+        InvalidPropertyError: An unknown or ill-typed option.
+    """
+    check_options(given, CLIENT_OPTIONS, "client option")
+    return dict(given)
+
+
+def client_time_zone(options: Mapping[str, Any]) -> tzinfo | None:
+    """Return the zone of times that are given without one; None: the system's."""
+    return time_zone(CLIENT_TIME_ZONE.of(options))
 
 
 def check_options(values: Mapping[str, Any], known: Mapping[str, Option[Any]], kind: str) -> None:

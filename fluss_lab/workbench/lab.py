@@ -37,8 +37,9 @@ from fluss_lab.server import cluster
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.given_rows import gathered_rows
 from fluss_lab.workbench.status import LabStatus
-from fluss_lab.workbench.table import Table, gathered_rows
+from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable

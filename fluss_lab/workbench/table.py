@@ -12,7 +12,6 @@ from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UnknownBuck
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
-from fluss_lab.model.frames import is_frame
 from fluss_lab.model.times import Moment, parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
@@ -22,6 +21,7 @@ from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.round import run_round
+from fluss_lab.workbench.given_rows import spark_as_arrow
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.progress import RoundProgress
@@ -147,7 +147,7 @@ class Table(LakeUpkeep):
             ServerUnavailableError: No server answered in time. Rows may have been appended.
         """
         with self.lab.connection.append_writer(self.path) as writer:
-            return writer.append(_spark_as_arrow(rows)).result()
+            return writer.append(spark_as_arrow(rows)).result()
 
     def upsert(self, rows: Any, columns: Sequence[str] | None = None) -> WriteResult:
         """Insert rows, or replace those of the same key, and return when the cluster has acknowledged them all.
@@ -167,7 +167,7 @@ class Table(LakeUpkeep):
             ServerUnavailableError: No server answered in time. Rows may have been written.
         """
         with self.lab.connection.upsert_writer(self.path, columns) as writer:
-            return writer.upsert(_spark_as_arrow(rows)).result()
+            return writer.upsert(spark_as_arrow(rows)).result()
 
     def delete(self, keys: Any) -> WriteResult:
         """Delete the rows of keys, and return when the cluster has acknowledged it. Keys without a row change nothing.
@@ -181,7 +181,7 @@ class Table(LakeUpkeep):
             ServerUnavailableError: No server answered in time. Rows may have been deleted.
         """
         with self.lab.connection.upsert_writer(self.path) as writer:
-            return writer.delete(_spark_as_arrow(keys)).result()
+            return writer.delete(spark_as_arrow(keys)).result()
 
     def writer(self, columns: Sequence[str] | None = None) -> AppendWriter | UpsertWriter:
         """Return a writer for a stream of calls: batched, pipelined, idempotent, back-pressured. Close it.
@@ -209,7 +209,7 @@ class Table(LakeUpkeep):
             InvalidRecordError: The keys do not fit; the text says where.
         """
         with self.lab.connection.lookuper(self.path, columns) as lookuper:
-            return lookuper.lookup(_spark_as_arrow(keys))
+            return lookuper.lookup(spark_as_arrow(keys))
 
     def prefix_lookup(self, prefix: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows whose key begins with a prefix: with the values of the table's bucket key.
@@ -224,7 +224,7 @@ class Table(LakeUpkeep):
             InvalidRecordError: The prefix does not fit; the text says where.
         """
         with self.lab.connection.lookuper(self.path, columns) as lookuper:
-            return lookuper.prefix_lookup(_spark_as_arrow(prefix))
+            return lookuper.prefix_lookup(spark_as_arrow(prefix))
 
     # -- tiering -------------------------------------------------------------------------------------------------------
 
@@ -354,9 +354,7 @@ class Table(LakeUpkeep):
         specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
         spec = specs.get(start) if isinstance(start, str) else None
         try:
-            if spec is None:
-                spec = OffsetSpec.timestamp(parse_moment(start, self.lab.connection.time_zone))
-            scanner.subscribe_all(spec)
+            scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start, self.lab.connection.time_zone)))
         except BaseException:
             scanner.close()
             raise
@@ -484,18 +482,3 @@ def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
         "bytes": status.size_bytes + status.remote_size_bytes,
         "warning": status.warning,
     }
-
-
-def gathered_rows(rows: Any) -> Any:
-    """Return rows that can be gone through several times."""
-    rows = _spark_as_arrow(rows)
-    if isinstance(rows, pa.RecordBatchReader):
-        return rows.read_all()
-    if hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table) and not is_frame(rows):
-        return pa.table(rows)
-    return rows
-
-
-def _spark_as_arrow(rows: Any) -> Any:
-    """Return a Spark frame's rows as Arrow; anything else as it is."""
-    return rows.toArrow() if type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow") else rows
