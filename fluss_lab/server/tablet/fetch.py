@@ -181,10 +181,10 @@ class FetchLog:
         if want.previous and bucket.kv is None:
             raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
         payload, size = self._gathered(bucket, found, want, budget, at_least_one=at_least_one)
-        if want.previous and payload:
+        if want.previous and payload and bucket.kv is not None:
             # Offsets have no gaps, so those of the first and the last batch tell all.
             start, stop = read_header(payload[0][0]).base_offset, read_header(payload[-1][0]).next_offset
-            answer.previous_offsets = bucket.log.reader.previous(start, stop)
+            answer.previous_offsets = bucket.kv.previous(start, stop)
         bucket.counters.bytes_out += size
         return [part for batch in payload for part in batch], size
 

@@ -6,6 +6,7 @@ and only then made so in the rows. So the rows are always those of the log below
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ from fluss_lab.server.tablet.replay import Replay
 from fluss_lab.server.tablet.segment import UNREADABLE
 from fluss_lab.server.tablet.tables import Table
 from fluss_lab.server.tablet.writers import WriterStates
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: How many times the size allowed the rows may have that a batch replaces or completes: many of them may not change.
 _EXTENT_FACTOR: Final = 4
@@ -237,6 +240,59 @@ class KvBucket:
         """Return the rows as they are now; call `BucketLog.settle` before telling anybody."""
         self.check_readable()
         return self.store.view()
+
+    # -- previous offsets ----------------------------------------------------------------------------------------------
+
+    def previous(self, start: int, stop: int) -> bytes:
+        """Return the previous offsets of records: see `LogReader.previous`. Damaged ones are rebuilt from the log.
+
+        Raises:
+            OffsetOutOfRangeError: The records are not held any more.
+            CorruptDataError: They are damaged or lost, and neither the log nor a snapshot reaches back far enough.
+
+        Cost: a rebuild replays the log, or what follows the newest snapshot; writes of the bucket wait for it.
+        """
+        try:
+            return self.log.reader.previous(start, stop)
+        except CorruptDataError as error:
+            self.rebuild_previous(start, stop, error)
+            return self.log.reader.previous(start, stop)
+
+    def rebuild_previous(self, start: int, stop: int, damage: CorruptDataError) -> bool:
+        """Write the previous offsets of records again, from the log; return False when they are not damaged.
+
+        Raises:
+            CorruptDataError: Neither the log nor a snapshot reaches back far enough; or the log is damaged too.
+        """
+        self.log.settle()
+        with self.lock:
+            try:
+                self.log.reader.previous(start, stop)
+            except CorruptDataError:
+                pass
+            else:
+                return False  # or another reader had the same damage rebuilt
+            view, table = self.log.reader.view, self.table
+            store = self._store_before(start, view.start)
+            if store is None or view.end != self.log.end:
+                raise CorruptDataError(
+                    f"{damage}; they can be rebuilt neither from the log, which begins at {view.start}, nor from a snapshot "
+                    "before them: restore the file from a copy, or `fluss-lab repair` the table from the lake"
+                ) from damage
+            replay = Replay(view, store, table.schemas, table.schemas[table.schema_id])
+            replay.run()
+        _LOG.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
+        return True
+
+    def _store_before(self, offset: int, log_start: int) -> KvStore | None:
+        """Return a store as it was at an offset from which the log can be replayed, at or before the one given."""
+        table = self.table
+        if log_start == 0:
+            return KvStore(table.descriptor, table.schema_id, table.schemas)
+        loaded = self.snapshots.load(table.schemas)
+        if loaded is None or loaded[0].log_offset > offset:
+            return None
+        return KvStore.restore(table.descriptor, table.schema_id, table.schemas, loaded[1])
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 

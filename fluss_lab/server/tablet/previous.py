@@ -253,6 +253,7 @@ def _marks_from(fd: int, entries: int, relative_offset: int, limit: int) -> byte
     def relative_of(index: int) -> int:
         return int(_SPAN.unpack(os.pread(fd, _SPAN.size, index * _MARK.size))[0])
 
+    entries = min(entries, os.fstat(fd).st_size // _MARK.size)  # a file that was cut has fewer than were written
     at = bisect_left(range(entries), relative_offset, key=relative_of)
     if at == entries or relative_of(at) != relative_offset:
         # A damaged mark on the way leads astray; it must not hide the others.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import FlussError, NotLeaderError
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.server.tablet.bucket import Bucket
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,23 @@ class RemoteLogTask:
             return found is not None
         except NotLeaderError:
             return False  # closed meanwhile
+        except CorruptDataError as error:
+            log.error("event=remote_copy_failed error=%s", error, extra=bucket.log_fields)
+            return _is_mended(bucket, error)
         except FlussError as error:
             log.error("event=remote_copy_failed error=%s", error, extra=bucket.log_fields)
             return False
         except Exception:
             log.exception("event=remote_copy_failed bucket=%s", bucket.id, extra=bucket.log_fields)
             return False
+
+
+def _is_mended(bucket: Bucket, error: CorruptDataError) -> bool:
+    """Return whether what could not be copied were previous offsets, which now are rebuilt from the log."""
+    if bucket.kv is None:
+        return False
+    try:
+        return bucket.kv.rebuild_previous(bucket.log.start, bucket.log.high_watermark, error)
+    except FlussError as failure:
+        log.error("event=previous_offsets_not_rebuilt error=%s", failure, extra=bucket.log_fields)
+        return False
