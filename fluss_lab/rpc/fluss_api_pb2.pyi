@@ -987,7 +987,7 @@ class NotifyLeaderAndIsrResponse(_message.Message):
     def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
-    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id", "schemas", "durable_offset")
+    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "table_json", "schema_id", "schemas", "durable_offset", "identity", "adopt_unmarked")
     PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -996,6 +996,8 @@ class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ADOPT_UNMARKED_FIELD_NUMBER: _ClassVar[int]
     physical_table_path: PbPhysicalTablePath
     table_bucket: PbTableBucket
     leader: int
@@ -1004,7 +1006,9 @@ class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
     schema_id: int
     schemas: _containers.RepeatedCompositeFieldContainer[PbSchema]
     durable_offset: int
-    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ..., schemas: _Optional[_Iterable[_Union[PbSchema, _Mapping]]] = ..., durable_offset: _Optional[int] = ...) -> None: ...
+    identity: str
+    adopt_unmarked: bool
+    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., table_json: _Optional[bytes] = ..., schema_id: _Optional[int] = ..., schemas: _Optional[_Iterable[_Union[PbSchema, _Mapping]]] = ..., durable_offset: _Optional[int] = ..., identity: _Optional[str] = ..., adopt_unmarked: _Optional[bool] = ...) -> None: ...
 
 class PbSchema(_message.Message):
     __slots__ = ("schema_id", "schema_json")

@@ -1,4 +1,8 @@
-"""``server.json``: where the servers of a lab's folder listen, who they are, and whether they still live."""
+"""``server.json``: where the servers of a lab's folder listen, who they are, and whether they still live.
+
+The file names the folder that it is of, by device and inode: in a copy of a lab's folder it is not taken for the copy's own, or
+whoever opens the copy would change, or stop, the original.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,12 @@ class Discovery:
 
 def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
     """Write the file, readable by its owner only."""
-    value = {"version": VERSION, "ephemeral": ephemeral, "servers": [asdict(server) for server in servers]}
+    value = {
+        "version": VERSION,
+        "ephemeral": ephemeral,
+        "folder": _folder_id(folder),
+        "servers": [asdict(server) for server in servers],
+    }
     write_json_atomic(folder / DISCOVERY_FILE, value, mode=0o600)
 
 
@@ -62,7 +71,7 @@ def remove(folder: Path) -> None:
 
 
 def read(folder: Path) -> Discovery | None:
-    """Return the file's content; None when there is none.
+    """Return the file's content; None when there is none, or it came from another folder with a copy.
 
     Raises:
         LabError: It cannot be understood.
@@ -79,6 +88,8 @@ def read(folder: Path) -> Discovery | None:
             raise LabError(
                 f"{path}: version {value['version']}, this fluss_lab knows {VERSION}: use the one that wrote it"
             )
+        if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):
+            return None
         servers = tuple(
             ServerEntry(
                 int(each["pid"]), str(each["host"]), int(each["port"]), str(each["token_file"]), tuple(each["roles"]),
@@ -91,6 +102,11 @@ def read(folder: Path) -> Discovery | None:
         return Discovery(bool(value["ephemeral"]), servers)
     except (KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path}: expected a discovery file, found something else ({error!r}); remove it") from error
+
+
+def _folder_id(folder: Path) -> list[int]:
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
 
 
 def _trust(value: dict[str, str] | None) -> Trust | None:

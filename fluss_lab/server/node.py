@@ -22,6 +22,7 @@ from fluss_lab.rpc.tls import Trust
 from fluss_lab.server import discovery, process
 from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
+from fluss_lab.server.folder_ids import check_folder_ids
 from fluss_lab.server.lake_format import check_lake_format
 from fluss_lab.server.launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
 from fluss_lab.server.listening import identity_of, listen
@@ -147,6 +148,7 @@ class Node:
         )  # fmt: skip
         check_place(coordinator.store, self.folder)
         check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
+        check_folder_ids(coordinator.store, self.folder)
         claim_remote(Path(self.options[REMOTE_DATA_DIR.key]), coordinator.store)
         previous = discovery.read(self.folder)
         ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}

@@ -6,6 +6,7 @@ from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.ddl import DDL
 from tests.mutants.filtering import FILTERING
 from tests.mutants.guard import GUARD
+from tests.mutants.identity import IDENTITY
 from tests.mutants.integrity import INTEGRITY
 from tests.mutants.keyed_lake import KEYED_LAKE
 from tests.mutants.known_buckets import KNOWN_BUCKETS
@@ -73,4 +74,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + ACROSS
     + VALUES
     + CONFIGURATION
+    + IDENTITY
 )

@@ -219,6 +219,11 @@ class Catalog:
         with self._store.read() as db:
             return [_partition(row) for row in db.execute(query, (table_id,))]
 
+    def partition_times(self, table_id: int) -> dict[int, int]:
+        """Return when each of a table's partitions was made, by id, in epoch milliseconds."""
+        with self._store.read() as db:
+            return dict(db.execute("SELECT partition_id, created_ms FROM partitions WHERE table_id = ?", (table_id,)))
+
     def find_partition(self, table_id: int, name: str) -> Partition | None:
         """Return a partition by name, dropped ones too; None when there is none."""
         with self._store.read() as db:

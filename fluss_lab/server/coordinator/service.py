@@ -39,6 +39,7 @@ from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
 from fluss_lab.server.coordinator.durable_offsets import DurableOffsets
 from fluss_lab.server.coordinator.heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.kv_snapshots import KvSnapshots
+from fluss_lab.server.coordinator.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.lake_side import LakeSide, LakeTables
 from fluss_lab.server.coordinator.lakes import LakeLedger
 from fluss_lab.server.coordinator.lifecycle import Lifecycle
@@ -125,6 +126,7 @@ class CoordinatorService:
             self._catalog,
             self.ledger,
             self._durables,
+            identity=LabIdentity(self.store),
             count=self.tablet_servers,
             coordinator_epoch=self.epoch,
             connect=lambda host, port: Channel(

@@ -186,6 +186,12 @@ class MetadataStore:
             ).fetchone()
         return int(row[0]) - 1
 
+    def peek_id(self, name: str, first: int = 1) -> int:
+        """Return the number that `next_id` of a sequence would return now."""
+        with self.read() as db:
+            row = db.execute("SELECT next FROM sequences WHERE name = ?", (name,)).fetchone()
+        return first if row is None else int(row[0])
+
     def meta(self, key: str) -> str | None:
         """Return a single value by its key."""
         with self.read() as db:

@@ -22,6 +22,7 @@ from fluss_lab.server.coordinator import messages
 from fluss_lab.server.coordinator.assignment import leaders_for, load_of
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
 from fluss_lab.server.coordinator.durable_offsets import DurableOffsets, partition_key
+from fluss_lab.server.coordinator.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.teller import Teller
 
@@ -57,6 +58,7 @@ class TabletServers:
         ledger: LakeLedger,
         durables: DurableOffsets,
         *,
+        identity: LabIdentity,
         count: int,
         coordinator_epoch: int,
         connect: Callable[[str, int], Channel],
@@ -64,6 +66,7 @@ class TabletServers:
         self._catalog = catalog
         self._ledger = ledger
         self._durables = durables
+        self._identity = identity
         self._count = count
         self._coordinator_epoch = coordinator_epoch
         self._connect = connect
@@ -293,6 +296,7 @@ class TabletServers:
         """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
         names = {p.info.partition_id: p.info.name for p in self._catalog.partitions(info.table_id)}
         durable_offsets = self._durables.of_table(info.table_id)
+        times = self._catalog.partition_times(info.table_id)
         found = []
         for group in self._catalog.bucket_groups(info.table_id):
             path = pb.PbPhysicalTablePath(database_name=info.path.database, table_name=info.path.table)
@@ -309,6 +313,10 @@ class TabletServers:
                     table_json=b"",
                     schema_id=info.schema_id,
                     durable_offset=durable_offsets.get((group.partition_id, bucket)),
+                    identity=self._identity.of_bucket(
+                        info.table_id, info.created_ms, group.partition_id, times.get(group.partition_id, 0), bucket
+                    ),
+                    adopt_unmarked=not self._identity.is_marked(info.table_id, group.partition_id),
                 )
                 for bucket, leader in enumerate(group.leaders)
                 if leader == server_id

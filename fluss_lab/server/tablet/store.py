@@ -27,6 +27,7 @@ from fluss_lab.rpc.places import bucket_of
 from fluss_lab.server.remote_folders import LOG, bucket_folder
 from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
+from fluss_lab.server.tablet.bucket_identity import check_identity
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.kv_bucket import KvBucket, RowOptions
@@ -222,6 +223,7 @@ class BucketStore:
                 f"{folder} is gone, with a log that was on the device up to offset {request.durable_offset}; {RESTORE_FOLDER}"
             )
         _make_folder(folder)
+        check_identity(folder, request.identity, adopt=request.adopt_unmarked)
 
     def _open(self, bucket: TableBucket, table: Table, partition: str | None, durable_offset: int | None) -> Bucket:
         place = self._folder(bucket)

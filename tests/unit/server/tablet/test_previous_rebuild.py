@@ -89,7 +89,9 @@ def test_where_the_log_does_not_reach_back_the_error_names_the_file_and_what_to_
     assert held.drop_before(2**62, held.rolled[0].end_offset) == 1
     for path in next((cluster.folder / "tablet" / "data").glob("t*/b0")).glob("*.prev"):
         path.write_bytes(b"")
-    with pytest.raises(CorruptDataError, match=r"(?s)\.prev.*rebuilt neither from the log, which begins at \d+.*restore the file"):
+    with pytest.raises(
+        CorruptDataError, match=r"(?s)\.prev.*rebuilt neither from the log, which begins at \d+.*restore the file"
+    ):
         bucket.kv.previous(held.start, held.high_watermark)
     # The table itself goes on.
     write(cluster, range(6, 8))

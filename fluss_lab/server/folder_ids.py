@@ -1,0 +1,49 @@
+"""The ids that the folders of a lab's tablet servers use, held against the metadata that gives ids out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import LabError
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
+
+_TABLE: Final = re.compile(r"t(\d{1,18})")
+_PARTITION: Final = re.compile(r"p(\d{1,18})")
+#: How many folders a message names.
+_NAMED_MAX: Final = 3
+
+
+def check_folder_ids(store: MetadataStore, folder: Path) -> None:
+    """Check that the metadata has given out every id that a folder of the lab has: else it would give it out again.
+
+    Raises:
+        LabError: A table's or partition's folder has an id that the metadata does not know: the metadata is older than the
+            folder, or another lab's.
+        OSError: A folder cannot be listed.
+    """
+    unknown = sorted(_unknown(folder, store.peek_id("table"), store.peek_id("partition")))
+    if unknown:
+        names = ", ".join(map(str, unknown[:_NAMED_MAX])) + (
+            f" and {len(unknown) - _NAMED_MAX} more" if len(unknown) > _NAMED_MAX else ""
+        )
+        raise LabError(
+            f"{folder / DATABASE_FILE}: the metadata is older than, or not of, this folder: it has never given out the ids of "
+            f"{names}. Restore the {DATABASE_FILE} that belongs to the folder; or, to go on without what these hold, move them "
+            "elsewhere and keep them: they may be the only copy of their rows"
+        )
+
+
+def _unknown(folder: Path, table_next: int, partition_next: int) -> Iterator[Path]:
+    for table in folder.glob("tablet*/data/t*"):
+        if (match := _TABLE.fullmatch(table.name)) is None or not any(table.glob("**/b*/*")):
+            continue
+        if int(match[1]) >= table_next:
+            yield table
+            continue
+        for partition in table.glob("p*"):
+            found = _PARTITION.fullmatch(partition.name)
+            if found is not None and int(found[1]) >= partition_next:
+                yield partition

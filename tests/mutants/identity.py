@@ -1,0 +1,51 @@
+"""Mutants of identity: folders, labs and buckets that are taken for others, and what follows from the log and is not rebuilt."""
+
+from tests.mutants.mutant import Mutant
+
+IN_IDENTITY = "tests/unit/server/test_identity.py"
+IN_REBUILD = "tests/unit/server/tablet/test_previous_rebuild.py"
+
+IDENTITY = (
+    Mutant(
+        "a_copied_discovery_file_is_believed", "P13", "fluss_lab/server/discovery.py",
+        'if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):',
+        'if (of := value.get("folder")) is not None and not list(of):',
+        (f"{IN_IDENTITY}::test_a_copy_of_a_running_lab_is_another_lab",),
+    ),
+    Mutant(
+        "older_metadata_gives_ids_out_again", "P13", "fluss_lab/server/folder_ids.py",
+        "        if int(match[1]) >= table_next:",
+        "        if int(match[1]) < 0:",
+        (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
+    ),
+    Mutant(
+        "older_metadata_gives_partition_ids_out_again", "P13", "fluss_lab/server/folder_ids.py",
+        "if found is not None and int(found[1]) >= partition_next:",
+        "if found is not None and int(found[1]) < 0:",
+        (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
+    ),
+    Mutant(
+        "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/bucket_identity.py",
+        "    if found or (names and not adopt):",
+        "    if names and not found and not adopt:",
+        (f"{IN_IDENTITY}::test_a_folder_that_is_another_buckets_is_refused_and_left_as_it_is",),
+    ),
+    Mutant(
+        "a_nonempty_folder_is_taken_for_a_new_bucket", "P13", "fluss_lab/server/tablet/bucket_identity.py",
+        "    if found or (names and not adopt):",
+        "    if found:",
+        (f"{IN_IDENTITY}::test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_ones",),
+    ),
+    Mutant(
+        "damaged_previous_offsets_stay", "P7", "fluss_lab/server/tablet/kv_bucket.py",
+        "            self.rebuild_previous(start, stop, error)\n            return",
+        "            raise error from None\n            return",
+        (f"{IN_REBUILD}::test_previous_offsets_are_rebuilt_in_every_segment",),
+    ),
+    Mutant(
+        "damaged_previous_offsets_keep_segments_from_remote_storage", "P7", "fluss_lab/server/tablet/remote/task.py",
+        "            return _is_mended(bucket, error)",
+        "            return False",
+        (f"{IN_REBUILD}::test_what_is_copied_to_remote_storage_is_rebuilt_first",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""Data has identity: a copied folder, older metadata or another lab's folder is never taken for what it is not."""
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fluss_lab.errors import CorruptDataError, FlussError, LabError
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.reader import TableReader
+from fluss_lab.server import cluster, discovery
+from fluss_lab.testing import EmbeddedCluster
+
+FIRST, SECOND = TablePath("db", "first"), TablePath("db", "second")
+
+
+def make(running: EmbeddedCluster, path: TablePath, value: int, **more: object) -> None:
+    running.connection.admin().create_table(path, make_descriptor({"x": "int", "p": "string"}, **more))
+    with running.connection.append_writer(path) as writer:
+        writer.append([{"x": value, "p": "a"}] * 10)
+
+
+def values(running: EmbeddedCluster, path: TablePath) -> list[int]:
+    return TableReader(running.connection, path).scan().to_arrow()["x"].to_pylist()
+
+
+def back_up(folder: Path, place: Path) -> None:
+    with closing(sqlite3.connect(folder / "metadata.db")) as db, closing(sqlite3.connect(place)) as copy:
+        db.backup(copy)
+
+
+def restore(place: Path, folder: Path) -> None:
+    for name in ("metadata.db", "metadata.db-wal", "metadata.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.copyfile(place, folder / "metadata.db")
+
+
+def test_a_copy_of_a_running_lab_is_another_lab(tmp_path):
+    original, copy = tmp_path / "lab", tmp_path / "copy"
+    with EmbeddedCluster(original, lake=False) as running:
+        running.connection.admin().create_database("db")
+        make(running, FIRST, 1)
+        shutil.copytree(original, copy)
+        assert cluster.running_server(original) is not None
+        assert cluster.read_discovery(copy) is None
+        assert cluster.running_server(copy) is None
+        assert cluster.stop_server(copy) is False
+        with EmbeddedCluster(copy, lake=False) as other:
+            other.connection.admin().drop_table(FIRST)
+            assert other.address.port != running.address.port
+        assert values(running, FIRST) == [1] * 10
+
+
+def test_a_lab_that_was_moved_or_is_known_by_another_name_is_the_same(tmp_path):
+    folder = tmp_path / "lab"
+    with EmbeddedCluster(folder, lake=False):
+        link = tmp_path / "link"
+        link.symlink_to(folder)
+        assert discovery.read(link) == discovery.read(folder) is not None
+        moved = tmp_path / "moved"
+        os.rename(folder, moved)
+        assert discovery.read(moved) is not None
+        os.rename(moved, folder)
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_older_metadata_is_refused_before_its_ids_are_given_out_again(tmp_path, partitioned):
+    folder, backup = tmp_path / "lab", tmp_path / "backup.db"
+    more = {"partitioned_by": ["p"]} if partitioned else {}
+    with EmbeddedCluster(folder, lake=False) as running:
+        admin = running.connection.admin()
+        admin.create_database("db")
+        if partitioned:
+            admin.create_table(FIRST, make_descriptor({"x": "int", "p": "string"}, **more))
+        back_up(folder, backup)
+        if partitioned:
+            with running.connection.append_writer(FIRST) as writer:
+                writer.append([{"x": 1, "p": "a"}] * 10)
+        else:
+            make(running, FIRST, 1)
+    restore(backup, folder)
+    with pytest.raises(
+        LabError, match=r"metadata is older than, or not of, this folder.*move them elsewhere and keep them"
+    ):
+        EmbeddedCluster(folder, lake=False).start()
+    # What was told to be moved away is moved, and nothing of it comes back under the name of another.
+    shutil.move(next((folder / "tablet" / "data").glob("t*/p*" if partitioned else "t*")), tmp_path / "kept")
+    with EmbeddedCluster(folder, lake=False) as running:
+        if partitioned:
+            with running.connection.append_writer(FIRST) as writer:
+                writer.append([{"x": 2, "p": "b"}] * 3)
+            assert values(running, FIRST) == [2] * 3
+        else:
+            make(running, SECOND, 2)
+            assert values(running, SECOND) == [2] * 10
+
+
+def test_a_folder_that_is_another_buckets_is_refused_and_left_as_it_is(tmp_path):
+    folder = tmp_path / "lab"
+    with EmbeddedCluster(folder, lake=False) as running:
+        running.connection.admin().create_database("db")
+        make(running, FIRST, 1)
+        make(running, SECOND, 2)
+    data = folder / "tablet" / "data"
+    first, second = sorted(data.glob("t*/b0"))
+    shutil.move(first, tmp_path / "aside")
+    shutil.copytree(second, first)
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    with EmbeddedCluster(folder, lake=False) as running:
+        assert values(running, SECOND) == [2] * 10
+        running.connection.options["client.request-timeout"] = "1s"
+        with pytest.raises(
+            CorruptDataError, match=r"found those of another bucket.*older than this folder, or of another lab"
+        ):
+            values(running, FIRST)
+        assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+
+
+def test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_ones(tmp_path):
+    folder = tmp_path / "lab"
+    with EmbeddedCluster(folder, lake=False) as running:
+        running.connection.admin().create_database("db")
+        make(running, FIRST, 1)
+    (mark,) = (folder / "tablet" / "data").glob("t*/b0/identity-*")
+    mark.unlink()
+    with EmbeddedCluster(folder, lake=False) as running, pytest.raises(FlussError, match="files without an identity"):
+        values(running, FIRST)
+    # A lab of a version before identities: its metadata has no lab id.
+    with closing(sqlite3.connect(folder / "metadata.db")) as db, db:
+        db.execute("DELETE FROM meta WHERE key IN ('lab_id', 'identities_since')")
+    with EmbeddedCluster(folder, lake=False) as running:
+        assert values(running, FIRST) == [1] * 10
+    assert len(list(mark.parent.glob("identity-*"))) == 1
+
+
+def test_the_discovery_file_names_its_folder(tmp_path):
+    with EmbeddedCluster(tmp_path / "lab", lake=False):
+        found = json.loads((tmp_path / "lab" / "server.json").read_text())
+        status = (tmp_path / "lab").stat()
+        assert found["folder"] == [status.st_dev, status.st_ino]
