@@ -20,20 +20,20 @@ def check_lake_format(store: MetadataStore, configured: str | None) -> None:
 
     Args:
         store: The metadata.
-        configured: The format that the options name; None: no lake.
+        configured: The format that the options name; None: the server was made without a lake, and tiers nothing.
 
     Raises:
         LabError: The lab has lake tables of another format.
     """
     kept = store.meta(META_KEY)
     tables = LakeLedger(store).tables()
-    if tables and kept is not None and kept != configured:
+    if tables and kept is not None and configured not in {None, kept}:
         names = ", ".join(str(each.path) for each in tables[:_NAMED_MAX]) + (
             ", ..." if len(tables) > _NAMED_MAX else ""
         )
         raise LabError(
             f"the lab has {len(tables)} lake tables ({names}) in format {kept!r}: expected {FORMAT_KEY}={kept}, found "
-            f"{configured or 'no lake'}; what was tiered could not be read. Set the option back, or drop these tables first"
+            f"{configured}; what was tiered could not be read. Set the option back, or drop these tables first"
         )
     if configured is not None and kept != configured:
         store.set_meta(META_KEY, configured)

@@ -34,9 +34,9 @@ CONFIGURATION = (
     ),
     Mutant(
         "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/lake_format.py",
-        "    if tables and kept is not None and kept != configured:",
-        "    if tables and kept is not None and kept != kept:",
-        ("tests/unit/server/test_lake_format.py::test_another_format_or_none_is_refused_while_there_are_lake_tables",),
+        "    if tables and kept is not None and configured not in {None, kept}:",
+        "    if tables and kept is not None and configured not in {configured}:",
+        ("tests/unit/server/test_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
     ),
     Mutant(
         "secrets_are_shown_by_config", "P10", COMMANDS,
