@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.read.conditions import Conditions
@@ -17,6 +18,8 @@ from fluss_lab.read.predicates import Applied, Constant, Null, Predicate, Refere
 
 #: Levels of AND within OR within NOT; chains of one of them are one level.
 DEPTH_MAX: Final = 100
+#: Longer lists of `isin` are left to Arrow, which looks values up by hash.
+MEMBERS_MAX: Final = 1_000
 #: Levels of functions within functions in a part that Arrow evaluates: it goes down into it.
 COMPUTED_DEPTH_MAX: Final = 1_000
 
@@ -109,17 +112,31 @@ class _Reading:
 
     def members(self, reference: Reference, node: Node) -> Predicate | None:
         """Return what ``isin`` says: unlike SQL's IN it is false, not unknown, for a null; or true with a null among them."""
-        values = [] if node.options is None else list(node.options["value_set"].values)
-        if _option(node, "null_matching_behavior", None) != _MATCH:
+        if node.options is None or _option(node, "null_matching_behavior", None) != _MATCH:
             return None
+        found = node.options["value_set"].values
+        if len(found) > MEMBERS_MAX:
+            return self.many_members(reference, found, node)
+        values = list(found)
         some = [value for value in values if value.is_valid]
         if not all(_comparable(reference.type, value.type) for value in some):
             return None
         if pa.types.is_floating(reference.type) and not all(_is_plain(value.as_py()) for value in some):
             return None  # to Arrow's `is_in`, 0.0 and -0.0 are two values, and NaN is one
-        found = self.conditions.among(reference, some, False)
+        among = self.conditions.among(reference, some, False)
         null = Null(reference)
-        return junction(False, [found, null]) if len(some) < len(values) else junction(True, [found, negate(null)])
+        return junction(False, [among, null]) if len(some) < len(values) else junction(True, [among, negate(null)])
+
+    def many_members(self, reference: Reference, values: pa.Array, node: Node) -> Predicate | None:
+        """Return ``isin`` of a long list as Arrow evaluates it, and the range that files are pruned by."""
+        if values.null_count or pa.types.is_floating(reference.type):
+            return None
+        try:
+            ends = pc.min_max(values.cast(reference.type))
+        except (pa.ArrowException, NotImplementedError):
+            return None
+        low = self.conditions.compare(reference, ">=", ends["min"])
+        return junction(True, [low, self.conditions.compare(reference, "<=", ends["max"]), self.applied(node)])
 
     def applied(self, node: Node) -> Predicate:
         """Return a part as it is, checked by Arrow."""

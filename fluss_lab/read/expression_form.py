@@ -150,6 +150,8 @@ def _on_a_deep_stack(work: Callable[[], _Result]) -> _Result:
         try:
             thread = threading.Thread(target=run, name="fluss-lab-expression", daemon=True)
             thread.start()
+        except RuntimeError:  # no room for such a stack: a limit of the process
+            return work()
         finally:
             threading.stack_size(before)
     thread.join()

@@ -65,6 +65,14 @@ FILTERING = (
         (f"{IN_FILTERS}::test_an_arrow_expression_is_understood_as_what_it_does",),
     ),
     Mutant(
+        "long_isin_taken_for_its_range",
+        "P4",
+        ARROW_FILTER,
+        'compare(reference, "<=", ends["max"]), self.applied(node)])',
+        'compare(reference, "<=", ends["max"])])',
+        (f"{IN_LIMITS}::test_a_long_list_prunes_by_its_range",),
+    ),
+    Mutant(
         "columns_of_expressions_in_any_case",
         "P4",
         ARROW_FILTER,

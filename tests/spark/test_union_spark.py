@@ -228,7 +228,11 @@ def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
     assert types["rec"] == "struct<x:tinyint,y:timestamp,z:array<time(0)>>"
     assert not any(field.metadata for field in frame.schema.fields)
     for where in ("tiny < 5", "tod0 > '12:00:00'", "dec = -99999999.99", "fixed > X'0a00'", "at < '1990-01-01T00:00:00Z'",
-                  "ts0 = '2013-01-02T00:00:01'", "day < '2000-01-01'", "rec.x = 3", "flt >= 2", "flag"):  # fmt: skip
+                  "ts0 = '2013-01-02T00:00:01'", "day < '2000-01-01'", "rec.x = 3", "flt >= 2", "flag",
+                  "coalesce(at3, rec.y, '2013-01-05T00:00:00Z') < '2013-01-09T00:00:00Z' and ts >= ts0 and year(at) > 1961",
+        "coalesce(tod, '12:00:00') > '11:00:00' and coalesce(tod0, '12:00:00') > '11:00:00' or dec * 2 > wide or "
+        "rec.x + tiny > 120 or coalesce(fixed, X'0000') = X'0000' or flt + dbl is nan or bin < coalesce(bin, bin)",
+    ):  # fmt: skip
         agree(session, reader.scan([*ALL_TYPES, *SYSTEM], where), ("__bucket", "__offset"))
 
 

@@ -101,6 +101,15 @@ def test_what_is_understood_around_a_computed_part_still_prunes():
     assert made.left_over
 
 
+def test_a_long_list_prunes_by_its_range():
+    values = list(range(10, 5_000, 2))
+    made = compile_filter(F("k").isin(values), SCHEMA)
+    assert str(made.prune()) == str(ice.And(ice.GreaterThanOrEqual("k", 10), ice.LessThanOrEqual("k", 4_998)))
+    rows = pa.table({"k": pa.array([9, 10, 11, 4_998, 5_000, None], pa.int32())})
+    assert rows.filter(made.expression)["k"].to_pylist() == [10, 4_998]
+    assert rows.filter(compile_filter(~F("k").isin(values), SCHEMA).expression)["k"].to_pylist() == [9, 11, 5_000, None]
+
+
 @pytest.mark.parametrize(
     ("where", "words"),
     [

@@ -346,7 +346,7 @@ UNDERSTOOD = [
     ~F("n").isin([1, 2]),
     ~(F("n").isin([1, 2]) & F("b")),
     F("n").isin([1, None]),
-    F("n").isin(list(range(100))),
+    F("n").isin(list(range(1_000))),
     F("f") == 0.1,
     F("f") == 16777217,
     F("big") > 0.5,
@@ -357,6 +357,8 @@ UNDERSTOOD = [
 NOT_UNDERSTOOD = [
     F("n") + 1 > 2,
     F("g") == NAN,
+    F("n").isin([*range(1_000), None]),
+    F("g").isin([float(each) for each in range(1_001)]),
     F("g").is_null(nan_is_null=True),
     F("g").isin([0.0, 1.0]),
     pc.if_else(F("b"), F("n"), 1) > 2,
