@@ -60,8 +60,8 @@ FILTERING = (
         "isin_of_a_null_unknown",
         "P4",
         ARROW_FILTER,
-        "junction(True, [found, negate(null)])",
-        "found",
+        "junction(True, [among, negate(null)])",
+        "among",
         (f"{IN_FILTERS}::test_an_arrow_expression_is_understood_as_what_it_does",),
     ),
     Mutant(
