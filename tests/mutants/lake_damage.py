@@ -6,6 +6,7 @@ LAKE = "fluss_lab/lake/iceberg"
 IN_SEALS = "tests/unit/lake/test_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
+IN_STORES = "tests/unit/lake/test_store_errors.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
@@ -108,6 +109,14 @@ LAKE_DAMAGE = (
         "next((each for each in telling if is_complete(each)), telling[0] if telling else None)",
         "telling[0] if telling else None",
         (f"{IN_SUMMARIES}::test_expiry_keeps_what_names_all",),
+    ),
+    Mutant(
+        "a_store_that_fails_called_damage",
+        "P11",
+        f"{LAKE}/store_errors.py",
+        "    if isinstance(error, OSError) and (found := store_error(what, error)) is not None:\n        return found\n",
+        "",
+        (f"{IN_STORES}::test_what_a_store_fails_with_is_no_damage",),
     ),
     Mutant(
         "names_that_nobody_knows_forwarded",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fluss_lab.errors import (
     AuthenticationError,
+    CommitOutcomeUnknownError,
     CorruptDataError,
     FlussError,
     InvalidPropertyError,
@@ -110,15 +111,33 @@ class CatalogAccess:
                 time.sleep(LOCKED_PAUSE_S * attempt * (1 + random.random()))  # noqa: S311
         raise AssertionError
 
-    def commit(self, what: str, lake: Table, requirements: Requirements, updates: Updates) -> None:
+    def commit(
+        self, what: str, lake: Table, requirements: Requirements, updates: Updates, *, repeatable: bool = False
+    ) -> None:
         """Send a change of a table's metadata to the catalog, once, and remove metadata files that are too old then.
 
+        Args:
+            what: The change in words, for messages.
+            lake: The table.
+            requirements: What must hold.
+            updates: The changes.
+            repeatable: Whether the caller makes the change again when it is asked again, made or not. Then whatever a
+                catalog or store fails with becomes the house's, as in `call`.
+
         Raises:
-            CatalogLockedError, AuthenticationError, StorageError: Nothing was changed.
+            CatalogLockedError, AuthenticationError, StorageError: Nothing was changed; or it is `repeatable`.
+            CommitOutcomeUnknownError: The catalog says that it does not know.
             CommitFailedException: pyiceberg's: the catalog says that a requirement does not hold.
             Exception: Whether anything was changed is not known.
         """
-        response = _translate(lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=True)
+        from pyiceberg.exceptions import CommitStateUnknownException
+
+        try:
+            response = _translate(
+                lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=not repeatable
+            )
+        except CommitStateUnknownException as error:
+            raise CommitOutcomeUnknownError(f"{what}: the catalog does not say whether it was done: {error}") from error
         try:
             lake.catalog._delete_old_metadata(lake.io, lake.metadata, response.metadata)
         except Exception as error:
@@ -212,7 +231,7 @@ def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
         raise AuthenticationError(f"{what}: the catalog refused the credentials: {error}") from error
     except exceptions.ServiceUnavailableError as error:
         raise ServerUnavailableError(f"{what}: the catalog is not available: {error}") from error
-    except (exceptions.NotInstalledError, exceptions.NoSuchPropertyException) as error:
+    except (exceptions.NotInstalledError, exceptions.NoSuchPropertyException, ImportError) as error:
         raise InvalidPropertyError(f"{what}: {error}") from error
     except Exception as error:
         if is_locked(error):

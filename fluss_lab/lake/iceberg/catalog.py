@@ -177,7 +177,7 @@ class IcebergLakeCatalog(LakeCatalog):
                 return
             requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid), *evolution.requirements)
             try:
-                self._access.commit(what, lake, requirements, tuple(changes))
+                self._access.commit(what, lake, requirements, tuple(changes), repeatable=True)
             except (CommitFailedException, CatalogLockedError):
                 lake = self._access.load_table(table.path)
             else:

@@ -63,7 +63,7 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
             return
         staged = _stage(lake, entries, table, partition, commit_id)
         try:
-            access.commit(what, lake, staged.requirements, staged.updates)
+            access.commit(what, lake, staged.requirements, staged.updates, repeatable=True)
         except CatalogLockedError:
             staged.discard()
         except CommitFailedException:

@@ -12,6 +12,7 @@ from fluss_lab.errors import (
     AuthenticationError,
     CorruptDataError,
     FlussError,
+    InvalidPropertyError,
     InvalidRequestError,
     ResourceExhaustedError,
     ServerUnavailableError,
@@ -76,12 +77,14 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
         error: What it ended in.
     """
     from requests.exceptions import RequestException
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+    from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
     if isinstance(error, RequestException):
         return ServerUnavailableError(f"{what}: the catalog does not answer: {error}; try again when it runs")
     if isinstance(error, DBAPIError):
         return _database_error(what, error.orig or error)
+    if isinstance(error, ArgumentError):
+        return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {error}")
     if isinstance(error, SQLAlchemyError):
         return StorageError(f"{what}: the catalog's database failed: {error}")
     return _rest_error(what, error)

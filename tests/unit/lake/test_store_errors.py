@@ -1,0 +1,155 @@
+"""Errors of catalogs and stores: the house's, by which a caller knows whether to wait, to fix, or to restore."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from fluss_lab.errors import (
+    AuthenticationError,
+    CorruptDataError,
+    FlussError,
+    InvalidPropertyError,
+    InvalidRequestError,
+    ResourceExhaustedError,
+    ServerUnavailableError,
+    StorageError,
+    TableNotFoundError,
+)
+from fluss_lab.lake.iceberg.access import CatalogAccess
+from fluss_lab.lake.iceberg.store_errors import store_error, unread
+from fluss_lab.model import TablePath
+from tests.unit.lake.conftest import Lake
+
+PATH = TablePath("db", "t")
+
+
+class Rest:
+    """A REST catalog that answers every question about tables with one status."""
+
+    def __init__(self) -> None:
+        self.status, self.body = 200, b"{}"
+        rest = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_args) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                status, body = (
+                    (200, b'{"defaults": {}, "overrides": {}}') if "config" in self.path else (rest.status, rest.body)
+                )
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def access(self) -> CatalogAccess:
+        return CatalogAccess({"name": "r", "type": "rest", "uri": f"http://127.0.0.1:{self.server.server_port}"})
+
+
+@pytest.fixture
+def rest():
+    found = Rest()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, InvalidRequestError),
+        (401, AuthenticationError),
+        (403, AuthenticationError),
+        (404, TableNotFoundError),
+        (419, AuthenticationError),
+        (429, ResourceExhaustedError),
+        (500, ServerUnavailableError),
+        (502, ServerUnavailableError),
+        (503, ServerUnavailableError),
+    ],
+)
+def test_what_a_rest_catalog_refuses(rest, status, error):
+    rest.status = status
+    with pytest.raises(error, match=r"db\.t"):
+        rest.access.load_table(PATH)
+
+
+def test_a_rest_catalog_whose_answer_is_no_table(rest):
+    rest.body = b'{"metadata": {"format-version": 2}}'
+    with pytest.raises(CorruptDataError, match="metadata"):
+        rest.access.load_table(PATH)
+
+
+def test_a_rest_catalog_that_does_not_answer(rest):
+    access = rest.access
+    access.catalog()
+    rest.server.shutdown()
+    rest.server.server_close()
+    with pytest.raises(ServerUnavailableError) as caught:
+        access.load_table(PATH)
+    assert caught.value.retriable
+    with pytest.raises(ServerUnavailableError):
+        rest.access.load_table(PATH)
+
+
+def test_a_sql_catalog_that_cannot_be_used(tmp_path):
+    def access(**properties: str) -> CatalogAccess:
+        return CatalogAccess({"name": "s", "type": "sql", "warehouse": f"file://{tmp_path}/w"} | properties)
+
+    (tmp_path / "junk.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(CorruptDataError, match="SQLite file is damaged"):
+        access(uri=f"sqlite:///{tmp_path}/junk.db").load_table(PATH)
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(StorageError, match="SQLite file cannot be used"):
+        access(uri=f"sqlite:///{tmp_path}/folder.db").load_table(PATH)
+    with pytest.raises(InvalidPropertyError):
+        access(uri="postgresql+nodriver://127.0.0.1/x").load_table(PATH)
+
+
+def test_metadata_that_is_missing_names_the_file_and_what_is_left(lake: Lake):
+    info = lake.table({"id": "bigint"})
+    where = Path(lake.load(info).metadata_location.removeprefix("file://"))
+    where.unlink()
+    with pytest.raises(
+        CorruptDataError, match=f"missing.*{where.name}.*snapshots that do not need the file can be read"
+    ):
+        Lake(lake.folder).load(info)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermissionError(13, "no"), AuthenticationError),
+        (OSError("When reading: AWS Error ACCESS_DENIED during GetObject"), AuthenticationError),
+        (ConnectionResetError(104, "reset"), ServerUnavailableError),
+        (
+            OSError("AWS Error NETWORK_CONNECTION during HeadObject: curlCode: 7, Couldn't connect to server"),
+            ServerUnavailableError,
+        ),
+        (OSError("AWS Error SLOW_DOWN during PutObject"), ServerUnavailableError),
+        (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2"), StorageError),
+        (OSError(5, "Input/output error"), StorageError),
+        (TimeoutError("timed out"), ServerUnavailableError),
+    ],
+)
+def test_what_a_store_fails_with_is_no_damage(error, expected):
+    assert type(store_error("x", error)) is expected
+    assert type(unread("x", "file", error)) is expected
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("Couldn't deserialize thrift: TProtocolException"), ValueError("bad"), EOFError()]
+)
+def test_what_a_files_bytes_lead_to_is_damage(error):
+    found = unread("lake file x", "Parquet file", error)
+    assert isinstance(found, CorruptDataError)
+    assert isinstance(found, FlussError)
+    assert "lake file x" in str(found)
