@@ -171,9 +171,9 @@ class RoundConformance(KeyedChecks):
         cluster.append(info, 5)
         assert cluster.tier(info).rows == 5
         cluster.check_log(info)
-        own = cluster.create(name="own", properties={f"{cluster.kit.format_name}.x": "1"})
-        altered = admin.alter_table(own.path, set={f"{cluster.kit.format_name}.y": "2"})
-        assert {f"{cluster.kit.format_name}.{key}" for key in "xy"} <= {*altered.descriptor.properties}
+        own = cluster.create(name="own", properties={f"{cluster.kit.format_name}.custom.x": "1"})
+        altered = admin.alter_table(own.path, set={f"{cluster.kit.format_name}.custom.y": "2"})
+        assert {f"{cluster.kit.format_name}.custom.{key}" for key in "xy"} <= {*altered.descriptor.properties}
         with pytest.raises(InvalidPropertyError, match=r"stone\.x"):
             admin.alter_table(own.path, set={"stone.x": "2"})
         other = "iceberg" if cluster.kit.format_name != "iceberg" else "parquet"
