@@ -110,8 +110,9 @@ def _title(remote: Path) -> str:
 
 def _foreign(remote: Path) -> str:
     return (
-        f"{remote}: this remote.data.dir is another lab's ({remote / OWNER_FILE}); give each lab one of its own. If that lab "
-        "is gone for good, delete the folder"
+        f"{remote}: this remote.data.dir is another lab's ({remote / OWNER_FILE}); give each lab one of its own. If this lab's "
+        "metadata.db was lost, or restored from another moment, bring back the one that belongs to the folder: it may hold "
+        "the only copy of records. If that lab is gone for good, move the folder away"
     )
 
 

@@ -25,8 +25,8 @@ INTEGRITY = (
     ),
     Mutant(
         "lost_start_not_noticed", "P7", RECOVERY,
-        "        if first <= max(confirmed, default=0):\n",
-        "        if first >= 0:\n",
+        "        if first > expected:\n",
+        "        if first < 0:\n",
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
     ),
     Mutant(
@@ -142,5 +142,17 @@ INTEGRITY = (
         "            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])\n",
         "            del opened\n",
         (f"{IN_LOST}::test_a_bucket_is_known_before_its_first_record_and_forgotten_with_its_table",),
+    ),
+    Mutant(
+        "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/inspection.py",
+        "    if bases and bases[0] > expected:\n",
+        "    if bases and bases[0] < 0:\n",
+        ("tests/unit/server/test_inspection.py::test_a_log_without_its_first_segment_is_found",),
+    ),
+    Mutant(
+        "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/scans.py",
+        "    reader.check_end()\n",
+        "",
+        (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
     ),
 )  # fmt: skip

@@ -17,8 +17,13 @@ def _messages_in(bucket: Bucket) -> float:
     return bucket.log.end - bucket.counters.first_end
 
 
+def _end(bucket: Bucket, offset: int) -> float | None:
+    """Return an offset at the end of a log; None where damage hides how far the log goes."""
+    return None if bucket.log.reader.ended_by is not None else offset
+
+
 def _pending(bucket: Bucket) -> float | None:
-    if not bucket.table.lake_enabled:
+    if not bucket.table.lake_enabled or bucket.log.reader.ended_by is not None:
         return None
     return bucket.log.end - (0 if bucket.lake is None else bucket.lake.end)
 
@@ -46,8 +51,13 @@ _OF_BUCKET: Final[tuple[tuple[str, str, str, Callable[[Bucket], float | None]], 
     ("bytesIn_total", "counter", "Log bytes appended since the bucket was opened.", lambda b: b.log.written_bytes),
     ("bytesOut_total", "counter", "Bytes of records answered to fetches.", lambda b: b.counters.bytes_out),
     ("log_startOffset", "gauge", "First offset held locally.", lambda b: b.log.start),
-    ("log_endOffset", "gauge", "Offset after the last record.", lambda b: b.log.end),
-    ("log_highWatermark", "gauge", "Offset after the last readable record.", lambda b: b.log.high_watermark),
+    ("log_endOffset", "gauge", "Offset after the last record.", lambda b: _end(b, b.log.end)),
+    (
+        "log_highWatermark",
+        "gauge",
+        "Offset after the last readable record.",
+        lambda b: _end(b, b.log.high_watermark),
+    ),
     ("log_durableOffset", "gauge", "Offset below which all is on the device.", lambda b: b.log.durable_offset),
     ("log_numSegments", "gauge", "Local segments.", lambda b: b.log.segment_count),
     (

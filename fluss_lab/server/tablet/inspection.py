@@ -26,13 +26,14 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.tablet import checkpoint as checkpoints
+from fluss_lab.server.tablet import log_start as starts
 from fluss_lab.server.tablet.checkpoint import Checkpoint
 from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.index import OFFSET_SUFFIX, TIME_SUFFIX, SparseIndex
 from fluss_lab.server.tablet.previous import MARKS_SUFFIX, VALUES_SUFFIX, PreviousOffsets
 from fluss_lab.server.tablet.recovery import SUSPECT_FILE, segment_bases
 from fluss_lab.server.tablet.resync import find_batch
-from fluss_lab.server.tablet.segment import LOG_SUFFIX, SegmentMark
+from fluss_lab.server.tablet.segment import LOG_SUFFIX, UNREADABLE, SegmentMark
 
 #: Bytes read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
@@ -97,6 +98,11 @@ def _segments(
     if not bases and known is not None:
         yield _lost(folder, None, f"no segment is left of a log that reached offset {known.recovery_point}")
     timestamp_ms, end = -1, bases[0] if bases else 0
+    expected = starts.expected(folder, None if known is None else known.segments[0].base_offset)
+    if bases and bases[0] > expected:
+        yield _lost(
+            folder, None, f"the first segment is of offset {bases[0]}, expected one of {expected}: files are missing"
+        )
     for base in bases:
         path = folder / f"{base:020d}{LOG_SUFFIX}"
         if base != end:
@@ -138,7 +144,7 @@ def _walk(path: Path, base: int, timestamp_ms: int, schemas: Mapping[int, pa.Sch
                     wanted = min(max(_CHUNK_BYTES, header.size), left)
                     start, at, data = walked.position, 0, _read(file.fileno(), walked.position, wanted)
                 _check(header, memoryview(data)[at : at + header.size], walked, schemas)
-            except CorruptDataError as error:
+            except UNREADABLE as error:
                 walked.problem = str(error)
                 break
             walked.places[walked.position] = (walked.offset - base, header.timestamp_ms)

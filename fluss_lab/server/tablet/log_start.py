@@ -28,6 +28,17 @@ def save(folder: Path, offset: int) -> None:
     files.write_atomic(folder / FILE_NAME, sealed(json.dumps({"version": 1, "start": offset}).encode()))
 
 
+def expected(folder: Path, checkpointed: int | None) -> int:
+    """Return the first offset at which a folder's log may begin: a first segment behind it means that others are missing.
+
+    Args:
+        folder: The bucket's.
+        checkpointed: The first segment of its checkpoint; None without one.
+    """
+    # A crash may come between noting a start and deleting what lies in front of it, not the other way round.
+    return max(load(folder) or 0, checkpointed or 0)
+
+
 def load(folder: Path) -> int | None:
     """Return what was noted; None when nothing was, or it cannot be believed."""
     path = folder / FILE_NAME

@@ -160,17 +160,12 @@ class Recovery:
     def _check_start(self, known: Checkpoint | None) -> None:
         """See that no segment in front of those found is missing: a log may begin later only when that was noted."""
         first = self._result.segments[0].base_offset
-        noted = starts.load(self._folder)
-        confirmed = [] if known is None else [known.segments[0].base_offset]
-        if noted is not None:
-            confirmed.append(noted)
-        # A crash may come between noting a start and deleting what lies in front of it, not the other way round.
-        if first <= max(confirmed, default=0):
-            return
-        self._result.lost_start = CorruptDataError(
-            f"{self._folder}: the first segment is of offset {first}, expected one of {max(confirmed, default=0)}: files with "
-            f"the records in between are missing; {RESTORE}"
-        )
+        expected = starts.expected(self._folder, None if known is None else known.segments[0].base_offset)
+        if first > expected:
+            self._result.lost_start = CorruptDataError(
+                f"{self._folder}: the first segment is of offset {first}, expected one of {expected}: files with the records "
+                f"in between are missing; {RESTORE}"
+            )
 
     def _end_by(self, problem: str) -> None:
         self._result.corruption = CorruptDataError(f"{problem}; {RESTORE}")

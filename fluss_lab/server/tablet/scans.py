@@ -67,6 +67,9 @@ def limit_scan(store: BucketStore, request: pb.LimitScanRequest, bytes_max: int)
 def _latest(bucket: Bucket, limit: int, bytes_max: int) -> list[Buffer]:
     """Return the batches that hold a log's last records."""
     reader = bucket.log.reader
+    reader.check_end()
+    if reader.view.end - limit < reader.view.start:
+        reader.check_start()
     start, end = max(reader.view.start, reader.view.end - limit), reader.view.end
     buffers: list[Buffer] = []
     size = 0

@@ -112,6 +112,7 @@ class TabletService:
         ]
         self._tally = Tally(self._store.has_table)
         self._closing = threading.Event()
+        self._retention_problems: dict[TableBucket, str] = {}
         self._epoch_lock = threading.Lock()
         self._coordinator_epoch = -1
         self._snapshots = KvSnapshotter(
@@ -178,12 +179,15 @@ class TabletService:
             How many segments were dropped. One bucket's failure is only logged.
         """
         moment = self._clock.now_ms() if now_ms is None else now_ms
-        dropped = 0
+        dropped, problems = 0, {}
         for bucket in self._store.all():
             try:
                 dropped += bucket.apply_retention(moment)
             except FlussError as error:
-                log.error("%s", error, extra=bucket.log_fields)
+                problems[bucket.id] = str(error)
+                if self._retention_problems.get(bucket.id) != str(error):  # said once, not with every pass
+                    log.error("event=retention_refused error=%s", error, extra=bucket.log_fields)
+        self._retention_problems = problems
         return dropped
 
     def copy_to_remote(self) -> int:

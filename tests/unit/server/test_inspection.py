@@ -250,3 +250,18 @@ def test_a_finding_says_what_where_and_what_to_do(lab):
     assert text.startswith(f"{path} at byte 0: ")
     assert "expected CRC" in text
     assert "Restore the file from a copy" in text
+
+
+def test_a_log_without_its_first_segment_is_found(lab):
+    first, second, *_ = segments(bucket(lab, "log"))
+    first.unlink()
+    (found,) = [each for each in findings(lab) if not each.is_harmless]
+    assert f"first segment is of offset {int(second.stem)}, expected one of 0" in found.found
+
+
+def test_a_batch_of_a_newer_format_is_found_as_such(lab):
+    path = segments(bucket(lab, "log"))[0]
+    data = bytearray(path.read_bytes())
+    data[12] = 1
+    path.write_bytes(data)
+    assert any("written by a newer version" in each.found for each in findings(lab) if each.path == path)

@@ -8,7 +8,8 @@ from fluss_lab.errors import ConflictError, CorruptDataError, FlussError, Invali
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.durable_offsets import DurableOffset
+from fluss_lab.server.coordinator.durable_offsets import DurableOffset, DurableOffsets
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 
@@ -115,9 +116,13 @@ def test_durable_offsets_follow_and_never_go_back(cluster):
     assert _known(cluster, LOG) == ends
     with cluster.connection.append_writer(LOG) as writer:
         writer.append([{"id": i, "name": "more"} for i in range(100, 200)])
+    ends = {(-1, bucket): _latest(cluster, LOG, bucket) for bucket in (0, 1)}
+    assert sum(ends.values()) == 200
     cluster.stop()  # which reports, too
+    store = MetadataStore(cluster.folder / DATABASE_FILE)
+    assert DurableOffsets(store).of_table(1) == ends
+    store.close()
     cluster.start()
-    assert _known(cluster, LOG) == {(-1, bucket): _latest(cluster, LOG, bucket) for bucket in (0, 1)}
     table_id, epoch = cluster.connection.admin().table_info(LOG).table_id, cluster.node._coordinator.epoch
 
     def report(offset, epoch=epoch):

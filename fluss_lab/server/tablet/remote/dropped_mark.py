@@ -39,7 +39,10 @@ class DroppedMark:
         except FileNotFoundError:
             self._offset = 0
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptDataError(f"{self.path}: not the mark of a remote log: {error!r}") from error
+            raise CorruptDataError(
+                f"{self.path}: not the mark of a remote log ({error!r}), and without its manifest nothing tells up to where "
+                "segments were moved to remote storage; restore the manifest or this file from a copy"
+            ) from error
         return self._offset
 
     def raise_to(self, offset: int) -> None:

@@ -158,7 +158,7 @@ class RemoteLog:
             raise CorruptDataError(
                 f"{self._log.title}: {path} reaches to offset {manifest.copied_offset}, the log ends at {self._log_end}: the "
                 "server's folder is older than remote.data.dir (restored from a copy?); restore both from one moment, or "
-                f"delete {self.folder} to do without"
+                f"move {self.folder} away to do without"
             )
         return manifest
 
@@ -174,9 +174,9 @@ class RemoteLog:
         leads = found is not None and found.start < self._log_start <= found.end
         try:
             dropped = self._mark.load()
-        except CorruptDataError:
+        except CorruptDataError as error:
             if not leads and self._log_start:
-                raise
+                raise CorruptDataError(f"{self._log.title}: {error}") from error
             dropped = 0
         if leads:
             self._mark.raise_to(self._log_start)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError, error_from_code
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.clock import START_MS
 from tests.unit.server.tablet.tablet_kit import Tablet, batch, records_in
 
@@ -52,6 +53,17 @@ def _fetched(tablet, offset):
     return [record.id for record in records_in(data)]
 
 
+def _last_rows(tablet, limit=1):
+    request = pb.LimitScanRequest(table_id=7, bucket_id=0, limit=limit)
+    return tablet.service.limit_scan(request).payloads[0]
+
+
+def _shown_ends(tablet):
+    """The ends of logs that the metrics show."""
+    (family,) = [family for family in tablet.service.metrics() if family.name.endswith("log_endOffset")]
+    return [value for _, _, value in family.samples]
+
+
 def _is_well(tablet, bucket=1):
     assert tablet.offsets(LATEST, bucket)[bucket].offset == RECORDS
     assert not tablet.produce({bucket: batch(RECORDS, 1)})[bucket].HasField("error_code")
@@ -88,6 +100,9 @@ def test_the_end_of_a_log_that_lost_durable_records_is_an_error(tablet, damage):
     assert _fetched(again, 0) == list(range(left))
     for offset in (left, left + 1, RECORDS):
         assert isinstance(_fetched(again, offset), CorruptDataError)
+    with pytest.raises(CorruptDataError):
+        _last_rows(again)
+    assert _shown_ends(again) == [RECORDS]  # the other bucket's
     refused = again.produce({0: batch(RECORDS, 1)})[0]
     assert isinstance(error_from_code(refused.error_code, refused.error_message), CorruptDataError)
     assert again.describe()[0].error_message
@@ -104,6 +119,9 @@ def test_a_log_without_its_first_segments_does_not_begin_later(tablet):
     assert isinstance(_asked(again, TIMESTAMP, startTimestamp=START_MS), CorruptDataError)
     assert isinstance(_asked(again, LATEST, durable=True), CorruptDataError)
     assert isinstance(_fetched(again, 0), CorruptDataError)
+    with pytest.raises(CorruptDataError):
+        _last_rows(again, RECORDS)
+    assert _last_rows(again, 1)
     # Offsets that are held, and named, are served; so is the end, which is known.
     assert _asked(again, LATEST) == RECORDS
     assert _fetched(again, held) == list(range(held, RECORDS))

@@ -128,9 +128,10 @@ def test_one_that_was_dropped_meanwhile_is_not_made_anew(tmp_path, monkeypatch):
 
 
 def test_a_definition_that_could_not_be_kept_is_taken_over_later(tmp_path):
-    """The requests of a table's other buckets do not bring it again."""
+    """The requests of a table's other buckets do not bring it again, and the one that did may be dropped meanwhile."""
     tablet = Tablet(tmp_path)
-    (tmp_path / "data" / "t7").write_text("in the way")
+    blocked = tmp_path / "data" / "t7" / "schema-1.json"
+    blocked.mkdir(parents=True)
     requests = [
         pb.PbNotifyLeaderAndIsrReqForBucket(
             physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="events"),
@@ -140,8 +141,9 @@ def test_a_definition_that_could_not_be_kept_is_taken_over_later(tmp_path):
         for bucket in (0, 1)
     ]  # fmt: skip
     assert all(answer.HasField("error_code") for answer in tablet.service.open_buckets(requests, 1))
-    (tmp_path / "data" / "t7").unlink()
+    tablet.stop(0, delete=True)
+    blocked.rmdir()
     tablet.clock.advance(10_000)
     tablet.service.reopen()
-    assert tablet.produce({0: batch(0, 1), 1: batch(0, 1)})[1].base_offset == 0
+    assert tablet.produce({1: batch(0, 1)})[1].base_offset == 0
     tablet.service.close()
