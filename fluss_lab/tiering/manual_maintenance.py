@@ -11,6 +11,7 @@ from fluss_lab.client import Connection
 from fluss_lab.clock import Clock
 from fluss_lab.errors import InternalError, LakeNotConfiguredError
 from fluss_lab.lake import CommitterInitContext, LakeStorage
+from fluss_lab.tiering.besides import beside
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import FinishedTieringEvent
 from fluss_lab.tiering.executor import TaskProgress, TieringExecutor
@@ -73,8 +74,27 @@ def maintain(
     Raises:
         TieringInProgressError: A living tierer works on the table; try again when its round is over.
         FlussError: As the action, or as the planning of a round.
+        KeyboardInterrupt: The main thread was interrupted. Tasks were cancelled; what went on without any is done.
     """
-    options = options or TieringOptions()
+
+    def work() -> ReportT:
+        return _maintain(
+            connection, storage, executor, action, table_id, session_id, options or TieringOptions(), clock
+        )
+
+    return beside(work, executor.cancel)
+
+
+def _maintain(
+    connection: Connection,
+    storage: LakeStorage,
+    executor: TieringExecutor,
+    action: Callable[[TableMaintenance], ReportT],
+    table_id: int,
+    session_id: int | None,
+    options: TieringOptions,
+    clock: Clock | None,
+) -> ReportT:
     with ExitStack() as stack:
         if session_id is None:
             session_id = stack.enter_context(TieringSession(connection)).session_id

@@ -23,11 +23,13 @@ from fluss_lab.errors import (
     InternalError,
     KvSnapshotNotFoundError,
     PartitionNotFoundError,
+    UnavailableError,
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Flag
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model.options import DATALAKE_FRESHNESS
+from fluss_lab.tiering.besides import beside
 from fluss_lab.tiering.committer import (
     FlussTableLakeSnapshotCommitter,
     TieringCommitter,
@@ -93,8 +95,31 @@ def run_round(
         UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
 
     After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
-    commit.
+    commit. An interrupt of the main thread makes the round fail, and is raised when it has; one that comes behind the
+    commit lets it be.
     """
+    stopped = Flag()
+
+    def work() -> TieringReport | None:
+        return _run(connection, storage, executor, table_id, session_id, progress, options, stopped)
+
+    def cancel() -> None:
+        stopped.set()
+        executor.cancel()
+
+    return beside(work, cancel)
+
+
+def _run(
+    connection: Connection,
+    storage: LakeStorage,
+    executor: TieringExecutor,
+    table_id: int | None,
+    session_id: int | None,
+    progress: RoundProgress | None,
+    options: TieringOptions,
+    stopped: Flag,
+) -> TieringReport | None:
     with ExitStack() as stack:
         if session_id is None:
             session_id = stack.enter_context(TieringSession(connection)).session_id
@@ -105,7 +130,7 @@ def run_round(
         if assignment is None:
             return None
         tiering = TieringRound(
-            connection, storage, executor, enumerator, assignment, progress=progress, options=options
+            connection, storage, executor, enumerator, assignment, progress=progress, options=options, stopped=stopped
         )
         return tiering.run(watch)
 
@@ -123,6 +148,7 @@ class TieringRound:
         *,
         progress: RoundProgress | None = None,
         options: TieringOptions = _DEFAULTS,
+        stopped: Flag | None = None,
     ) -> None:
         self._connection = connection
         self._storage = storage
@@ -135,6 +161,7 @@ class TieringRound:
         self._planner = RoundPlanner(connection, enumerator, assignment, options)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
         self._lost = Flag()
+        self._stopped = stopped or Flag()
 
     def run(self, watch: StageWatch | None = None) -> TieringReport:
         """Run the round, and tell the coordinator how it ended.
@@ -180,6 +207,10 @@ class TieringRound:
         self._executor.cancel()
 
     def _check_held(self) -> None:
+        if self._stopped.is_set():
+            raise UnavailableError(
+                f"{self._assignment}: the round was interrupted; the next one goes on from where it began"
+            )
         if self._lost.is_set():
             raise FencedTieringEpochError(f"{self._assignment}: another tierer holds the table now; this round ends")
 
@@ -196,6 +227,7 @@ class TieringRound:
 
     def _attempt(self) -> TieringReport:
         round_id = uuid.uuid4().hex
+        self._check_held()
         with ExitStack() as stack:
             with self._watch.stage("plan"):
                 factory = self._storage.create_lake_tiering_factory()
@@ -219,6 +251,7 @@ class TieringRound:
         with self._watch.stage("plan"):
             tasks = self._tasks(plan, factory, round_id)
         self._meter.plan(plan.splits)
+        self._check_held()
         with self._watch.stage("write"):
             try:
                 data = self._executor.run(tasks, self._meter.wrote)
