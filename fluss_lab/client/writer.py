@@ -95,13 +95,14 @@ class TableWriter:
         if error is None:
             self.close()
             return
-        with Held():
+        with Held() as held:
             if isinstance(error, KeyboardInterrupt):
                 self._stop(error)
                 return
             try:
                 self._accumulator.wait_settled()
                 self._end()
+                held.deliver()
             except KeyboardInterrupt as stop:
                 self._stop(stop)
                 raise
@@ -125,10 +126,11 @@ class TableWriter:
             WriteStoppedError: An interrupt came before everything was acknowledged.
             FlussError: As `flush`. In each case the writer is closed.
         """
-        with Held():
+        with Held() as held:
             try:
                 error = self._accumulator.wait_settled()
                 self._end()
+                held.deliver()
             except KeyboardInterrupt as stop:
                 self._stop(stop)
                 raise

@@ -76,4 +76,49 @@ STOPPING = (
         "            self._accumulator.reopen()",
         (f"{IN_WRITES}::test_a_stopped_upsert_can_be_abandoned",),
     ),
+    Mutant(
+        "interrupted_poll_drops_what_it_took", "P12", "fluss_lab/client/scanner.py",
+        "                    self._positions.put_back(taken, offsets)\n",
+        "",
+        (f"{IN_LAB}::test_a_poll_that_is_interrupted_loses_no_record",),
+    ),
+    Mutant(
+        "forgotten_scanner_fetches_on", "P12", "fluss_lab/client/scanner.py",
+        "        weakref.finalize(self, self._positions.abandon).atexit = False\n",
+        "        weakref.finalize(self, int).atexit = False\n",
+        (f"{IN_LAB}::test_a_scanner_that_nobody_holds_ends_its_threads",),
+    ),
+    Mutant(
+        "closed_lab_leaves_threads", "P12", "fluss_lab/client/openings.py",
+        "                end()\n",
+        "                del end\n",
+        (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
+    ),
+    Mutant(
+        "lab_closed_while_its_server_writes", "P12", "fluss_lab/server/cluster.py",
+        "        if ending is not None:\n            wait_until_gone(ending)",
+        "        if ending is None:\n            wait_until_gone(ending)",
+        (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
+    ),
+    Mutant(
+        "server_ended_under_another_lab", "P12", "fluss_lab/server/coordinator/sessions.py",
+        "            if not set(session_ids).issuperset(self._open):\n",
+        "            if not session_ids:\n",
+        (
+            "tests/unit/server/coordinator/test_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told",
+            f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",
+        ),
+    ),
+    Mutant(
+        "stopped_round_commits", "P12", "fluss_lab/tiering/round.py",
+        "        if self._stopped.is_set():\n",
+        "        if self._stopped.is_set() and self._lost.is_set():\n",
+        ("tests/unit/tiering/test_tiering_interrupt.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",),
+    ),
+    Mutant(
+        "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/table.py",
+        "        except Exception as error:  # what is shown must not fail\n",
+        "        except ValueError as error:\n",
+        (f"{IN_LAB}::test_what_is_dropped_or_closed_is_shown_all_the_same",),
+    ),
 )  # fmt: skip

@@ -1,0 +1,35 @@
+"""A process that is interrupted at random moments of its calls goes on as if nothing had been; see `tests.campaigns.storm`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("count", "timeout_s"), [(40, 300), pytest.param(1000, 3600, marks=pytest.mark.campaign)], ids=["some", "many"]
+)
+def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, count, timeout_s):
+    seed = os.environ.get("FLUSS_LAB_SEED", str(random.SystemRandom().randrange(2**32)))
+    print(f"FLUSS_LAB_SEED={seed}")
+    command = [sys.executable, "-m", "tests.campaigns.storm", str(tmp_path / "lab"), str(count), seed]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=timeout_s,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"seed {seed}\n{done.stdout[-2000:]}\n{done.stderr[-8000:]}"
+    said = json.loads(done.stdout.splitlines()[-1])
+    print(said)
+    assert said["struck"] >= count
+    assert said["stopped writes"] > 0
+    assert said["interrupted"] > 0
+    # A few steps of Python lie between a write's end and its caller.
+    assert said["written without a word"] <= count // 100
