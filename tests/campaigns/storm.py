@@ -6,6 +6,7 @@ lab must do a full cycle, and hold exactly what a model says. Its last line is a
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -53,7 +54,7 @@ class Thunder:
 
     def _run(self) -> None:
         while True:
-            time.sleep(self._asked.get())
+            threading.Event().wait(self._asked.get())
             signal.pthread_kill(self._main, signal.SIGINT)
             self._struck.put(None)
 
@@ -298,6 +299,14 @@ class Storm:
         threads, descriptors = self.state()
         return threads <= before[0] and descriptors <= before[1] + DESCRIPTORS_MORE_MAX
 
+    def holdings(self) -> str:
+        """Return the names of threads, and kinds of descriptors, to be told."""
+        names = []
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                names.append(os.readlink(f"/proc/self/fd/{number}").partition(":")[0])
+        return f"{sorted(each.name for each in threading.enumerate())} {Counter(names)}"
+
     def check_all(self, lab: fl.Lab) -> None:
         found = lab.table("d.log").scan().to_arrow()["id"].to_pylist()
         assert sorted(found) == sorted(self.log_ids)
@@ -320,7 +329,10 @@ def run(folder: Path, count: int, seed: int) -> dict[str, Any]:
         storm.strike(thunder)
         storm.cycle(number)
     # Threads of calls that were left behind end with them.
-    wait_until(lambda: storm.is_as(before), HANG_S / 2)
+    try:
+        wait_until(lambda: storm.is_as(before), HANG_S / 2)
+    except AssertionError:
+        raise AssertionError(f"before {before}, after {storm.state()}: {storm.holdings()}") from None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     closing_s = time.monotonic()
     storm.lab.close()
