@@ -159,7 +159,7 @@ def test_a_frame_of_a_csv_is_a_schema():
         (pd.DataFrame({("a", "b"): [1]}), "expected a text"),
         (pd.DataFrame(), "1 to 2000 columns"),
     ],
-    ids=repr,
+    ids=lambda each: type(each).__name__ if isinstance(each, pd.DataFrame) else each,
 )
 def test_a_frame_that_is_no_schema_is_refused_with_what_to_do(frame, why):
     with pytest.raises(InvalidSchemaError, match=why):
