@@ -104,7 +104,7 @@ def _times(taken: npt.NDArray[np.float64]) -> str:
 
 
 def _memory(store: KvStore) -> str:
-    index = store.index_bytes
+    index = store._index.memory_bytes
     data = store.memory_bytes - index
     return f"{index / store.row_count:.0f} B a key and {data / store.row_count:.0f} B a row, dead versions included"
 

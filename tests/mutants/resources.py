@@ -6,12 +6,14 @@ UNREAD = "fluss_lab/rpc/unread.py"
 STRANGERS = "fluss_lab/rpc/strangers.py"
 SERVING = "fluss_lab/rpc/serving.py"
 MEMORY = "fluss_lab/rpc/memory.py"
+KV_BUCKET = "fluss_lab/server/tablet/kv_bucket.py"
 PAGE = "fluss_lab/server/metrics_page.py"
 
 IN_UNREAD = "tests/unit/rpc/test_unread.py"
 IN_MEMORY = "tests/unit/rpc/test_memory.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
+IN_CATCHING_UP = "tests/unit/server/tablet/test_kv_catching_up.py"
 IN_METRICS = "tests/unit/server/test_metrics.py"
 
 RESOURCES = (
@@ -112,5 +114,24 @@ RESOURCES = (
         "                    child.kill_hung(self._session_ms)",
         "                    pass",
         (f"{IN_SUPERVISOR}::test_a_tablet_server_that_hangs_is_noticed_and_started_again",),
+    ),
+    # P14: what failed in memory is made good from the log, and nobody is shown anything else until then.
+    Mutant(
+        "rows_never_follow_their_log", "P14", KV_BUCKET,
+        "            self._behind = _Behind(f\"{type(error).__name__}: {error}\")\n",
+        "",
+        (f"{IN_CATCHING_UP}::test_rows_follow_a_change_that_could_not_be_made_in_them",),
+    ),
+    Mutant(
+        "rows_are_read_while_they_are_made_again", "P14", KV_BUCKET,
+        "        spoilt.spoil()\n",
+        "",
+        (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
+    ),
+    Mutant(
+        "rows_behind_their_log_are_described", "P14", "fluss_lab/server/tablet/description.py",
+        "    kv.check_readable()\n",
+        "",
+        (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),
 )  # fmt: skip

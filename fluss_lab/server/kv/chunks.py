@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.errors import RecordTooLargeError
+from fluss_lab.server.kv.equality import Mask
 from fluss_lab.server.kv.image import KvChunk
 from fluss_lab.server.kv.keys import Longs
 from fluss_lab.server.kv.sizes import rows_bytes, widest_bytes
@@ -23,6 +24,8 @@ from fluss_lab.server.kv.sizes import rows_bytes, widest_bytes
 RANKED_ROWS_MIN: Final = 8192
 #: Offsets for each row up to which a bitmap of them is kept: at most 8 bytes a row.
 RANKED_SPREAD_MAX: Final = 32
+#: Rows whose keys are hashed and put into an index together: what they need stays in the cache.
+KEYS_ROWS: Final = 1 << 16
 
 _WORD_BITS: Final = 64
 
@@ -137,6 +140,13 @@ class Chunk:
         if self._widest_bytes < 0:
             self._widest_bytes = widest_bytes(self.data.rows.columns)
         return self._widest_bytes
+
+    def keys(self, columns: Sequence[int]) -> Iterator[tuple[list[pa.Array], Mask, Longs]]:
+        """Yield columns of all rows, which of them are live, and their offsets, in parts."""
+        chosen = [self.data.rows.column(index) for index in columns]
+        for start in range(0, len(self), KEYS_ROWS):
+            part = slice(start, start + KEYS_ROWS)
+            yield [column.slice(start, KEYS_ROWS) for column in chosen], self.live[part], self.data.offsets[part]
 
     def bury(self, rows: Longs) -> None:
         """Mark rows as dead, all of which live."""

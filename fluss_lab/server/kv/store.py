@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_lab.errors import InternalError, InvalidSchemaError
+from fluss_lab.errors import InternalError, InvalidSchemaError, ServerUnavailableError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.server.kv.change import Change, Effect, Present, Source, effect, empty, resolve
@@ -41,9 +41,6 @@ from fluss_lab.server.kv.replaying import kinds_of, previous_offsets
 from fluss_lab.server.kv.rewriting import Limits, Rewriter
 from fluss_lab.server.kv.sizes import check_rows
 from fluss_lab.server.kv.view import KvView, checked_columns
-
-#: Rows that are hashed and put into the index together when a store is restored: what they need stays in the cache.
-RESTORE_ROWS: Final = 1 << 16
 
 
 class KvStore:
@@ -75,9 +72,9 @@ class KvStore:
         self._next_chunk_id = 0
         self._log_offset = 0
         #: Counts what was changed, so that a change is not committed to another state than it was made from.
-        self._state = 0
+        self._state, self._torn = 0, False
         self._rewriter = Rewriter(self._new_chunk_id, limits or Limits())
-        #: The columns that were looked up last, and the schema of the answer. The same are usually asked for again.
+        #: The columns that were looked up last, and the schema of the answer.
         self._asked: tuple[tuple[int, ...] | None, pa.Schema, list[int], pa.Schema] | None = None
         self._set_schema(descriptor, schema_id, schemas)
 
@@ -134,12 +131,6 @@ class KvStore:
             return self._index.memory_bytes + sum(chunk.memory_bytes for chunk in self._layout.chunks)
 
     @property
-    def index_bytes(self) -> int:
-        """Return the bytes of the index alone."""
-        with self._lock:
-            return self._index.memory_bytes
-
-    @property
     def chunk_count(self) -> int:
         """Return how many chunks the rows lie in."""
         return len(self._layout.chunks)
@@ -178,10 +169,7 @@ class KvStore:
 
         Cost: some 100 ns a row of six columns; memory of the batch, the rows it replaces, and the changelog.
         """
-        if base_offset < self._log_offset:
-            raise InternalError(
-                f"changelog at offset {base_offset}: the store holds all up to {self._log_offset} already"
-            )
+        self._check_ahead(base_offset)
         upserts = self._checks.operations(change_types, rows.num_rows)
         given = self._checks.columns(rows, columns, upserts)
         check_deletes_allowed(self._rules, upserts)
@@ -278,7 +266,7 @@ class KvStore:
         Raises:
             InternalError: The store has changed since the change was prepared.
 
-        Cost: some 50 ns a row, and a bounded share of merging chunks and growing the index.
+        Cost: some 50 ns a row, and a share of merging chunks and growing the index.
         """
         if change.state != self._state:
             raise InternalError("this change was prepared from another state of the store: prepare it again")
@@ -303,10 +291,7 @@ class KvStore:
                 Nothing was changed.
             InternalError: The batch lies before `log_offset`.
         """
-        if base_offset < self._log_offset:
-            raise InternalError(
-                f"changelog at offset {base_offset}: the store holds all up to {self._log_offset} already"
-            )
+        self._check_ahead(base_offset)
         kinds = kinds_of(change_types, rows.num_rows, base_offset)
         chosen = np.flatnonzero(kinds != ChangeType.UPDATE_BEFORE)
         if not chosen.size:
@@ -330,11 +315,14 @@ class KvStore:
         if made is None:
             self._state += 1
             return
-        chunk = self._chunk(made, timestamps_ms)
-        changed = made.offsets.size + made.ended.size
+        failpoint("kv.commit.before")
+        chunk, changed = self._chunk(made, timestamps_ms), made.offsets.size + made.ended.size
         with self._lock:
+            # What fails from here on leaves neither the old rows nor the new ones: nobody may read them.
+            self._torn = True
             for held, rows in self._layout.split(np.sort(made.ended)):
                 held.bury(rows)
+            failpoint("kv.commit.torn")
             self._index.relocate(*made.moved)
             self._index.remove(made.removed)
             self._index.insert(*made.added)
@@ -343,6 +331,7 @@ class KvStore:
                 self._layout = self._layout.appended(chunk)
             self._log_offset = next_offset
             self._state += 1
+            self._torn = False
         # Rows that are only copied need no lock: nobody else changes them, and readers see one layout or the other.
         layout = self._rewriter.advance(self._layout, changed, self._schema_id, self._schema)
         if layout is not self._layout:
@@ -380,8 +369,7 @@ class KvStore:
 
         Cost: some 300 ns a key for thousands of keys, some 100 us for one.
         """
-        key = self._checks.key_columns(keys)
-        schema, layout, offsets = self._located(key)
+        schema, layout, offsets = self._located(self._checks.key_columns(keys))
         wanted, answer = self._answer(columns, schema)
         found = offsets >= 0
         held = offsets[found]
@@ -400,10 +388,30 @@ class KvStore:
             # As most look-ups ask. Arrays of one element cost several times as much as the numbers themselves.
             one = self._hashing.of_one(key[0])
             with self._lock:
+                self._check_whole()
                 return self._schema, self._layout, np.array([self._index.find_one(one)])
         hashes = self._hashing.of(key)
         with self._lock:
+            self._check_whole()
             return self._schema, self._layout, self._find(hashes, key)[1]
+
+    def _check_ahead(self, base_offset: int) -> None:
+        if base_offset < self._log_offset:
+            raise InternalError(
+                f"changelog at offset {base_offset}: the store holds all up to {self._log_offset} already"
+            )
+
+    def spoil(self) -> None:
+        """Refuse to be read from now on."""
+        self._torn = True
+
+    def follow(self, other: KvStore) -> None:
+        """Give chunks other ids than those of the store that this one replaces: snapshots know them by their ids."""
+        self._next_chunk_id = max(self._next_chunk_id, other._next_chunk_id)
+
+    def _check_whole(self) -> None:
+        if self._torn:
+            raise ServerUnavailableError("the rows are being made again from the log; try again in a moment")
 
     def _answer(self, columns: Sequence[int] | None, schema: pa.Schema) -> tuple[list[int], pa.Schema]:
         """Return the columns wanted, checked, and the schema of rows with them."""
@@ -446,14 +454,16 @@ class KvStore:
     def view(self) -> KvView:
         """Return the store as it is now; later changes do not show. Cost: next to nothing, whatever the size."""
         with self._lock:
+            self._check_whole()
             return KvView(self._log_offset, self._schema_id, self._schema, self._shared())
 
     def image(self) -> KvImage:
         """Return what a snapshot writes: all chunks that have live rows. Cost: next to nothing, whatever the size."""
         with self._lock:
+            self._check_whole()
             parts = [(chunk, live) for chunk, live in self._shared() if chunk.live_count]
-            chunks = tuple(chunk.data for chunk, _ in parts)
-            return KvImage(self._log_offset, chunks, tuple(live for _, live in parts), self._next_chunk_id)
+            chunks, live = tuple(chunk.data for chunk, _ in parts), tuple(live for _, live in parts)
+            return KvImage(self._log_offset, chunks, live, self._next_chunk_id)
 
     def _shared(self) -> tuple[tuple[Chunk, Mask], ...]:
         for chunk in self._layout.chunks:
@@ -474,12 +484,7 @@ class KvStore:
         """Return a store with the rows of an image; replay the changelog from its log offset on.
 
         Args:
-            descriptor: Of the table as it is now.
-            schema_id: The current schema.
-            schemas: Arrow schemas by id, of every chunk.
-            image: Checked by whoever read it.
-            hashing: Hash function of the keys; None for one of the store's own.
-        limits: When chunks are merged and rewritten; None for the usual.
+            image: Checked by whoever read it. (The others are as for the store itself; schemas are those of every chunk.)
 
         Cost: some 100 ns a row for a number as key. The rows are not copied.
         """
@@ -487,11 +492,8 @@ class KvStore:
         store._index = HashIndex(image.row_count)
         chunks = tuple(Chunk(data, live, shared=True) for data, live in zip(image.chunks, image.live, strict=True))
         for chunk in chunks:
-            columns = [chunk.data.rows.column(index) for index in store._checks.keys]
-            for start in range(0, len(chunk), RESTORE_ROWS):
-                live = chunk.live[start : start + RESTORE_ROWS]
-                hashes = store._hashing.of([column.slice(start, RESTORE_ROWS) for column in columns])
-                store._index.insert(hashes[live], chunk.data.offsets[start : start + RESTORE_ROWS][live])
+            for key, live, offsets in chunk.keys(store._checks.keys):
+                store._index.insert(store._hashing.of(key)[live], offsets[live])
         store._layout = Layout(chunks)
         store._log_offset = image.log_offset
         store._next_chunk_id = image.next_chunk_id

@@ -61,6 +61,7 @@ def _put_start(bucket: Bucket, known: pb.PbKnownBucket) -> None:
 
 
 def _put_kv(kv: KvBucket, known: pb.PbKnownBucket) -> None:
+    kv.check_readable()
     known.row_count, known.memory_in_bytes = kv.store.row_count, kv.store.memory_bytes
     if (latest := kv.snapshots.latest) is not None:
         known.kv_snapshot_id, known.kv_snapshot_log_offset = latest.snapshot_id, latest.log_offset

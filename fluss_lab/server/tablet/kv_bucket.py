@@ -7,6 +7,7 @@ and only then made so in the rows. So the rows are always those of the log below
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError, FlussError, RecordTooLargeError
+from fluss_lab.errors import CorruptDataError, FlussError, RecordTooLargeError, ServerUnavailableError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.descriptor import TableDescriptor
-from fluss_lab.model.names import TableBucket
+from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.evolve import padded
 from fluss_lab.server.kv.change import Change
@@ -41,6 +43,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: How many times the size allowed the rows may have that a batch replaces or completes: many of them may not change.
 _EXTENT_FACTOR: Final = 4
+#: Between two tries to make the rows again, doubled up to the second: each costs as much as opening the bucket.
+_PAUSE_FIRST_S: Final = 0.5
+_PAUSE_MAX_S: Final = 30.0
+_BEHIND: Final = (
+    "the last change is in the log, but the rows could not follow yet: nothing else was changed; they are made again from "
+    "the log; try again in a moment"
+)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,32 @@ class RowOptions:
     snapshots_retained: int
     size_max: int
     check_remote: Callable[[], None] = lambda: None
+
+
+@dataclass(slots=True)
+class _Behind:
+    """Why the rows are behind the log, and when to try again to make them.
+
+    Attributes:
+        reason: What failed last.
+        pause_s: Until the next try, doubled with each.
+        due_s: When that is, by the machine's clock.
+    """
+
+    reason: str
+    pause_s: float = _PAUSE_FIRST_S
+    due_s: float = 0.0
+
+    def failed(self, reason: str) -> None:
+        """Take note that a try has failed."""
+        self.reason = reason
+        self.due_s = time.monotonic() + self.pause_s
+        self.pause_s = min(2 * self.pause_s, _PAUSE_MAX_S)
+
+    def check(self, path: TablePath) -> None:
+        """Raise `ServerUnavailableError` unless it is time to try."""
+        if time.monotonic() < self.due_s:
+            raise ServerUnavailableError(f"{path}: {_BEHIND} ({self.reason})")
 
 
 class KvBucket:
@@ -90,6 +127,7 @@ class KvBucket:
         self.key_schema = key_schema(table.descriptor, table.descriptor.schema.primary_key)
         self._size_max = size_max
         self._failure = failure
+        self._behind: _Behind | None = None
         self._definition, self._schema_id = table.definition, table.schema_id
 
     @staticmethod
@@ -147,6 +185,7 @@ class KvBucket:
             FlussError: As `BucketLog.append_derived`.
         """
         table = self.table
+        self._catch_up()
         put = check_put(
             payload,
             columns,
@@ -158,6 +197,8 @@ class KvBucket:
         return self.log.append_derived(put.batch, wait_ms, lambda base_offset: self._derive(put, columns, base_offset))
 
     def _derive(self, put: CheckedPut, columns: Sequence[int], base_offset: int) -> Derived:
+        if self._behind is not None:  # since this put began
+            raise ServerUnavailableError(f"{self.table.path}: {_BEHIND}")
         self._follow_table()
         header, rows = put.batch.header, put.rows
         if columns:
@@ -192,9 +233,58 @@ class KvBucket:
             return
         try:
             self.store.commit(change, timestamp_ms)
-        except BaseException as error:
-            self._failure = CorruptDataError(f"a change is in the log, but not in the rows ({error!r})")
-            raise
+        except Exception as error:
+            # The change is in the log, and so it is made: what is behind are the rows, until they follow.
+            self.store.spoil()
+            self._behind = _Behind(f"{type(error).__name__}: {error}")
+            log.exception("%s: a change is in the log, but not in the rows", self.table.path)
+
+    def _catch_up(self) -> None:
+        """Make the rows again from the newest snapshot and the log, if a change of the log could not be made in them.
+
+        Raises:
+            ServerUnavailableError: That failed too, and is tried again in a while.
+            CorruptDataError: Log and snapshot do not give the rows.
+        """
+        if self._behind is None:
+            return
+        self.log.settle()  # what is not readable yet would be missing
+        with self.lock:
+            behind = self._behind
+            if behind is None:
+                return
+            behind.check(self.table.path)
+            try:
+                self._remake()
+            except UNREADABLE as error:
+                self._failure, self._behind = error, None
+                self.log.end_by(error)
+                raise
+            except Exception as error:
+                behind.failed(f"{type(error).__name__}: {error}")
+                log.exception("%s: the rows could not be made again", self.table.path)
+                behind.check(self.table.path)
+            self._behind = None
+
+    def _remake(self) -> None:
+        table = self.table
+        # The old rows go first: memory may be what was missing.
+        spoilt = KvStore(table.descriptor, table.schema_id, table.schemas)
+        spoilt.spoil()
+        spoilt.follow(self.store)
+        self.store = spoilt
+        failpoint("kv.remake.before")
+        definition, schema_id = table.definition, table.schema_id
+        loaded = self.snapshots.load(table.schemas)
+        if loaded is None:
+            store = KvStore(table.descriptor, schema_id, table.schemas)
+        else:
+            store = KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
+        store.follow(spoilt)
+        Replay(self.log.reader.view, store, table.schemas, table.schemas[schema_id], confirms=False).run()
+        if store.log_offset != self.log.end:
+            raise ServerUnavailableError(f"expected rows up to offset {self.log.end}, found {store.log_offset}")
+        self.store, self._definition, self._schema_id = store, definition, schema_id
 
     def _follow_table(self) -> None:
         """Take over the table's definition, if it is another one by now."""
@@ -218,6 +308,7 @@ class KvBucket:
         """Raise the reason why the rows cannot be read, if there is one."""
         if self._failure is not None:
             raise type(self._failure)(f"{self.table.path}: the rows cannot be read: {self._failure}")
+        self._catch_up()
 
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[int]) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
         """Return which keys have a row, and the rows; call `BucketLog.settle` before telling anybody."""
@@ -304,8 +395,8 @@ class KvBucket:
         Raises:
             FlussError: The rows are not those of the log.
         """
+        self.check_readable()
         with self.lock:
-            self.check_readable()
             return self.store.image(), self.log.writers().to_json()
 
 

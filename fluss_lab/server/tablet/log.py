@@ -14,7 +14,6 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
-    InternalError,
     InvalidTimestampError,
     NotLeaderError,
     RecordTooLargeError,
@@ -190,7 +189,6 @@ class BucketLog(LogState):
 
         Raises:
             OutOfOrderSequenceError, StorageError, CorruptDataError, NotLeaderError: As `append`.
-            InternalError: The batch is in the log, but its commit failed; the log cannot be written any more.
         """
         with self._changed:
             known = self._admission.admit([batch], wait_ms, self._check_writable)[0]
@@ -200,13 +198,7 @@ class BucketLog(LogState):
             derived = derive(base_offset)
             if derived.entry is not None:
                 timestamp_ms = self._append([derived.entry])
-                try:
-                    derived.commit(timestamp_ms)
-                except BaseException as error:
-                    text = (
-                        f"offset {base_offset} is in the log, but not in the state ({error!r}); start the server again"
-                    )
-                    raise self._stop(InternalError(text)) from error
+                derived.commit(timestamp_ms)
             return Appended(base_offset, self.end, self._written)
 
     def acknowledge(self, appended: Appended) -> None:

@@ -46,10 +46,20 @@ class Replay:
         store: With all changes below some offset; it is the replay's alone while it runs.
         schemas: Arrow schema of each schema id.
         schema: The table's newest.
+        confirms: Hold the previous offsets beside the log against the replay's; not while the log is served.
     """
 
-    def __init__(self, view: LogView, store: KvStore, schemas: Mapping[int, pa.Schema], schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        view: LogView,
+        store: KvStore,
+        schemas: Mapping[int, pa.Schema],
+        schema: pa.Schema,
+        *,
+        confirms: bool = True,
+    ) -> None:
         self._view, self._store, self._schemas, self._schema = view, store, schemas, schema
+        self._confirms = confirms
         #: Batches whose previous offsets were written again.
         self.mended = 0
 
@@ -71,6 +81,8 @@ class Replay:
 
     def _segment(self, segment: Segment, start: int) -> None:
         previous, base_offset, mended = segment.previous, segment.base_offset, self.mended
+        if not self._confirms:
+            previous = None
         if previous is not None:
             previous.resume(start - base_offset)
         for group in self._groups(start, segment.end_offset):

@@ -1,0 +1,88 @@
+"""A change that is in the log, but could not be made in the rows: it is acknowledged, and the rows follow by themselves."""
+
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.model.names import TableBucket
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.testing import wait_until
+from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, upserts
+
+BUCKET = TableBucket(TABLE_ID, None, 0)
+POINTS = ["kv.commit.before", "kv.commit.torn"]
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    failpoints.disarm()
+
+
+def names(tablet, count):
+    return [row["name"] for row in tablet.lookup(*range(count))]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("durability", ["ack", "fsync"])
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_rows_follow_a_change_that_could_not_be_made_in_them(tmp_path, point, durability, snapshot):
+    tablet = KvTablet(tmp_path, log__durability=durability).open()
+    tablet.put(upserts(0, 50, "old"))
+    if snapshot:
+        assert tablet.service.snapshot_now(BUCKET) is not None
+        tablet.put(upserts(50, 5, "old"))
+    count = 55 if snapshot else 50
+    failpoints.arm(point, "error@1")
+    made = tablet.put(upserts(0, 10, "new"), writer_id=7, sequence=0)
+    assert failpoints._REGISTRY.passes[point] == 1
+    assert made[1] - made[0] == 20, "it is in the log, and so it was made"
+    expected = [f"new-{i}" if i < 10 else f"old-{i}" for i in range(count)]
+    assert names(tablet, count) == expected
+    # The same batch again is known, and what follows it is taken.
+    assert tablet.put(upserts(0, 10, "new"), writer_id=7, sequence=0) == made
+    tablet.put(upserts(10, 5, "new"), writer_id=7, sequence=1)
+    expected[10:15] = [f"new-{i}" for i in range(10, 15)]
+    assert names(tablet, count) == expected
+    assert names(tablet.reopen(), count) == expected
+
+
+def test_until_the_rows_have_followed_nothing_is_said_of_them(tmp_path):
+    """Neither that they are corrupt, nor that nothing was changed, nor what they were before; and it ends by itself."""
+    tablet = KvTablet(tmp_path).open()
+    tablet.put(upserts(0, 5, "old"))
+    failpoints.arm("kv.commit.torn", "error@1")
+    failpoints.arm("kv.remake.before", "error@1")
+    assert tablet.put(upserts(0, 5, "new")) == (5, 15)
+    for attempt in (
+        lambda: tablet.lookup(0),
+        lambda: tablet.put(upserts(0, 5, "newer")),
+        tablet.bucket().kv.view,
+        tablet.bucket().kv.capture,
+    ):
+        with pytest.raises(ServerUnavailableError, match=r"last change is in the log, .* made again"):
+            attempt()
+    (described,) = tablet.service.describe_buckets(pb.DescribeBucketsRequest(table_id=TABLE_ID)).buckets
+    assert "last change is in the log" in described.error.error_message
+
+    def has_followed():
+        try:
+            return names(tablet, 5) == [f"new-{i}" for i in range(5)]
+        except ServerUnavailableError:
+            return False
+
+    wait_until(has_followed, PATIENCE_S)
+    assert tablet.put(upserts(5, 1))[0] == 15
+
+
+def test_a_scan_that_is_under_way_shows_its_moment(tmp_path):
+    """It has the rows of before, whatever becomes of them."""
+    tablet = KvTablet(tmp_path).open()
+    tablet.put(upserts(0, 5, "old"))
+    view = tablet.bucket().kv.view()
+    failpoints.arm("kv.commit.torn", "error@1")
+    tablet.put(upserts(0, 5, "new"))
+    rows = [name for batch, *_ in view.batches([0, 1], bytes_max=1 << 20) for name in batch.column(1).to_pylist()]
+    assert rows == [f"old-{i}" for i in range(5)]
+    assert names(tablet, 5) == [f"new-{i}" for i in range(5)]
