@@ -103,7 +103,8 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
 
     Returns:
         None for no filter. SQL and pyiceberg expressions go by SQL's three-valued logic, and a NaN compares by IEEE 754
-        (it equals nothing and is neither above nor below); a pyarrow expression goes by Arrow's own rules.
+        (it equals nothing and is neither above nor below). So does a pyarrow expression but for `isin`, which is never
+        unknown; what has no word in SQL Arrow evaluates by its own rules.
 
     Raises:
         InvalidFilterError: It cannot be read, names an unknown column, or compares what cannot be compared.

@@ -91,6 +91,10 @@ def parse_text(text: str) -> Node:
             f"where: a text of {len(text)} characters: expected at most {TEXT_LENGTH_MAX}; give many values as "
             "pc.field('name').isin(values)"
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise refused(text, error.start, error.end, "expected characters of Unicode, found half of one") from error
     parser = _Parser(text)
     node = parser.expression(0, 0)
     if (token := parser.peek()) is not None:

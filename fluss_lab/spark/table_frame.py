@@ -22,7 +22,7 @@ def scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
     """Return a scan's rows as a frame, at the scan's read point.
 
     Raises:
-        UnsupportedError: A column finer than microseconds, or a filter that cannot be sent to tasks.
+        UnsupportedError: A column finer than microseconds.
     """
     selection = scan.selection
     options = {names.READ_POINT: scan.read_point.to_json()}

@@ -50,7 +50,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
         scan: The scan; its read point is taken now if it was not yet.
 
     Raises:
-        UnsupportedError: A column finer than microseconds, or a filter that Spark cannot express.
+        UnsupportedError: A column finer than microseconds.
     """
     if not scan.source.info.is_log_table:
         return scan_frame(session, scan)

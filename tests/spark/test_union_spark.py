@@ -154,7 +154,7 @@ def test_limits_columns_partitions_and_buckets(session, history):
         ~(pc.utf8_length(pc.field("dest")) == 1) | (pc.field("delay") > 60),
         "delay + id > 20 and upper(dest) = 'A'",
         "not (delay % 2 = 0) or coalesce(ratio, 0) < delay",
-        " or ".join(f"id = {n} or delay > {n + 50} and dest = 'A'" for n in range(300)),
+        " or ".join(f"id = {n} or delay > {n + 50} and dest = 'A'" for n in range(120)),
     ],
     ids=lambda where: str(where)[:30],
 )
