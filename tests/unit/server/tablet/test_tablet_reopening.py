@@ -145,5 +145,5 @@ def test_a_definition_that_could_not_be_kept_is_taken_over_later(tmp_path):
     blocked.rmdir()
     tablet.clock.advance(10_000)
     tablet.service.reopen()
-    assert tablet.produce({1: batch(0, 1)})[1].base_offset == 0
+    assert not tablet.produce({1: batch(0, 1)})[1].HasField("error_code")
     tablet.service.close()
