@@ -35,6 +35,7 @@ from fluss_lab.model import (
     TableInfo,
     TablePath,
 )
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.schema import make_schema
@@ -53,6 +54,7 @@ _DELETE: Final = 1
 _LAST: Final = 0
 
 
+@checked
 class Admin:
     """What a person or a tool does with a cluster. Threads may share it.
 

@@ -9,6 +9,7 @@ from fluss_lab.client.results import AppendResult
 from fluss_lab.client.writer import TableWriter
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.model import TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.rows import record_batches
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 
+@checked
 class AppendWriter(TableWriter):
     """Appends rows to one log table. See `TableWriter` for threads, order, outages and back-pressure.
 

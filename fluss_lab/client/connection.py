@@ -30,6 +30,7 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -52,6 +53,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+@checked
 class Connection(Closing):
     """A connection to a cluster. Threads may share it; a forked process uses its own channels.
 

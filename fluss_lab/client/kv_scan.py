@@ -23,6 +23,7 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.options import FETCH_SIZE_MAX
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
@@ -60,6 +61,7 @@ class KvRecords:
         return int(self.rows.num_rows)
 
 
+@checked
 class KvScan(Closing):
     """All live rows of one bucket at one moment: an iterable of `KvRecords`, each row in exactly one. To be read once.
 

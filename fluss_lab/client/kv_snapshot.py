@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fluss_lab.client.kv_scan import KvRecords
 from fluss_lab.errors import (
+    BucketNotFoundError,
     CorruptDataError,
     InvalidPartitionError,
     InvalidSchemaError,
@@ -84,6 +85,8 @@ def kv_snapshot_metadata(
     if (partition is not None) != bool(info.descriptor.partitioned_by):
         expected = f"one by {', '.join(info.descriptor.partitioned_by)}" if partition is None else "none"
         raise InvalidPartitionError(f"{info.path}: expected {expected}, found partition {partition}")
+    if not 0 <= bucket < info.descriptor.buckets:
+        raise BucketNotFoundError(f"{info.path}: expected a bucket in [0, {info.descriptor.buckets}), found {bucket}")
     where = TableBucket(info.table_id, None if partition is None else partition.partition_id, bucket)
     request = pb.GetKvSnapshotMetadataRequest(
         table_id=info.table_id, partition_id=where.partition_id, bucket_id=bucket, snapshot_id=snapshot_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 
+#: What a request can say; servers allow less.
+_LIMIT_MAX: Final = 2**31 - 1
+
+
 def limit_scan(
     connection: Connection, info: TableInfo, limit: int, partitions: Sequence[str] | None = None
 ) -> pa.Table:
     """Return up to `limit` rows of what the cluster holds. See `Connection.limit_scan`."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidRequestError(f"limit scan of {info.path}: expected a limit of at least 0, found {limit!r}")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= _LIMIT_MAX:
+        raise InvalidRequestError(f"limit scan of {info.path}: expected a limit in [0, {_LIMIT_MAX}], found {limit!r}")
     scan = _LimitScan(connection, info)
     rows = scan.latest(limit, partitions) if info.is_log_table else scan.live(limit, partitions)
     return pa.Table.from_batches(rows, info.schema.arrow())

@@ -29,6 +29,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.frames import for_pandas
 from fluss_lab.model.rows import record_batches
 
@@ -47,6 +48,7 @@ _Positions: TypeAlias = npt.NDArray[np.int64]
 _POSITION: Final = "__offset"
 
 
+@checked
 class Lookuper(Closing):
     """Finds rows of one primary-key table by their keys. Threads may share it. Close it when done.
 

@@ -27,6 +27,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
 
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 DISCOVERY_INTERVAL_S: Final = 1.0
 
 
+@checked
 class LogScanner(Closing):
     """Reads subscribed buckets in order of offset, from servers or, where records have left them, from elsewhere.
 

@@ -12,6 +12,7 @@ from fluss_lab.client.results import UpsertResult
 from fluss_lab.client.writer import TableWriter
 from fluss_lab.errors import InvalidSchemaError, UnsupportedError
 from fluss_lab.model import TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.options import DELETE_BEHAVIOR, MERGE_ENGINE
 from fluss_lab.model.rows import record_batches
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 
+@checked
 class UpsertWriter(TableWriter):
     """Upserts rows into one primary-key table, and deletes rows from it.
 

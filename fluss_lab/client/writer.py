@@ -30,6 +30,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Held
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.options import (
@@ -50,6 +51,7 @@ _BATCH_OVERHEAD_BYTES: Final = 512
 _COLUMN_OVERHEAD_BYTES: Final = 256
 
 
+@checked
 class TableWriter:
     """Writes to one table. Threads may share it; each call is queued whole, in the order of the calls.
 

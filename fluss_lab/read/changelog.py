@@ -21,6 +21,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.frames import to_pandas
 from fluss_lab.model.times import shown_moment
@@ -60,6 +61,7 @@ class ChangelogRange:
         return (self.partition, self.bucket.bucket)
 
 
+@checked
 class Changelog:
     """A range of a table's log. Nothing is read until its records are asked for.
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableInfo
+from fluss_lab.model.arguments import checked
 from fluss_lab.read.changelog import (
     LOG_OFFSET,
     Changelog,
@@ -73,6 +74,7 @@ class NetChange:
         ]
 
 
+@checked
 class NetChangelog(Changelog):
     """What a range of a primary-key table's log comes to, by key: rows that it added, removed and changed.
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fluss_lab.display import html_table
 from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, error_from_code
 from fluss_lab.model import TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import format_moment
 
 _VERSION: Final = 1
@@ -73,6 +74,7 @@ class UnknownPointBucket:
         return error_from_code(self.code, self.message)
 
 
+@checked
 @dataclass(frozen=True, slots=True, repr=False)
 class ReadPoint:
     """A moment of a table. Reading at it gives the same rows whenever it is done, as long as they are held.

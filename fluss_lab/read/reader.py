@@ -13,6 +13,7 @@ from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.columns import make_columns
@@ -32,6 +33,7 @@ _PRESENT_WAITS: Final = 2
 _PRESENT_WAIT_S: Final = 0.0015
 
 
+@checked
 class TableReader:
     """Reads one table across cluster and lake: union reads, seeks, the changelog. Cheap to make.
 

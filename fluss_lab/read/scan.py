@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.frames import to_pandas
 from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
 from fluss_lab.read.explain import ExplainedBucket, Explanation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@checked
 class Scan:
     """A read of a table at one moment. Nothing is read until its rows are asked for.
 

@@ -23,9 +23,10 @@ from typing import Final
 
 from fluss_lab.client import Connection
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import FlussError, UnavailableError
+from fluss_lab.errors import FlussError, InvalidRequestError, UnavailableError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import TieringAssignment
@@ -73,6 +74,7 @@ class RoundOutcome:
         return f"{self.table}: failed: {type(self.error).__name__}: {text[0] if text else ''}"
 
 
+@checked
 class TieringService:
     """Tiers every lake-enabled table of a cluster by its freshness, until it is stopped.
 
@@ -100,7 +102,7 @@ class TieringService:
         clock: Clock | None = None,
     ) -> None:
         if max_tables < 1 or poll_interval_s <= 0:
-            raise ValueError(
+            raise InvalidRequestError(
                 f"expected max_tables >= 1 and a positive poll interval, found {max_tables}, {poll_interval_s}"
             )
         self._connection = connection

@@ -25,6 +25,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.inference import schema_of
 from fluss_lab.model.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.model.rows import record_batches
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S: Final = 10.0
 
 
+@checked
 class Lab(Closing):
     """A lab: databases and tables in an embedded cluster, tiered into Iceberg.
 
@@ -105,6 +107,10 @@ class Lab(Closing):
             given[TABLET_SERVERS.key] = tablet_servers
         if durability is not None:
             given["log.durability"] = durability
+        if not str(folder) or "\0" in str(folder):
+            raise InvalidRequestError(
+                f"folder: expected the path of one ('.' is the present one), found {str(folder)!r}"
+            )
         path = Path(folder).expanduser().absolute()
         settings = cluster.split_options(given)
         attachment = cluster.ensure_server(path, server_command(), settings.server)
@@ -141,8 +147,8 @@ class Lab(Closing):
             ServerUnavailableError: No server answers.
         """
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"address {address!r}: expected 'host:port'")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise InvalidRequestError(f"address {address!r}: expected 'host:port'")
         options = cluster.split_options(config or {}).client
         if tls_ca is not None:
             options[CLIENT_TLS_CA.key] = str(tls_ca)
@@ -415,7 +421,7 @@ class Lab(Closing):
         text: str,
         *,
         as_of: Moment | None = None,
-        read_points: Mapping[str, ReadPoint] | None = None,
+        read_points: Mapping[str | TablePath, ReadPoint] | None = None,
     ) -> DataFrame:
         """Run Spark SQL in which every table of the lab is known by its path.
 

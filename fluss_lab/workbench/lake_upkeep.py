@@ -11,6 +11,7 @@ import pyarrow as pa
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import format_moment, parse_duration
 from fluss_lab.tiering.executor import TieringExecutor
 from fluss_lab.tiering.maintenance import ORPHAN_AGE_MS, TableMaintenance
@@ -38,6 +39,7 @@ _FILE_COLUMNS: Final = {
 _SCHEMA_COLUMNS: Final = {"schema_id": _INT, "current": pa.bool_(), "columns": None}
 
 
+@checked
 class LakeUpkeep:
     """The lake side of a table: a part of `fluss_lab.workbench.table.Table`."""
 

@@ -8,12 +8,15 @@ from typing import Any, Final, overload
 import pyarrow as pa
 
 from fluss_lab.display import ROWS_MAX, html_table
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.frames import to_pandas
 
 #: Longer texts are cut where they are shown; programs get them whole.
 CELL_LENGTH_MAX: Final = 60
 
 
+@checked
 class Listing(Sequence[Mapping[str, Any]]):
     """Rows of named values: a sequence of dicts that shows itself as a table.
 
@@ -51,7 +54,13 @@ class Listing(Sequence[Mapping[str, Any]]):
     __hash__ = None  # type: ignore[assignment]
 
     def column(self, name: str) -> list[Any]:
-        """Return one column's values, in order of the rows."""
+        """Return one column's values, in order of the rows.
+
+        Raises:
+            InvalidRequestError: There is none of that name.
+        """
+        if name not in self.columns:
+            raise InvalidRequestError(f"{self.title}: no column {name!r}; the columns are {', '.join(self.columns)}")
         return [row[name] for row in self._rows]
 
     def to_arrow(self) -> pa.Table:

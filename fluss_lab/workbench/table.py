@@ -12,6 +12,7 @@ from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UnknownBuck
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
+from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment, parse_moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
@@ -46,6 +47,7 @@ _BUCKET_COLUMNS: Final = {
 }
 
 
+@checked
 class Table(LakeUpkeep):
     """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
 
@@ -111,7 +113,7 @@ class Table(LakeUpkeep):
         self,
         *,
         set: Mapping[str, object] | None = None,
-        reset: Sequence[str] = (),
+        reset: Sequence[str] | None = None,
         add_columns: Mapping[str, str | pa.DataType] | None = None,
     ) -> None:
         """Set properties, reset them to their defaults, or add columns, on the live table: all of it or nothing.

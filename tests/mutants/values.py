@@ -9,6 +9,9 @@ READER = "fluss_lab/read/reader.py"
 RANGES = "fluss_lab/read/ranges.py"
 IN_TIMES = "tests/unit/model/test_times.py"
 IN_MOMENTS = "tests/unit/read/test_moments.py"
+ARGUMENTS = "fluss_lab/model/arguments.py"
+SCAN = "fluss_lab/read/scan.py"
+IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
 IN_FRAMES = "tests/unit/model/test_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
 
@@ -106,5 +109,29 @@ VALUES = (
         "if number is None or not 0 <= number < info.descriptor.buckets:",
         "if number is None:",
         (f"{IN_MOMENTS}::test_buckets_and_starts_that_are_not_are_errors",),
+    ),
+    Mutant(
+        "batches_of_no_rows_asked_for",
+        "P4",
+        ARGUMENTS,
+        """    "rows_max": (1, 2**31 - 1),""",
+        """    "rows_max": (0, 2**31 - 1),""",
+        (f"{IN_ARGUMENTS}::test_wrong_arguments_get_an_answer_or_an_error_of_ours",),
+    ),
+    Mutant(
+        "a_class_that_checks_no_arguments",
+        "P4",
+        SCAN,
+        "@checked\nclass Scan:",
+        "class Scan:",
+        (f"{IN_ARGUMENTS}::test_wrong_arguments_get_an_answer_or_an_error_of_ours",),
+    ),
+    Mutant(
+        "elements_of_lists_not_checked",
+        "P4",
+        ARGUMENTS,
+        "return _OTHER if any(each is _OTHER for each in found) else found",
+        "return list(given)",
+        (f"{IN_ARGUMENTS}::test_wrong_arguments_get_an_answer_or_an_error_of_ours",),
     ),
 )

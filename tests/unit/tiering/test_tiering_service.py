@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fluss_lab.errors import StorageError, UnavailableError
+from fluss_lab.errors import InvalidRequestError, StorageError, UnavailableError
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
@@ -429,5 +429,5 @@ def test_its_repr_is_short(tables):
 
 @pytest.mark.parametrize("options", [{"max_tables": 0}, {"poll_interval_s": 0}])
 def test_limits_that_cannot_be(tables, options):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(InvalidRequestError, match="expected"):
         service_of(tables, **options)

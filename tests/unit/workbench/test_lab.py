@@ -224,7 +224,7 @@ def test_connecting_needs_the_right_token_and_a_server(lab, tmp_path):
         fl.Lab.connect(f"{server.host}:{server.port}", token_file=tmp_path / "none")
     with pytest.raises(errors.ServerUnavailableError):
         fl.Lab.connect("127.0.0.1:1", token_file=server.token_file, config={"client.request-timeout": "300ms"})
-    with pytest.raises(ValueError, match="host:port"):
+    with pytest.raises(errors.InvalidRequestError, match="host:port"):
         fl.Lab.connect("localhost", token_file=server.token_file)
 
 

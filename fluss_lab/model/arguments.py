@@ -1,0 +1,270 @@
+"""What public callables are given, checked in one place: by the types that their signatures name.
+
+A class marked by `checked` has every public method's arguments brought to the annotated types before anything else is
+done: numbers of numpy and pandas become Python's, a frame's column index a list of names, ``"shop.orders"`` a table path.
+What is of another type is refused with the argument's name. Rules that need more than a type (which columns, which
+buckets, which time) are the callee's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from fluss_lab.errors import (
+    FlussError,
+    InvalidBucketsError,
+    InvalidNameError,
+    InvalidPropertyError,
+    InvalidRequestError,
+    InvalidSchemaError,
+)
+from fluss_lab.model.casts import shown
+from fluss_lab.model.names import TablePath
+from fluss_lab.model.times import whole_number
+
+KindT = TypeVar("KindT")
+
+#: Returns a value in its type, `_OTHER` for a value that is not of it.
+_Check = Callable[[Any], Any]
+_OTHER: Final = object()
+
+#: What cannot be sent in any message.
+_INT64: Final = (-(2**63), 2**63 - 1)
+#: By the argument's name, the whole numbers that it may be, where the callee has no rule of its own.
+_BOUNDS: Final = {
+    "rows_max": (1, 2**31 - 1),
+    "max_rows_per_trigger": (1, 2**63 - 1),
+    "max_tables": (1, 2**10),
+    "keep": (0, 2**31 - 1),
+    "schema_id": (0, 2**31 - 1),
+    "server_id": (0, 2**31 - 1),
+}
+#: By the argument's name, the error of a value of another type.
+_ERRORS: Final[Mapping[str, type[FlussError]]] = {
+    **dict.fromkeys(
+        ("columns", "projection", "schema", "primary_key", "partitioned_by", "bucket_key", "add_columns", "comment"),
+        InvalidSchemaError,
+    ),
+    **dict.fromkeys(("name", "database", "path"), InvalidNameError),
+    **dict.fromkeys(("properties", "config", "options", "set", "reset"), InvalidPropertyError),
+}
+#: How types are called in messages.
+_WORDS: Final = {
+    "bool": "True or False",
+    "int": "a whole number",
+    "float": "a number of at least 0",
+    "str": "a text",
+    "None": "None",
+    "Path": "a path",
+    "TablePath": "a path 'database.table'",
+    "timedelta": "a timedelta",
+}
+
+
+def checked(kind: type[KindT]) -> type[KindT]:
+    """Mark a class: its own public methods check their arguments. Those that its bases have, these must mark.
+
+    Cost: a microsecond or two a call.
+    """
+    for name, member in list(vars(kind).items()):
+        is_static = isinstance(member, staticmethod)
+        function = member.__func__ if is_static else member
+        if (name.startswith("_") and name != "__init__") or not callable(function) or not hasattr(function, "__code__"):
+            continue
+        what = kind.__name__ if name == "__init__" else f"{kind.__name__}.{name}"
+        if arguments := _arguments(what, function):
+            called = _checking(function, arguments)
+            setattr(kind, name, staticmethod(called) if is_static else called)
+    return kind
+
+
+def _arguments(what: str, function: Any) -> dict[str, tuple[int, _Check]]:
+    """Return position and check of each argument that has one."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    found = {}
+    for position, name in enumerate(code.co_varnames[: count + bool(code.co_flags & 0x08)]):
+        annotation = function.__annotations__.get(name)
+        check = None if annotation is None else _check(str(annotation), name, function.__globals__)
+        if check is not None:
+            key = "**" if position >= count else name
+            found[key] = (position, _refusing(check, f"{what}: {name}", str(annotation), name))
+    return found
+
+
+def _checking(function: Any, arguments: Mapping[str, tuple[int, _Check]]) -> Any:
+    code = function.__code__
+    named = {name: check for name, (_, check) in arguments.items() if name != "**"}
+    placed = [(at, check) for name, (at, check) in arguments.items() if name != "**" and at < code.co_argcount]
+    others = arguments["**"][1] if "**" in arguments else None
+    known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        for at, check in placed:
+            if at < len(given):
+                given[at] = check(given[at])
+        for name, value in kwargs.items():
+            if (check_named := named.get(name)) is not None:
+                kwargs[name] = check_named(value)
+            elif others is not None and name not in known:
+                kwargs[name] = others(value)
+        return function(*given, **kwargs)
+
+    return call
+
+
+def _refusing(check: _Check, what: str, annotation: str, name: str) -> _Check:
+    def checking(value: Any) -> Any:
+        if (found := check(value)) is _OTHER:
+            kind = InvalidBucketsError if name == "buckets" and "[" not in annotation else InvalidRequestError
+            raise _ERRORS.get(name, kind)(f"{what}: expected {_words(annotation, name)}, found {shown(value)}")
+        return found
+
+    return checking
+
+
+def _words(annotation: str, name: str) -> str:
+    words = []
+    for part in _split(annotation, "|"):
+        head, _, inner = part.partition("[")
+        if head in {"Sequence", "Iterable", "Collection", "list"}:
+            words.append("a list of " + ("values" if "Any" in inner else "names" if inner == "str]" else inner[:-1]))
+        elif head == "Mapping":
+            words.append("a dict")
+        elif part == "int":
+            low, high = _BOUNDS.get(name, _INT64)
+            words.append(f"a whole number in [{low}, {high}]" if name in _BOUNDS else _WORDS[part])
+        else:
+            words.append(_WORDS.get(part, "a function" if head == "Callable" else f"a {head}"))
+    return " or ".join(words)
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """Return the parts of an annotation between marks that are outside of all brackets."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign == "[") - (sign == "]")
+        if sign == mark and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts]
+
+
+def _check(annotation: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
+    """Return the check of an annotation; None for one that admits everything, or whose rules are the callee's."""
+    checks = [_check_one(part, name, scope) for part in _split(annotation, "|")]
+    present = [check for check in checks if check is not None]
+    if len(present) < len(checks):
+        return None
+    if len(present) == 1:
+        return present[0]
+
+    def either(value: Any) -> Any:
+        for check in present:
+            if (found := check(value)) is not _OTHER:
+                return found
+        return _OTHER
+
+    return either
+
+
+def _check_one(part: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
+    head, _, rest = part.partition("[")
+    inner = rest.removesuffix("]")
+    if head in {"Sequence", "Iterable", "Collection", "list"}:
+        return _listed(_check(inner, "", scope))
+    if head == "Mapping":
+        key, value = _split(inner, ",")
+        return _mapped(_check(key, "", scope), _check(value, "", scope))
+    if head == "Callable":
+        return lambda value: value if callable(value) else _OTHER
+    if part == "int":
+        low, high = _BOUNDS.get(name, _INT64)
+        return lambda value: _whole(value, low, high)
+    if (plain := _PLAIN.get(part)) is not None:
+        return plain
+    return _instance(scope.get(part))
+
+
+def _instance(kind: Any) -> _Check | None:
+    """Return the check of a class; None for an alias, and for an interface, which anything may have."""
+    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
+        return None
+    return lambda value: value if isinstance(value, kind) else _OTHER
+
+
+def _whole(value: Any, low: int, high: int) -> Any:
+    number = value if type(value) is int else whole_number(value)
+    return number if number is not None and low <= number <= high else _OTHER
+
+
+def _flag(value: Any) -> Any:
+    return bool(value) if isinstance(value, bool | np.bool_) else _OTHER
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return _OTHER
+    return min(float(value), threading.TIMEOUT_MAX) if value >= 0 else _OTHER
+
+
+def _path(value: Any) -> Any:
+    return value if isinstance(value, os.PathLike) else _OTHER
+
+
+def _table_path(value: Any) -> Any:
+    return TablePath.parse(value) if isinstance(value, str | TablePath) else _OTHER
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str) else _OTHER
+
+
+_PLAIN: Final[Mapping[str, _Check]] = {
+    "None": lambda value: None if value is None else _OTHER,
+    "bool": _flag,
+    "float": _number,
+    "str": _text,
+    "Path": _path,
+    "TablePath": _table_path,
+}
+
+
+def _listed(check: _Check | None) -> _Check:
+    def listed(value: Any) -> Any:
+        if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+            return _OTHER
+        if hasattr(value, "ndim") and value.ndim != 1:
+            return _OTHER
+        given: Collection[Any] = value if isinstance(value, list | tuple) else list(value)
+        if check is None:
+            return given
+        found = [check(each) for each in given]
+        return _OTHER if any(each is _OTHER for each in found) else found
+
+    return listed
+
+
+def _mapped(check_key: _Check | None, check_value: _Check | None) -> _Check:
+    def mapped(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return _OTHER
+        found = {}
+        for key, inner in value.items():
+            key_found = key if check_key is None else check_key(key)
+            value_found = inner if check_value is None else check_value(inner)
+            if key_found is _OTHER or value_found is _OTHER:
+                return _OTHER
+            found[key_found] = value_found
+        return found
+
+    return mapped

@@ -1,0 +1,274 @@
+"""Every public callable, given what it cannot take: an answer or a `FlussError`, at once, and nothing else.
+
+The callables and their arguments are found by looking at the classes. One that is new fails the test until `PLANS` says
+how it is called; the values and the checks are the same for all.
+"""
+
+import contextlib
+import inspect
+import signal
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fluss_lab.client import Admin, AppendWriter, Connection, KvScan, LogScanner, Lookuper, UpsertWriter
+from fluss_lab.client.results import AppendResult, UpsertResult
+from fluss_lab.client.writer import TableWriter
+from fluss_lab.errors import FlussError
+from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
+from fluss_lab.read.changelog import Changelog
+from fluss_lab.read.diff import Diff
+from fluss_lab.read.net import NetChangelog
+from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.reader import TableReader
+from fluss_lab.read.scan import Scan
+from fluss_lab.read.seek import Seek
+from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.tiering.service import TieringService
+from fluss_lab.workbench import Lab, Table
+from fluss_lab.workbench.listing import Listing
+
+#: So long one call may take; most take microseconds.
+_PATIENCE_S = 10
+VALUES = [
+    None, "", "nowhere.nothing", "a\0b", -1, 0, 1, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), True, b"x",
+    object(), [], [None], ["nope"], [-1], [10**30], [object()], {}, {"nope": object()}, {1: 2}, (), np.int64(3), np.float64(0.5),
+    np.array([1, 2]), pd.NA, pd.NaT, pd.DataFrame({"x": [1]}), pd.Series(["k"]), len,
+]  # fmt: skip
+CLASSES = [
+    Lab, Table, TableReader, Scan, Changelog, NetChangelog, Seek, Diff, ReadPoint, Listing, Connection, Admin, AppendWriter,
+    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService,
+]  # fmt: skip
+#: Needs Spark, a lake's rounds, or a server of its own: only what is refused before anything is begun is tried.
+REFUSED_ONLY = {
+    ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "start_spark"), ("Table", "stream"),
+    ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"),
+}  # fmt: skip
+#: What these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
+REFUSED_HERE = {
+    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Table", "files"), ("Table", "prefix_lookup"),
+    ("Lookuper", "prefix_lookup"), ("Admin", "lake_snapshot"), ("Admin", "kv_snapshot_metadata"), ("ReadPoint", "from_json"),
+    ("Table", "add_partition"), ("Table", "drop_partition"), ("Listing", "column"),
+}  # fmt: skip
+#: Of the house: what Python's own sequences and mappings say is theirs.
+_PYTHONS = {
+    ("Listing", "index"),
+    ("Listing", "count"),
+    ("Seek", "get"),
+    ("Seek", "keys"),
+    ("Seek", "items"),
+    ("Seek", "values"),
+}
+#: By class and method: arguments that are right, of those that must be given.
+PLANS = {
+    ("Lab", "open"): {}, ("Lab", "connect"): {"address": "127.0.0.1:1", "token_file": "/nowhere/token"},
+    ("Lab", "create_database"): {"name": "made", "if_not_exists": True},
+    ("Lab", "drop_database"): {"name": "gone", "if_exists": True}, ("Lab", "tables"): {"database": "db"},
+    ("Lab", "table"): {"path": "db.log"},
+    ("Lab", "create_table"): {"path": "db.made", "schema": {"a": "int"}, "if_not_exists": True},
+    ("Lab", "drop_table"): {"path": "db.gone", "if_exists": True}, ("Lab", "iceberg"): {"path": "db.log"},
+    ("Lab", "iceberg_storage"): {"descriptor": "descriptor", "path": TablePath("db", "log")},
+    ("Lab", "sql"): {"text": "select 1"}, ("Lab", "start_spark"): {}, ("Lab", "tiering_service"): {},
+    ("Table", "add_partition"): {}, ("Table", "drop_partition"): {}, ("Table", "alter"): {}, ("Table", "append"): {"rows": []},
+    ("Table", "upsert"): {"rows": []}, ("Table", "delete"): {"keys": []}, ("Table", "writer"): {}, ("Table", "buckets"): {},
+    ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
+    ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
+    ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
+    ("Table", "remove_orphan_files"): {},
+    ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
+    ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
+    ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
+    ("Changelog", "read"): {"part": "part"}, ("NetChangelog", "read"): {"part": "part"},
+    ("ReadPoint", "from_json"): {"text": "{}"}, ("Listing", "column"): {"name": "x"},
+    ("Connection", "append_writer"): {"path": "db.log"}, ("Connection", "upsert_writer"): {"path": "db.pk"},
+    ("Connection", "lookuper"): {"path": "db.pk"}, ("Connection", "scan_kv"): {"info": "pk", "bucket": "bucket"},
+    ("Connection", "limit_scan"): {"path": "db.log", "limit": 1}, ("Connection", "log_scanner"): {"path": "db.log"},
+    ("Connection", "table_info"): {"path": "db.log"}, ("Connection", "remember"): {"info": "pk"},
+    ("Connection", "partitions"): {"info": "pk"}, ("Connection", "forget_partitions"): {"info": "pk"},
+    ("Connection", "schema"): {"info": "pk", "schema_id": 1}, ("Connection", "log_source"): {"info": "pk"},
+    ("Connection", "coordinator"): {}, ("Connection", "tablet_server"): {"bucket": "bucket"},
+    ("Connection", "leaders"): {"buckets": "buckets"}, ("Connection", "present_leaders"): {"buckets": "buckets"},
+    ("Connection", "gateway"): {"server_id": 0}, ("Connection", "forget_leaders_of"): {"buckets": "buckets"},
+    ("Admin", "create_database"): {"name": "made", "if_not_exists": True},
+    ("Admin", "drop_database"): {"name": "gone", "if_exists": True},
+    ("Admin", "create_table"): {"path": "db.made", "descriptor": "descriptor", "if_not_exists": True},
+    ("Admin", "table_info"): {"path": "db.log"}, ("Admin", "tables"): {"database": "db"},
+    ("Admin", "drop_table"): {"path": "db.gone", "if_exists": True}, ("Admin", "alter_table"): {"path": "db.log"},
+    ("Admin", "create_partition"): {"path": "db.parts", "values": {"p": "a"}, "if_not_exists": True},
+    ("Admin", "drop_partition"): {"path": "db.parts", "values": {"p": "z"}, "if_exists": True},
+    ("Admin", "partitions"): {"path": "db.parts"}, ("Admin", "list_offsets"): {"info": "log", "spec": OffsetSpec.latest()},
+    ("Admin", "lake_snapshot"): {"path": "db.log"}, ("Admin", "latest_kv_snapshots"): {"path": "db.pk"},
+    ("Admin", "kv_snapshot_metadata"): {"info": "pk", "bucket": 0, "snapshot_id": 1}, ("Admin", "buckets"): {"info": "pk"},
+    ("AppendWriter", "append"): {"rows": []}, ("UpsertWriter", "upsert"): {"rows": []}, ("UpsertWriter", "delete"): {"keys": []},
+    ("Lookuper", "lookup"): {"keys": []}, ("Lookuper", "prefix_lookup"): {"prefix": []},
+    ("LogScanner", "subscribe"): {"bucket": 0, "offset": 0}, ("LogScanner", "subscribe_all"): {"spec": OffsetSpec.latest()},
+    ("LogScanner", "subscribe_from_beginning"): {"bucket": 0}, ("LogScanner", "unsubscribe"): {"bucket": 0},
+    ("LogScanner", "poll"): {"timeout_s": 0}, ("TieringService", "status"): {}, ("TieringService", "stop"): {},
+}  # fmt: skip
+#: Between modules of the house: their callers are not people.
+INNER = {
+    ("Connection", name)
+    for name in ("ask_leader", "ask_coordinator", "attempts", "judge", "admin", "began", "opening", "opened", "ended")
+}
+
+
+def callables():
+    """Yield class, name and signature of every public callable that takes arguments."""
+    for kind in CLASSES:
+        for name in dir(kind):
+            member = inspect.getattr_static(kind, name)
+            function = getattr(member, "__func__", member)
+            if name.startswith("_") or not inspect.isfunction(function):
+                continue
+            parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+            if parameters and (kind.__name__, name) not in _PYTHONS | INNER:
+                yield kind, name, parameters
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with EmbeddedCluster(client={"client.request-timeout": "3s"}) as cluster:
+        lab = Lab(cluster.connection, folder=None, attachment=None, place={})
+        lab.create_database("db")
+        lab.create_table("db.log", {"a": "int", "x": "bigint"}, rows=[{"a": 1}], buckets=2)
+        lab.create_table("db.pk", {"k": "string", "x": "int"}, primary_key=["k"], rows=[{"k": "k", "x": 1}])
+        lab.create_table("db.parts", {"p": "string", "x": "int"}, partitioned_by=["p"], rows=[{"p": "a", "x": 1}])
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def things(lab):
+    """Objects of every class, and arguments by their name in `PLANS`."""
+    connection = lab.connection
+    log, pk = lab.table("db.log"), lab.table("db.pk")
+    info = pk.info
+    bucket = TableBucket(info.table_id, None, 0)
+    net, plain = pk.changelog(net=True), pk.changelog()
+    objects = {
+        "Lab": [lab], "Table": [log, pk, lab.table("db.parts")], "Scan": [log.scan()], "Changelog": [plain],
+        "NetChangelog": [net], "Seek": [log.seek("now")], "Diff": [log.diff("now")], "ReadPoint": [log.read_point()],
+        "TableReader": [TableReader(connection, log.path), TableReader(connection, pk.path)], "Listing": [log.buckets()],
+        "Connection": [connection], "Admin": [connection.admin()], "AppendWriter": [connection.append_writer("db.log")],
+        "UpsertWriter": [connection.upsert_writer("db.pk")], "Lookuper": [connection.lookuper("db.pk")],
+        "KvScan": [connection.scan_kv(info, bucket)], "LogScanner": [connection.log_scanner("db.log")],
+        "TieringService": [lab.tiering_service()],
+    }  # fmt: skip
+    named = {
+        "descriptor": make_descriptor({"a": "int"}), "log": log.info, "pk": info, "bucket": bucket, "buckets": [bucket],
+        "part": plain.plan()[0],
+    }  # fmt: skip
+    objects["LogScanner"][0].subscribe(0, 0)
+    yield objects, named
+    for kind in ("AppendWriter", "UpsertWriter", "Lookuper", "LogScanner"):
+        objects[kind][0].close()
+
+
+class _HangError(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def patience(what):
+    def ring(*_):
+        raise _HangError(f"{what} did not return within {_PATIENCE_S} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(_PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def use(result):
+    """Ask an answer that is lazy for what it holds, and let it go."""
+    with contextlib.ExitStack() as stack:
+        if isinstance(result, TableWriter | Lookuper | LogScanner):
+            stack.callback(result.close)
+        if isinstance(result, Scan):
+            return result.to_arrow()
+        if isinstance(result, Changelog):
+            return result.to_arrow()
+        if inspect.isgenerator(result):
+            return next(result, None)
+        if isinstance(result, AppendResult | UpsertResult):
+            return result.result(5)
+        return result
+
+
+def test_every_public_callable_has_a_plan():
+    found = {(kind.__name__, name) for kind, name, _ in callables()}
+    assert found - PLANS.keys() == set(), "say in PLANS how it is called"
+    assert PLANS.keys() - found == set(), "there is none such any more"
+
+
+def planned(kind, method, named):
+    plan = PLANS[kind.__name__, method]
+    return {name: named[value] if isinstance(value, str) and value in named else value for name, value in plan.items()}
+
+
+def test_the_plans_are_right(things):
+    objects, named = things
+    wrong = []
+    for kind, method, _ in callables():
+        if (kind.__name__, method) in REFUSED_ONLY | REFUSED_HERE:
+            continue
+        failures = []
+        for subject in objects[kind.__name__]:
+            try:
+                use(getattr(subject, method)(**planned(kind, method, named)))
+            except FlussError as error:
+                failures.append(f"{kind.__name__}.{method}: {type(error).__name__}: {error}")
+        if len(failures) == len(objects[kind.__name__]):
+            wrong += failures
+    assert not wrong, "\n".join(wrong)
+
+
+def test_wrong_arguments_get_an_answer_or_an_error_of_ours(lab, things):
+    objects, named = things
+    odd, tried, refused = [], 0, 0
+    for kind, method, parameters in callables():
+        plan = planned(kind, method, named)
+        for subject in objects[kind.__name__]:
+            for parameter in parameters:
+                for value in VALUES:
+                    name = "p" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+                    if _begins_something(kind, method, parameter, value):
+                        continue
+                    what = f"{kind.__name__}.{method}({name}={value!r})"[:120]
+                    tried += 1
+                    try:
+                        with patience(what):
+                            use(getattr(subject, method)(**{**plan, name: value}))
+                    except FlussError as error:
+                        refused += 1
+                        if not str(error):
+                            odd.append(f"{what}: an error without a text")
+                    except BaseException as error:
+                        odd.append(f"{what}: {type(error).__module__}.{type(error).__name__}: {error}"[:300])
+    print(f"{tried} calls of {len(list(callables()))} callables, {refused} refused, {len(odd)} odd")
+    assert not odd, "\n".join(odd)
+    assert tried > 4000
+    assert refused > tried // 2
+    assert lab.table("db.log").scan().count() == 3  # the frame is rows of it, for the table and the writer
+    assert lab.table("db.pk").lookup([{"k": "k"}])["x"].to_pylist() == [1]
+    assert threading.active_count() < 200
+
+
+def _begins_something(kind, method, parameter, value):
+    """Tell whether a call would begin what takes long: a server, Spark, a round."""
+    if method == "poll":
+        return isinstance(value, int | float) and value > 1  # it waits so long, as it is told
+    if (kind.__name__, method) not in REFUSED_ONLY:
+        return False
+    text = str(parameter.annotation)
+    if "None" in text and value is None:
+        return True
+    admitted = {"bool": bool, "int": (int, np.integer), "str": str, "Mapping": dict, "Moment": object, "Any": object,
+                "Sequence": (list, tuple, np.ndarray, pd.Series)}  # fmt: skip
+    kinds = [classes for word, classes in admitted.items() if word in text]
+    return any(isinstance(value, classes) and (classes is object or not isinstance(value, bool) or classes is bool)
+               for classes in kinds)  # fmt: skip
