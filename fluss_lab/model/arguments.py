@@ -42,8 +42,7 @@ _BOUNDS: Final = {
     "max_rows_per_trigger": (1, 2**63 - 1),
     "max_tables": (1, 2**10),
     "keep": (0, 2**31 - 1),
-    "schema_id": (0, 2**31 - 1),
-    "server_id": (0, 2**31 - 1),
+    "schema_id": (-(2**31), 2**31 - 1),
 }
 #: By the argument's name, the error of a value of another type.
 _ERRORS: Final[Mapping[str, type[FlussError]]] = {
@@ -181,7 +180,8 @@ def _check_one(part: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
     head, _, rest = part.partition("[")
     inner = rest.removesuffix("]")
     if head in {"Sequence", "Iterable", "Collection", "list"}:
-        return _listed(_check(inner, "", scope))
+        # The keys of a dict are a fine list of objects of ours; where names or numbers are meant it is a mistake.
+        return _listed(_check(inner, "", scope), takes_mapping=isinstance(scope.get(inner), type) and inner != "Any")
     if head == "Mapping":
         key, value = _split(inner, ",")
         return _mapped(_check(key, "", scope), _check(value, "", scope))
@@ -239,9 +239,11 @@ _PLAIN: Final[Mapping[str, _Check]] = {
 }
 
 
-def _listed(check: _Check | None) -> _Check:
+def _listed(check: _Check | None, *, takes_mapping: bool = False) -> _Check:
     def listed(value: Any) -> Any:
-        if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
+            return _OTHER
+        if isinstance(value, Mapping) and not takes_mapping:
             return _OTHER
         if hasattr(value, "ndim") and value.ndim != 1:
             return _OTHER
