@@ -7,6 +7,7 @@ IN_SEALS = "tests/unit/lake/test_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
 IN_STORES = "tests/unit/lake/test_store_errors.py"
+IN_EXPIRY = "tests/unit/lake/test_expiry.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
@@ -117,6 +118,14 @@ LAKE_DAMAGE = (
         "    if isinstance(error, OSError) and (found := store_error(what, error)) is not None:\n        return found\n",
         "",
         (f"{IN_STORES}::test_what_a_store_fails_with_is_no_damage",),
+    ),
+    Mutant(
+        "expiry_removes_files_of_others",
+        "P13",
+        f"{LAKE}/expiry.py",
+        "own = [path for path in paths if is_within(lake, path, folders)]",
+        "own = list(paths)",
+        (f"{IN_EXPIRY}::test_a_file_outside_of_the_tables_folders_stays",),
     ),
     Mutant(
         "names_that_nobody_knows_forwarded",

@@ -20,6 +20,7 @@ from fluss_lab.lake.iceberg.commits import RETRY, Retries
 from fluss_lab.lake.iceberg.delete_events import event_range
 from fluss_lab.lake.iceberg.expiry_plan import ExpiryLimits, ExpiryPlan, plan_expiry, requirements_of
 from fluss_lab.lake.iceberg.file_removal import remove_all
+from fluss_lab.lake.iceberg.folders import is_within, table_folders
 from fluss_lab.lake.iceberg.history import committed, line_from
 from fluss_lab.lake.iceberg.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.manifests import BucketKey, BucketState
@@ -177,9 +178,19 @@ class SnapshotExpiry:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _remove(self, lake: Table, unused: UnusedFiles) -> None:
-        """Remove files, data before what names it; those that cannot be removed stay as orphans."""
+        """Remove files, data before what names it; those that cannot be removed stay as orphans.
+
+        What lies outside of the table's folders stays: a manifest may name any file, and somebody else may own it.
+        """
+        folders = table_folders(lake)
         for paths in (unused.data, unused.manifests, unused.lists):
-            remove_all(lake.io, paths, self._what, passed="maintenance.expire.after_file")
+            own = [path for path in paths if is_within(lake, path, folders)]
+            remove_all(lake.io, own, self._what, passed="maintenance.expire.after_file")
+            if outside := [path for path in paths if not is_within(lake, path, folders)]:
+                _LOG.warning(
+                    "%s: %d file(s) outside of the table's folders are no longer used and stay, as %s",
+                    self._what, len(outside), outside[0],
+                )  # fmt: skip
 
 
 def _untagged(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:

@@ -53,7 +53,7 @@ MERGE_ON_READ: Final[Mapping[str, str]] = dict.fromkeys(
     (TableProperties.DELETE_MODE, "write.update.mode", "write.merge.mode"), TableProperties.DELETE_MODE_MERGE_ON_READ
 )
 #: Where files are put that do not go to the table's location.
-_PLACES: Final = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
+PLACES: Final = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
 #: Properties that name code to be loaded by whoever opens the table.
 _CODE: Final = (IO_PROPERTY, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 _WHOLE_NUMBERS: Final = (
@@ -115,13 +115,13 @@ def own_folders(table: TableInfo, properties: Mapping[str, str]) -> dict[str, st
     So no two tables share a folder: what a dropped table had there can be removed, and orphan files be looked for.
     """
     below = f"{table.path.database}/{table.path.table}-{table.table_id}"
-    return {name: f"{properties[name].rstrip('/')}/{below}" for name in _PLACES if properties.get(name)}
+    return {name: f"{properties[name].rstrip('/')}/{below}" for name in PLACES if properties.get(name)}
 
 
 def folders_elsewhere(lake: Table) -> list[str]:
     """Return the folders of `own_folders` that a lake table has, by the table id that it says it is of."""
     table_id = lake.properties.get(TABLE_ID_PROPERTY)
-    found = {lake.properties.get(name, "").rstrip("/") for name in _PLACES}
+    found = {lake.properties.get(name, "").rstrip("/") for name in PLACES}
     return sorted(folder for folder in found if table_id is not None and folder.endswith(f"-{table_id}"))
 
 
@@ -168,7 +168,7 @@ def _check_property(name: str, value: str) -> None:
         raise UnsupportedError(f"{what}: expected {FORMAT_VERSION}, found {value!r}; fluss_lab writes no other")
     if name == TableProperties.WRITE_FILE_FORMAT and value.lower() != "parquet":
         raise UnsupportedError(f"{what}: expected parquet, found {value!r}; fluss_lab writes no other")
-    if name in _PLACES and ("?" in value or "#" in value):
+    if name in PLACES and ("?" in value or "#" in value):
         raise InvalidPropertyError(f"{what}: the characters '?#' cannot be in a location, found {value!r}")
     if name in _WHOLE_NUMBERS and not value.isdecimal():
         raise InvalidPropertyError(f"{what}: expected a whole number, found {value!r}")

@@ -6,6 +6,7 @@ Arrow reports a damaged file and a store that does not answer with the same clas
 from __future__ import annotations
 
 import re
+import sqlite3
 from typing import Final
 
 from fluss_lab.errors import (
@@ -24,8 +25,8 @@ REMEDY: Final = (
     "restore it from a copy. Until then snapshots that do not need the file can be read (`as_of`), and what the cluster still "
     "holds of the log (`changelog`, `seek`); the files of the lake are left as they are"
 )
-#: SQLite's codes for a file that is none of its own, or damaged.
-_SQLITE_DAMAGED: Final = frozenset({11, 26})
+#: SQLite's codes for a file that is none of its own, or damaged; or whose tables are not those of a catalog.
+_SQLITE_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 #: Marks of errors that come from a store and not from the bytes of a file.
 _STORE: Final = re.compile(r"AWS Error|GCS|Azure|HTTP status|curlCode|Errno|errno|\[Windows error")
 _ACCESS: Final = re.compile(r"ACCESS_DENIED|code 15\b|INVALID_ACCESS_KEY|SIGNATURE|HTTP status 40[13]|Forbidden", re.I)
@@ -79,6 +80,10 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     from requests.exceptions import RequestException
     from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+    if isinstance(error, UnicodeDecodeError):
+        return CorruptDataError(
+            f"{what}: the catalog's answer is no text: {error}; its file is damaged, restore it from a copy"
+        )
     if isinstance(error, RequestException):
         return ServerUnavailableError(f"{what}: the catalog does not answer: {error}; try again when it runs")
     if isinstance(error, DBAPIError):
@@ -91,11 +96,12 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
 
 
 def _database_error(what: str, cause: BaseException) -> FlussError:
-    code = getattr(cause, "sqlite_errorcode", None)
-    if code is None:
+    if not isinstance(cause, sqlite3.Error):
         return ServerUnavailableError(
             f"{what}: the catalog's database does not answer: {cause}; try again when it runs"
         )
+    # Without a code: text that is none.
+    code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if (code & 0xFF) in _SQLITE_DAMAGED:
         return CorruptDataError(
             f"{what}: the catalog's SQLite file is damaged: {cause}; restore it from a copy. The tables' own files are left "

@@ -1,16 +1,20 @@
 """Expiry of snapshots: what may go and what never does, by a clock that tests move; and the files that go with it."""
 
 import random
+import shutil
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
 
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.history import main_line
 from fluss_lab.lake.iceberg.manifests import EntryCache, referenced_files
+from tests.unit.lake.changelogs import state_of
 from tests.unit.lake.conftest import Lake
+from tests.unit.lake.keyed_logs import exchange
 from tests.unit.lake.rounds import starts, tags
 from tests.unit.lake.test_compaction import history, rows
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, keyed_lake
@@ -416,3 +420,25 @@ def test_many_snapshots_go_in_little_time(lake, info):
     assert len(upkeep.expire().snapshot_ids) == 1500
     assert time.process_time() - began < 20
     assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_file_outside_of_the_tables_folders_stays(lake):
+    """A manifest may name any file; what expiry removes is the table's own."""
+    info = lake.table(COLUMNS, buckets=1)
+    outside = lake.folder / "somebody" / "important.parquet"
+    outside.parent.mkdir()
+    lake.append(info, rows(info, 2))
+    (file,) = state_of(lake, info)[(None, 0)].data
+    shutil.copy(file.file.file_path.removeprefix("file://"), outside)
+    table = lake.load(info)
+    named = DataFile(*file.file._data)
+    named._data[1] = f"file://{outside}"
+    named.spec_id = file.file.spec_id
+    exchange(table, [file.file], [named])
+    lake.append(info, rows(info, 2, 2), 2)
+    upkeep = Upkeep(lake, info)
+    assert upkeep.compact(force=True) is not None
+    upkeep.clock.advance(10 * HOUR_MS)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids
+    assert outside.exists()
+    assert str(outside) not in {each.path for each in upkeep.maintenance.files()}

@@ -1,6 +1,8 @@
 """Errors of catalogs and stores: the house's, by which a caller knows whether to wait, to fix, or to restore."""
 
+import sqlite3
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -107,6 +109,11 @@ def test_a_sql_catalog_that_cannot_be_used(tmp_path):
     (tmp_path / "junk.db").write_bytes(b"no database" * 1000)
     with pytest.raises(CorruptDataError, match="SQLite file is damaged"):
         access(uri=f"sqlite:///{tmp_path}/junk.db").load_table(PATH)
+    access(uri=f"sqlite:///{tmp_path}/other.db").catalog()
+    with closing(sqlite3.connect(tmp_path / "other.db")) as db:
+        db.execute("ALTER TABLE iceberg_tables RENAME COLUMN metadata_location TO other")
+    with pytest.raises(CorruptDataError, match="metadata_location"):
+        access(uri=f"sqlite:///{tmp_path}/other.db").load_table(PATH)
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(StorageError, match="SQLite file cannot be used"):
         access(uri=f"sqlite:///{tmp_path}/folder.db").load_table(PATH)
