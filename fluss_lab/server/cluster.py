@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import socket
@@ -231,6 +232,11 @@ class Attachment(Closing):
             with self._lock:
                 self._stream_closed.set()
             joined([self._thread], CLOSE_TIMEOUT_S)
+
+    def ends_with(self, owner: object) -> None:
+        """Let go when nobody holds an object any more: a lab that was never closed, or whose opening was interrupted."""
+        # In a thread of its own: memory is freed anywhere, also where a lock is held that letting go takes.
+        weakref.finalize(owner, _thread.start_new_thread, self.close, ()).atexit = False
 
     def leave(self, sessions: Iterable[int] = ()) -> None:
         """Let go of the server; one that ends with the last attached process is ended now if that is this one.

@@ -23,6 +23,7 @@ from fluss_lab.errors import (
     TableExistsError,
     TableNotFoundError,
 )
+from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.arguments import checked
@@ -113,14 +114,18 @@ class Lab(Closing):
             )
         path = Path(folder).expanduser().absolute()
         settings = cluster.split_options(given)
-        attachment = cluster.ensure_server(path, server_command(), settings.server)
+        with Held():
+            attachment = cluster.ensure_server(path, server_command(), settings.server)
 
-        def address() -> ServerAddress:
-            place = attachment.address()
-            return ServerAddress.of(place.host, place.port, place.token, place.trust)
+            def address() -> ServerAddress:
+                place = attachment.address()
+                return ServerAddress.of(place.host, place.port, place.token, place.trust)
 
-        place = {"lab": str(path), **settings.client}
-        return Lab(Connection(address, settings.client), folder=path, attachment=attachment, place=place)
+            connection = Connection(address, settings.client)
+            # Whatever still reads or writes holds the connection.
+            attachment.ends_with(connection)
+            place = {"lab": str(path), **settings.client}
+            return Lab(connection, folder=path, attachment=attachment, place=place)
 
     @staticmethod
     def connect(

@@ -121,4 +121,10 @@ STOPPING = (
         "        except ValueError as error:\n",
         (f"{IN_LAB}::test_what_is_dropped_or_closed_is_shown_all_the_same",),
     ),
+    Mutant(
+        "forgotten_lab_stays_attached", "P12", "fluss_lab/server/cluster.py",
+        "        weakref.finalize(owner, _thread.start_new_thread, self.close, ()).atexit = False\n",
+        "        weakref.finalize(owner, int).atexit = False\n",
+        (f"{IN_LAB}::test_a_lab_that_nobody_holds_lets_go_of_its_server",),
+    ),
 )  # fmt: skip

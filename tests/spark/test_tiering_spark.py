@@ -1,13 +1,16 @@
 """Rounds whose tasks run on a real Spark."""
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fluss_lab.errors import FlussError, InternalError, UnavailableError
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark.tiering import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, deal, one_line
 from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing.waiting import wait_until
 from fluss_lab.tiering.options import TieringOptions
 from tests.unit.tiering.kit import TAKEOVER, Tables
 
@@ -234,3 +237,29 @@ def test_one_line_of_a_stack_of_two_languages():
     )
     assert one_line(RuntimeError(text)) == "fluss_lab.errors.CorruptDataError: bad bytes"
     assert one_line(RuntimeError("")) == "RuntimeError"
+
+
+def test_an_interrupt_cancels_the_job_and_the_next_round_goes_on(tables, session, name):
+    info = tables.create(name, buckets=4)
+    tables.append(info, 400_000)
+    tracker, main = session.sparkContext.statusTracker(), threading.main_thread().ident
+
+    def interrupt():
+        wait_until(lambda: len(tracker.getActiveJobsIds()) > 0)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tables.tier(info, executor=SparkTieringExecutor(session), options=FINE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    thread.join(60)
+    wait_until(lambda: len(tracker.getActiveJobsIds()) == 0)
+    described = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    (state,) = [each for each in described.tiering_states if each.table_id == info.table_id]
+    assert "interrupted" in state.last_error or "cancelled" in state.last_error
+    assert tables.tier(info, executor=SparkTieringExecutor(session)).rows == 400_000
+    tables.check(info)

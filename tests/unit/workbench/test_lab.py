@@ -140,6 +140,18 @@ def test_a_scanner_that_nobody_holds_ends_its_threads(lab):
     wait_until(lambda: gc.collect() >= 0 and threads_of_ours() == before)
 
 
+def test_a_lab_that_nobody_holds_lets_go_of_its_server(lab):
+    before = threads_of_ours()
+    other = fl.Lab.open(lab.folder)
+    scan = other.create_table("shop.held", {"a": "int"}).scan()
+    del other
+    gc.collect()
+    assert scan.count() == 0
+    assert len(threads_of_ours()) > len(before)
+    del scan
+    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() == before)
+
+
 def test_labs_that_open_while_the_last_one_closes_find_a_server(tmp_path):
     folder, failures = tmp_path / "lab", []
     with fl.Lab.open(folder) as lab:
