@@ -28,6 +28,7 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── PartitionExistsError
     │   └── LakeTableExistsError
     ├── DatabaseNotEmptyError           drop its tables, or cascade
+    ├── UntieredRecordsError            tier them first, or say that they may be lost
     ├── OffsetOutOfRangeError           start from an offset that is still held
     ├── AuthenticationError             bring the right token
     ├── UnavailableError                wait and retry
@@ -166,6 +167,10 @@ class LakeTableExistsError(AlreadyExistsError):
 
 class DatabaseNotEmptyError(FlussError):
     """The database still has tables: drop them first, or drop with ``cascade=True``."""
+
+
+class UntieredRecordsError(FlussError):
+    """A drop would lose records that the lake does not hold: tier them first, or discard them. Nothing was dropped."""
 
 
 class OffsetOutOfRangeError(FlussError):
@@ -361,6 +366,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     1009: LabMovedError,
     1010: JavaNotFoundError,
     1011: NotebookError,
+    1019: UntieredRecordsError,
     1020: InvalidError,
     1021: NotFoundError,
     1022: AlreadyExistsError,

@@ -58,7 +58,14 @@ def status_text(folder: Path, found: Discovery) -> str:
     columns = ("table", "buckets", "records", "bytes", "end", "lake end", "lag", "state", "failures", "last error")
     parts = [head, _servers_table(found, described.tablet_server_status)]
     parts.append(text_table(columns, tables) if tables else "no tables")
+    if described.kept_partitions:
+        kept = [(*_kept_place(each), format_moment(each.since_time), each.reason) for each in described.kept_partitions]
+        parts.append("kept past their retention:\n" + text_table(("table", "partition", "since", "reason"), kept))
     return "\n\n".join(parts)
+
+
+def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
+    return f"{kept.table_path.database_name}.{kept.table_path.table_name}", kept.partition_name
 
 
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:

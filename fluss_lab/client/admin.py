@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ _SET: Final = 0
 _DELETE: Final = 1
 #: Where a column is added.
 _LAST: Final = 0
+#: Requests stay well below a server's smallest limit (64 kB): a spec of one column and a name of 20 characters is 50 bytes.
+PARTITIONS_PER_CALL: Final = 500
 
 
 @checked
@@ -224,27 +227,46 @@ class Admin:
             InvalidPartitionError: The table has no partitions, other partition columns, or a value cannot be.
             PartitionExistsError: It exists, or a dropped one of its name rests in the lake.
         """
+        self.create_partitions(path, [values], if_not_exists)
+
+    def create_partitions(
+        self, path: TablePath, specs: Sequence[Mapping[str, str]], if_not_exists: bool = False
+    ) -> None:
+        """Create partitions in few calls, of each call all or none; see `create_partition`."""
         info = self.table_info(path)
-        request = pb.CreatePartitionRequest(
-            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_not_exists
-        )
-        self._create("create_partition", lambda gateway: gateway.create_partition(request))
+        for start in range(0, len(specs), PARTITIONS_PER_CALL):
+            first, *more = [_spec(info, values) for values in specs[start : start + PARTITIONS_PER_CALL]]
+            request = pb.CreatePartitionRequest(
+                table_path=_path(path), partition_spec=first, ignore_if_not_exists=if_not_exists,
+                more_partition_specs=more,
+            )  # fmt: skip
+            self._create("create_partition", partial(_create_partitions, request=request))
 
     def drop_partition(
-        self, path: TablePath, values: Mapping[str, str], if_exists: bool = False, *, lake: bool = False
+        self,
+        path: TablePath,
+        values: Mapping[str, str],
+        if_exists: bool = False,
+        *,
+        lake: bool = False,
+        discard_untiered: bool = False,
     ) -> None:
         """Drop a partition with its records in the cluster; what the lake holds of it stays readable there.
 
-        With ``lake=True`` that goes too, also of a partition dropped before; its name is free again then.
+        With ``lake=True`` that goes too, also of a partition dropped before; its name is free again then. With
+        ``discard_untiered=True`` records that the lake does not hold are lost.
 
         Raises:
             TableNotFoundError, PartitionNotFoundError: There is no such table or partition.
+            UntieredRecordsError: Of a lake-enabled table: the lake does not hold all of it; the text says how many records
+                of which buckets are missing.
             InvalidPartitionError: The table has no partitions, or other partition columns.
         """
         info = self.table_info(path)
         request = pb.DropPartitionRequest(
-            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists, drop_lake=lake
-        )
+            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists, drop_lake=lake,
+            discard_untiered=discard_untiered,
+        )  # fmt: skip
         try:
             self._drop("drop_partition", lambda gateway: gateway.drop_partition(request))
         finally:
@@ -258,6 +280,19 @@ class Admin:
         """
         found = self._connection.partitions(self.table_info(path))
         return [found[name] for name in sorted(found)]
+
+    def lost_partitions(self, path: TablePath, time_ms: int) -> dict[str, int]:
+        """Return the dropped partitions of which the table as of a time had rows that are nowhere now.
+
+        Returns:
+            When each was dropped, by name.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        request = pb.ListPartitionInfosRequest(table_path=_path(path), lost_at_time=time_ms)
+        found = self._connection.coordinator().list_partition_infos(request).lost_partitions
+        return {each.partition_name: each.dropped_time for each in found}
 
     # -- offsets and the lake ----------------------------------------------------------------------------------------
 
@@ -391,6 +426,10 @@ def _path(path: TablePath) -> pb.PbTablePath:
 def _added(column: Column) -> pb.PbAddColumn:
     data_type = json.dumps(column.type.to_json()).encode()
     return pb.PbAddColumn(column_name=column.name, data_type_json=data_type, column_position_type=_LAST)
+
+
+def _create_partitions(gateway: CoordinatorGateway, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
+    return gateway.create_partition(request)
 
 
 def _spec(info: TableInfo, values: Mapping[str, str]) -> pb.PbPartitionSpec:

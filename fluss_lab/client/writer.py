@@ -310,13 +310,13 @@ class TableWriter:
                 f"{self._what}: partition {missing[0]!r} does not exist; create it first, or set "
                 f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing was sent"
             )
-        for name in missing:
-            self._create_partition(name)
+        self._create_partitions(missing)
         return self._connection.partitions(self._info)
 
-    def _create_partition(self, name: str) -> None:
-        values = dict(zip(self._info.descriptor.partitioned_by, partition_values(name), strict=True))
+    def _create_partitions(self, names: Sequence[str]) -> None:
+        columns = self._info.descriptor.partitioned_by
+        specs = [dict(zip(columns, partition_values(name), strict=True)) for name in names]
         try:
-            self._connection.admin().create_partition(self._info.path, values, if_not_exists=True)
+            self._connection.admin().create_partitions(self._info.path, specs, if_not_exists=True)
         except PartitionExistsError as error:
             raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error

@@ -11,12 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fluss_lab.errors import InvalidPartitionError, InvalidPropertyError
 from fluss_lab.model import options
 from fluss_lab.model.names import partition_values
+
+if TYPE_CHECKING:
+    from fluss_lab.model.descriptor import TableDescriptor
 
 PREFIX: Final = "table.auto-partition."
 #: More can never exist beside each other by default (`options.PARTITIONS_MAX`), nor be looked through every minute.
@@ -25,6 +28,7 @@ PRECREATE_MAX: Final = 10_000
 _FORMATS: Final = {"hour": "yyyyMMddHH", "day": "yyyyMMdd", "month": "yyyyMM", "quarter": "yyyyQ", "year": "yyyy"}
 _DIGITS: Final = re.compile(r"[0-9]+")
 _MONTHS: Final = 12
+_UNIT_MONTHS: Final = {"month": 1, "quarter": 3, "year": _MONTHS}
 _HOUR_MS: Final = 3_600_000
 
 
@@ -62,6 +66,11 @@ class AutoPartition:
             options.AUTO_PARTITION_RETENTION.of(properties),
         )
 
+    @staticmethod
+    def of_table(descriptor: TableDescriptor) -> AutoPartition | None:
+        """Return what a table's definition says; None when its partitions do not follow the clock."""
+        return AutoPartition.of(descriptor.partitioned_by, descriptor.properties)
+
     def value_at(self, now_ms: int, ahead: int = 0) -> str:
         """Return the time value of the partition of a moment, or of one some units later (negative: earlier).
 
@@ -84,7 +93,7 @@ class AutoPartition:
             raise OverflowError(f"moment {moment_ms} ms") from error
 
     def _calendar(self, today: date, ahead: int) -> str:
-        months = {"month": 1, "quarter": 3, "year": _MONTHS}[self.unit]
+        months = _UNIT_MONTHS[self.unit]
         year, month = divmod(today.year * _MONTHS + today.month - 1 + ahead * months, _MONTHS)
         if not 1 <= year <= 9999:
             raise OverflowError(f"year {year}")
@@ -113,8 +122,27 @@ class AutoPartition:
 
     def is_past(self, name: str, now_ms: int) -> bool:
         """Tell whether the partition of a name is past keeping at a moment. One whose value is no time is kept."""
-        earliest, value = self.earliest(now_ms), self._time_of(name)
+        earliest, value = self.earliest(now_ms), self.time_of(name)
         return earliest is not None and self.is_time(value) and value < earliest
+
+    def past_since(self, name: str, now_ms: int) -> int:
+        """Return since when (epoch milliseconds) a partition that is past keeping at a moment is."""
+        value, units = self.time_of(name), self.retention + 1
+        year, month, day, hour = int(value[:4]), 1, 1, 0
+        if self.unit == "quarter":
+            month = 3 * int(value[4]) - 2
+        elif self.unit != "year":
+            month, day, hour = int(value[4:6]), int(value[6:8] or 1), int(value[8:10] or 0)
+        if self.unit in {"month", "quarter", "year"}:
+            year, month = divmod(year * _MONTHS + month - 1 + units * _UNIT_MONTHS[self.unit], _MONTHS)
+            month += 1
+        try:
+            begin = datetime(year, month, day, tzinfo=self.zone)
+            if self.unit == "hour":
+                return int(begin.replace(hour=hour).timestamp() * 1000) + units * _HOUR_MS
+            return int((begin + timedelta(days=units if self.unit == "day" else 0)).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            return now_ms
 
     def is_time(self, value: str) -> bool:
         """Tell whether a value is a time in the unit's format."""
@@ -135,7 +163,7 @@ class AutoPartition:
         Raises:
             InvalidPartitionError: Its time is none of the unit, or past keeping.
         """
-        value = self._time_of(name)
+        value = self.time_of(name)
         if not self.is_time(value):
             raise InvalidPartitionError(
                 f"partition {name!r}: expected a {self.unit} ({_FORMATS[self.unit]}) in {self.key!r}, by which the table is "
@@ -147,7 +175,8 @@ class AutoPartition:
                 f"{self.earliest(now_ms)!r} on ({options.AUTO_PARTITION_RETENTION.key}={self.retention})"
             )
 
-    def _time_of(self, name: str) -> str:
+    def time_of(self, name: str) -> str:
+        """Return the time value in the name of a partition."""
         return partition_values(name)[self.columns.index(self.key)]
 
 

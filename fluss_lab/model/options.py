@@ -244,7 +244,7 @@ CLIENT_TIMEOUT: Final = duration(
 )
 SERVER_GRACE: Final = duration("server.grace", "10s", "how long an unattached ephemeral server waits", minimum=1)
 BUCKETS_MAX: Final = integer("max.bucket.num", 1024, "most buckets of a table", minimum=1)
-PARTITIONS_MAX: Final = integer("max.partition.num", 1000, "most partitions of a table", minimum=1)
+PARTITIONS_MAX: Final = integer("max.partition.num", 10_000, "most partitions of a table", minimum=1)
 TIERING_HEARTBEAT_TIMEOUT: Final = duration(
     "lake.tiering.heartbeat-timeout", "2min", "silence after which a tierer counts as dead", minimum=100
 )

@@ -62,10 +62,13 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
 
     Raises:
         InvalidTimestampError: It is after the servers' clock.
-        OffsetOutOfRangeError: Of a primary-key table: the rows at that time cannot be told any more.
+        OffsetOutOfRangeError: Of a primary-key table: the rows at that time cannot be told any more; or a partition was
+            dropped since, with records that the lake does not hold.
         PartitionNotFoundError: A partition was dropped between two questions; ask again.
     """
     state = source.look()
+    if source.info.descriptor.partitioned_by:
+        _check_losses(source, as_of_ms)
     known = state.only(lambda each: each.is_known)
     try:
         answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)
@@ -203,6 +206,20 @@ def _doubted(state: TableState) -> TableState:
 def _unknown(each: UnknownBucket) -> UnknownPointBucket:
     return UnknownPointBucket(
         each.partition, each.bucket.partition_id, each.bucket.bucket, error_code(each.error), str(each.error)
+    )
+
+
+def _check_losses(source: TableSource, as_of_ms: int) -> None:
+    """Raise unless every partition that the table had at a time is there, or was dropped when the lake held all of it."""
+    lost = source.connection.admin().lost_partitions(source.info.path, as_of_ms)
+    if not lost:
+        return
+    name, dropped_ms = min(lost.items(), key=lambda item: (item[1], item[0]))
+    others = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""
+    raise OffsetOutOfRangeError(
+        f"table {source.info.path}: its rows as of {format_moment(as_of_ms)} are no longer available: partition {name!r} was "
+        f"dropped at {format_moment(dropped_ms)} with records that the lake does not hold{others}; take a time at or after "
+        f"{format_moment(max(lost.values()))}"
     )
 
 

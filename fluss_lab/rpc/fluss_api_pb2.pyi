@@ -249,48 +249,64 @@ class PbPartitionInfo(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ...) -> None: ...
 
 class CreatePartitionRequest(_message.Message):
-    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
+    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists", "more_partition_specs")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_PARTITION_SPECS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+    more_partition_specs: _containers.RepeatedCompositeFieldContainer[PbPartitionSpec]
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., more_partition_specs: _Optional[_Iterable[_Union[PbPartitionSpec, _Mapping]]] = ...) -> None: ...
 
 class CreatePartitionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DropPartitionRequest(_message.Message):
-    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists", "drop_lake")
+    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists", "drop_lake", "discard_untiered")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     DROP_LAKE_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_UNTIERED_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
     drop_lake: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., drop_lake: _Optional[bool] = ...) -> None: ...
+    discard_untiered: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., drop_lake: _Optional[bool] = ..., discard_untiered: _Optional[bool] = ...) -> None: ...
 
 class DropPartitionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec")
+    __slots__ = ("table_path", "partial_partition_spec", "lost_at_time")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    LOST_AT_TIME_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ...) -> None: ...
+    lost_at_time: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info",)
+    __slots__ = ("partitions_info", "lost_partitions")
     PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
+    LOST_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
-    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ...) -> None: ...
+    lost_partitions: _containers.RepeatedCompositeFieldContainer[PbLostPartition]
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., lost_partitions: _Optional[_Iterable[_Union[PbLostPartition, _Mapping]]] = ...) -> None: ...
+
+class PbLostPartition(_message.Message):
+    __slots__ = ("partition_name", "dropped_time")
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_TIME_FIELD_NUMBER: _ClassVar[int]
+    partition_name: str
+    dropped_time: int
+    def __init__(self, partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ...) -> None: ...
 
 class MetadataRequest(_message.Message):
     __slots__ = ("table_path", "partitions_path", "partitions_id")
@@ -1043,24 +1059,32 @@ class StopReplicaResponse(_message.Message):
     def __init__(self, stop_replicas_resp: _Optional[_Iterable[_Union[PbStopReplicaRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbStopReplicaReqForBucket(_message.Message):
-    __slots__ = ("table_bucket", "leader_epoch", "delete")
+    __slots__ = ("table_bucket", "leader_epoch", "delete", "seal_at_offset", "unseal", "seal_number")
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DELETE_FIELD_NUMBER: _ClassVar[int]
+    SEAL_AT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNSEAL_FIELD_NUMBER: _ClassVar[int]
+    SEAL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     table_bucket: PbTableBucket
     leader_epoch: int
     delete: bool
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ...) -> None: ...
+    seal_at_offset: int
+    unseal: bool
+    seal_number: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ..., seal_at_offset: _Optional[int] = ..., unseal: _Optional[bool] = ..., seal_number: _Optional[int] = ...) -> None: ...
 
 class PbStopReplicaRespForBucket(_message.Message):
-    __slots__ = ("table_bucket", "error_code", "error_message")
+    __slots__ = ("table_bucket", "error_code", "error_message", "log_end_offset")
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     table_bucket: PbTableBucket
     error_code: int
     error_message: str
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+    log_end_offset: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
 
 class NotifyLakeTableOffsetRequest(_message.Message):
     __slots__ = ("coordinator_epoch", "notify_buckets_req")
@@ -1277,7 +1301,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options", "tablet_server_status", "metrics_pages")
+    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options", "tablet_server_status", "metrics_pages", "kept_partitions")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
@@ -1287,6 +1311,7 @@ class DescribeClusterResponse(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     TABLET_SERVER_STATUS_FIELD_NUMBER: _ClassVar[int]
     METRICS_PAGES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
     attached: int
@@ -1296,7 +1321,22 @@ class DescribeClusterResponse(_message.Message):
     options: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
     tablet_server_status: _containers.RepeatedCompositeFieldContainer[PbTabletServerStatus]
     metrics_pages: _containers.RepeatedCompositeFieldContainer[PbMetricsPage]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ..., tablet_server_status: _Optional[_Iterable[_Union[PbTabletServerStatus, _Mapping]]] = ..., metrics_pages: _Optional[_Iterable[_Union[PbMetricsPage, _Mapping]]] = ...) -> None: ...
+    kept_partitions: _containers.RepeatedCompositeFieldContainer[PbKeptPartition]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ..., tablet_server_status: _Optional[_Iterable[_Union[PbTabletServerStatus, _Mapping]]] = ..., metrics_pages: _Optional[_Iterable[_Union[PbMetricsPage, _Mapping]]] = ..., kept_partitions: _Optional[_Iterable[_Union[PbKeptPartition, _Mapping]]] = ...) -> None: ...
+
+class PbKeptPartition(_message.Message):
+    __slots__ = ("table_id", "table_path", "partition_name", "since_time", "reason")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    table_path: PbTablePath
+    partition_name: str
+    since_time: int
+    reason: str
+    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_name: _Optional[str] = ..., since_time: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PbMetricsPage(_message.Message):
     __slots__ = ("server_id", "port")

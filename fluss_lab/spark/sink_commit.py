@@ -170,12 +170,10 @@ class SinkCommit:
                 f"write to {self._info.path}: partition {missing[0]!r} does not exist; create it first, or set "
                 f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing of the batch was sent"
             )
-        for name in missing:
-            values = dict(zip(self._info.descriptor.partitioned_by, partition_values(name), strict=True))
-            try:
-                self._connection.admin().create_partition(self._info.path, values, if_not_exists=True)
-            except PartitionExistsError as error:
-                raise PartitionExistsError(
-                    f"write to {self._info.path}: {error}; nothing of the batch was sent"
-                ) from error
+        columns = self._info.descriptor.partitioned_by
+        specs = [dict(zip(columns, partition_values(name), strict=True)) for name in missing]
+        try:
+            self._connection.admin().create_partitions(self._info.path, specs, if_not_exists=True)
+        except PartitionExistsError as error:
+            raise PartitionExistsError(f"write to {self._info.path}: {error}; nothing of the batch was sent") from error
         return self._connection.partitions(self._info)

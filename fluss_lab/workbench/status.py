@@ -44,6 +44,7 @@ class LabStatus:
         attached: Processes attached to the cluster.
         ephemeral: Whether the cluster ends when nobody is attached any more.
         coordinator_epoch: Starts of the coordinator so far.
+        kept_partitions: One row a partition that stays past its retention, because the lake does not hold all of it.
     """
 
     def __init__(self, folder: Path | None, described: pb.DescribeClusterResponse, tables: Iterable[Table]) -> None:
@@ -60,13 +61,21 @@ class LabStatus:
             _SERVER_COLUMNS,
         )
 
+        self.kept_partitions = Listing(
+            "partitions kept past their retention",
+            [_kept_row(each) for each in described.kept_partitions],
+            ("table", "partition", "since", "reason"),
+        )
+
     def __repr__(self) -> str:
         kind = "ephemeral" if self.ephemeral else "permanent"
         head = f"lab {self.folder or ''} · {kind} · {self.attached} attached · since {self.started}"
-        return f"{head}\n{self.servers!r}\n{self.tables!r}"
+        kept = f"\n{self.kept_partitions!r}" if self.kept_partitions else ""
+        return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}"
 
     def _repr_html_(self) -> str:
-        return self.servers._repr_html_() + self.tables._repr_html_()
+        kept = self.kept_partitions._repr_html_() if self.kept_partitions else ""
+        return self.servers._repr_html_() + self.tables._repr_html_() + kept
 
 
 def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
@@ -96,6 +105,15 @@ def _sum(values: Iterable[int | None]) -> int | None:
             return None
         total += value
     return total
+
+
+def _kept_row(kept: pb.PbKeptPartition) -> dict[str, Any]:
+    return {
+        "table": f"{kept.table_path.database_name}.{kept.table_path.table_name}",
+        "partition": kept.partition_name,
+        "since": format_moment(kept.since_time),
+        "reason": kept.reason,
+    }
 
 
 def _server_row(status: pb.PbTabletServerStatus) -> dict[str, Any]:

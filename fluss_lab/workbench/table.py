@@ -99,15 +99,27 @@ class Table(LakeUpkeep):
         """
         self.lab.connection.admin().create_partition(self.path, values, if_not_exists)
 
-    def drop_partition(self, *, lake: bool = False, if_exists: bool = False, **values: str) -> None:
+    def drop_partition(
+        self, *, lake: bool = False, discard_untiered: bool = False, if_exists: bool = False, **values: str
+    ) -> None:
         """Drop a partition from the cluster; the lake keeps what it holds of it, and its name stays taken.
 
         With ``lake=True`` the lake's rows go too, also those of a partition dropped before; the name is free again then.
 
+        Args:
+            lake: Whether the lake's rows go too.
+            discard_untiered: Whether records that the lake does not hold may be lost. Reads then go on with what the lake
+                holds, of a primary-key table the rows as they were when they were tiered.
+            if_exists: Whether it may be gone already.
+            values: Of the partition columns.
+
         Raises:
             PartitionNotFoundError: There is none, and `if_exists` is false.
+            UntieredRecordsError: The lake does not hold all of it: tier the table first. Nothing was dropped.
         """
-        self.lab.connection.admin().drop_partition(self.path, values, if_exists, lake=lake)
+        self.lab.connection.admin().drop_partition(
+            self.path, values, if_exists, lake=lake, discard_untiered=discard_untiered
+        )
 
     def alter(
         self,

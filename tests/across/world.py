@@ -100,6 +100,8 @@ class World:
         self.in_lake = sort != "late"
         self.sort = sort
         self.kept: list[Kept] = []
+        #: When records went last with a partition that the lake did not hold.
+        self.lost_ms = -1
         self.snapshots: dict[int, Moment] = {}
         self.firsts: dict[Place, int] = {}
         self._known: dict[str, Any] = {}
@@ -157,7 +159,9 @@ class World:
         return {place: first_at(log, moment_ms) for place, log in self.logs.items()}
 
     def times(self) -> list[int]:
-        return sorted({event.timestamp_ms for log in self.logs.values() for event in log.events})
+        """Return the times of all records as of which the table can be read: none before something was lost with a partition."""
+        found = {event.timestamp_ms for log in self.logs.values() for event in log.events}
+        return sorted(each for each in found if each > self.lost_ms)
 
     def statuses(self) -> dict[Place, Any]:
         """Return what the cluster says of the buckets that it has."""
@@ -356,8 +360,16 @@ class World:
             return
         name = rng.choice(names)
         ends = self.tiered()
+        if (
+            lake
+            or not self.in_lake
+            or any(ends.get(place, 0) < len(log.events) for place, log in self.logs.items() if place[0] == name)
+        ):
+            self.lost_ms = self.clock.now_ms()
         values = {self.kind.partitioned_by[0]: name}
-        self.cluster.connection.admin().drop_partition(history.path, values, name in history.frozen, lake=lake)
+        self.cluster.connection.admin().drop_partition(
+            history.path, values, name in history.frozen, lake=lake, discard_untiered=True
+        )
         history.model.drop_partition(name)
         history.frozen.discard(name)
         if not lake:

@@ -139,7 +139,9 @@ class History:
             return False
         name = self.rng.choice(partitions)
         self.read()
-        self.connection.admin().drop_partition(self.path, {self.kind.partitioned_by[0]: name}, lake=lake)
+        self.connection.admin().drop_partition(
+            self.path, {self.kind.partitioned_by[0]: name}, lake=lake, discard_untiered=True
+        )
         self.model.drop_partition(name)
         if lake:
             self.logs = {place: log for place, log in self.logs.items() if place[0] != name}

@@ -91,7 +91,7 @@ DDL = (
     ),
     Mutant(
         "partitions_past_keeping_made", "P8", PARTITIONS,
-        "                auto.check(name, self._clock.now_ms())\n",
+        "                auto.check(name, now_ms)\n",
         "                str(auto)\n",
         (f"{IN_CLOCK}::test_rows_of_another_time_or_of_none_are_refused",),
     ),

@@ -27,6 +27,7 @@ from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resources import RESOURCES
+from tests.mutants.retention import RETENTION
 from tests.mutants.running import RUNNING
 from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
@@ -64,6 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + REMOTE
     + REPAIRING
     + RESOURCES
+    + RETENTION
     + RUNNING
     + GUARD
     + INTEGRITY

@@ -103,7 +103,7 @@ class ClusterMachine(RuleBasedStateMachine):
         admin = self.cluster.connection.admin()
         if value in model.partitions:
             if data.draw(st.booleans()):
-                admin.drop_partition(TablePath("db", name), {"p": value})
+                admin.drop_partition(TablePath("db", name), {"p": value}, discard_untiered=True)
                 model.drop_partition(value)
                 return
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fluss_lab.errors import LabError
@@ -31,11 +30,6 @@ def server_count(asked: int | None, last: int | None, groups: Iterable[BucketGro
             f"stay there: start with {needed} or more, or leave the option out for as many as there were"
         )
     return asked
-
-
-def load_of(groups: Iterable[BucketGroup]) -> Counter[int]:
-    """Return how many buckets each server holds."""
-    return Counter(leader for group in groups for leader in group.leaders)
 
 
 def leaders_for(servers: Sequence[int], buckets: int, load: Mapping[int, int]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -34,12 +35,14 @@ class Partition:
         table_id: Whose it is.
         leaders: The server of each bucket.
         dropped_ms: When it was dropped, if the lake may still hold rows of it; None while it exists.
+        created_ms: When it was made; where that is not asked, 0.
     """
 
     info: PartitionInfo
     table_id: int
     leaders: tuple[int, ...]
     dropped_ms: int | None = None
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +222,11 @@ class Catalog:
         with self._store.read() as db:
             return [_partition(row) for row in db.execute(query, (table_id,))]
 
-    def partition_times(self, table_id: int) -> dict[int, int]:
-        """Return when each of a table's partitions was made, by id, in epoch milliseconds."""
+    def count_partitions(self, table_id: int) -> int:
+        """Return how many partitions a table has; dropped ones do not count."""
+        query = "SELECT count(*) FROM partitions WHERE table_id = ? AND dropped_ms IS NULL"
         with self._store.read() as db:
-            return dict(db.execute("SELECT partition_id, created_ms FROM partitions WHERE table_id = ?", (table_id,)))
+            return int(db.execute(query, (table_id,)).fetchone()[0])
 
     def find_partition(self, table_id: int, name: str) -> Partition | None:
         """Return a partition by name, dropped ones too; None when there is none."""
@@ -282,6 +286,17 @@ class Catalog:
         with self._store.read() as db:
             return [_group(row) for row in db.execute(query, (table_id,))]
 
+    def load(self) -> Counter[int]:
+        """Return how many buckets each server holds."""
+        # Most groups are placed alike, so that few texts are read.
+        query = "SELECT leaders, count(*) FROM assignments GROUP BY leaders"
+        found: Counter[int] = Counter()
+        with self._store.read() as db:
+            for leaders, count in db.execute(query):
+                for leader in json.loads(leaders):
+                    found[leader] += count
+        return found
+
     def pending_stops(self) -> list[BucketGroup]:
         """Return the buckets of dropped tables and partitions that their servers may still hold."""
         with self._store.read() as db:
@@ -299,7 +314,7 @@ class Catalog:
 
 
 _PARTITION_QUERY: Final = (
-    "SELECT p.partition_id, p.table_id, p.name, p.dropped_ms, coalesce(a.leaders, '[]') FROM partitions p "
+    "SELECT p.partition_id, p.table_id, p.name, p.dropped_ms, coalesce(a.leaders, '[]'), p.created_ms FROM partitions p "
     "LEFT JOIN assignments a ON a.table_id = p.table_id AND a.partition_id = p.partition_id"
 )
 
@@ -310,8 +325,8 @@ def _table(row: tuple[int, str, str, int, str, int, int]) -> TableInfo:
     return TableInfo(TablePath(database, name), table_id, schema_id, parsed, created_ms, modified_ms)
 
 
-def _partition(row: tuple[int, int, str, int | None, str]) -> Partition:
-    return Partition(PartitionInfo(row[0], row[2]), row[1], tuple(json.loads(row[4])), row[3])
+def _partition(row: tuple[int, int, str, int | None, str, int]) -> Partition:
+    return Partition(PartitionInfo(row[0], row[2]), row[1], tuple(json.loads(row[4])), row[3], row[5])
 
 
 def _group(row: tuple[int, int, str]) -> BucketGroup:

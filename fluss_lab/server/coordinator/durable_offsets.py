@@ -42,6 +42,15 @@ class DurableOffsets:
         with self._store.read() as db:
             return {(int(row[0]), int(row[1])): int(row[2]) for row in db.execute(query, (table_id,))}
 
+    def of_partitions(self, table_id: int, partition_ids: Iterable[int]) -> dict[tuple[int, int], int]:
+        """Return what `of_table` returns, of some partitions: what a new one costs does not grow with the table."""
+        query = "SELECT bucket, durable_offset FROM bucket_offsets WHERE table_id = ? AND partition_id = ?"
+        found: dict[tuple[int, int], int] = {}
+        with self._store.read() as db:
+            for each in partition_ids:
+                found |= {(each, int(row[0])): int(row[1]) for row in db.execute(query, (table_id, each))}
+        return found
+
     def raise_to(self, found: Iterable[DurableOffset]) -> None:
         """Note durable offsets, where they are above those known. Buckets that were dropped are passed over.
 
@@ -87,8 +96,9 @@ class DurableOffsets:
         Raises:
             StorageError: The disk refused; nothing was noted.
         """
-        known = self.of_table(table_id)
-        self.raise_to(DurableOffset(table_id, *each, 0) for each in buckets if each not in known)
+        opened = list(buckets)
+        known = self.of_partitions(table_id, {partition_id for partition_id, _ in opened})
+        self.raise_to(DurableOffset(table_id, *each, 0) for each in opened if each not in known)
 
 
 def partition_key(bucket: pb.PbTableBucket) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.kept import KeptPartition
 from fluss_lab.server.coordinator.tiering import State, TableTiering
 from fluss_lab.server.coordinator.tiering_stats import TieringStats
 from fluss_lab.server.metrics import Family, single
@@ -33,6 +34,20 @@ def cluster_families(catalog: Catalog, servers: Sequence[pb.PbServerNode], *, at
     yield single("coordinator_bucketCount", "gauge", "Buckets.", sum(len(group.leaders) for group in groups))
     yield single("coordinator_offlineBucketCount", "gauge", "Buckets whose tablet server is not there.", offline)
     yield single("coordinator_attachedCount", "gauge", "Attached processes.", attached)
+
+
+def kept_families(kept: Sequence[KeptPartition], now_ms: int) -> Iterator[Family]:
+    """Yield, per table that has some, how many partitions stay past their retention, and for how long the first one."""
+    count = Family(
+        "coordinator_keptPartitionCount", "gauge", "Partitions past retention that the lake does not hold whole."
+    )
+    longest = Family("coordinator_keptPartitionAge", "gauge", "Milliseconds since the first one's retention ended.")
+    for table_id in sorted({each.table_id for each in kept}):
+        found = [each for each in kept if each.table_id == table_id]
+        labels = {"database": found[0].path.database, "table": found[0].path.table}
+        count.add(len(found), labels)
+        longest.add(max(0, now_ms - min(each.since_ms for each in found)), labels)
+    yield from (count, longest)
 
 
 def tiering_families(states: list[TableTiering], stats: TieringStats, now_ms: int) -> Iterator[Family]:

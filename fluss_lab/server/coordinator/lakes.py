@@ -137,6 +137,16 @@ class LakeLedger:
             found = _version(db, table_id, snapshot_id)
             return None if found is None else TieredSnapshot(found[1], _offsets(db, table_id, found[0]), found[0])
 
+    def partition_offsets(self, table_id: int, partition_id: int) -> dict[int, TieredOffset]:
+        """Return how far each bucket of a partition is tiered at present; those that never were are left out."""
+        query = (
+            "SELECT bucket, start_offset, end_offset, max_timestamp, max(version) FROM lake_offsets "
+            "WHERE table_id = ? AND partition_id = ? GROUP BY bucket"
+        )
+        with self._store.read() as db:
+            rows = db.execute(query, (table_id, partition_id)).fetchall()
+        return {int(row[0]): TieredOffset(row[1], row[2], row[3]) for row in rows if row[2] >= 0}
+
     def require(self, table_id: int, path: TablePath, snapshot_id: int | None) -> TieredSnapshot:
         """Return a lake snapshot.
 

@@ -16,10 +16,12 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import DatabaseExistsError, DatabaseNotFoundError, TableExistsError, TableNotFoundError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath, make_descriptor
+from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.model.descriptor import check_lake
 from fluss_lab.model.names import check_name
 from fluss_lab.model.options import BUCKETS_MAX
 from fluss_lab.server.coordinator.alteration import Alteration
+from fluss_lab.server.coordinator.auto_marks import AutoMarks
 from fluss_lab.server.coordinator.catalog import Catalog
 from fluss_lab.server.coordinator.lake_side import LakeSide
 from fluss_lab.server.coordinator.partitions import FIRST_ID
@@ -42,6 +44,7 @@ class Lifecycle:
         tablets: Who is told.
         tiering: Which tables are tiered.
         lake: The lake's side of changes.
+        marks: How far automatic partitions have followed the clock.
         changing: Held during every change of what exists.
         clock: The server's.
         options: Of the cluster.
@@ -54,6 +57,7 @@ class Lifecycle:
         tablets: TabletServers,
         tiering: TieringManager,
         lake: LakeSide,
+        marks: AutoMarks,
         *,
         changing: threading.Lock,
         clock: Clock,
@@ -64,6 +68,7 @@ class Lifecycle:
         self._tablets = tablets
         self._tiering = tiering
         self._lake = lake
+        self._marks = marks
         self._changing = changing
         self._clock = clock
         self._buckets_max = BUCKETS_MAX.of(options)
@@ -121,7 +126,7 @@ class Lifecycle:
                 if ignore_if_exists:
                     return
                 raise TableExistsError(f"table {path} exists")
-            leaders = () if descriptor.partitioned_by else self._tablets.assign(descriptor.buckets)
+            leaders = () if descriptor.partitioned_by else self._tablets.assign(descriptor.buckets)[0]
             now_ms = self._clock.now_ms()
             info = TableInfo(path, self._store.next_id("table", FIRST_ID), FIRST_SCHEMA_ID, descriptor, now_ms, now_ms)
             lake = self._lake.creating(info) if descriptor.lake_enabled else nullcontext()
@@ -202,6 +207,8 @@ class Lifecycle:
             failpoint("coordinator.ddl.after_lake")
             with self._store.write():
                 self._catalog.set_definition(new)
+                if AutoPartition.of_table(new.descriptor) != AutoPartition.of_table(old.descriptor):
+                    self._marks.forget(new.table_id)
                 if is_enabled or self._lake.has_table(new):
                     self._lake.live(new)
         self._tablets.note_table(new.table_id)

@@ -19,7 +19,10 @@ from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.alteration import NewColumn
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION
+from fluss_lab.server.coordinator.kept import KeptPartition
 from fluss_lab.server.coordinator.lakes import BucketKey, TieredOffset, TieredSnapshot
+from fluss_lab.server.coordinator.losses import Loss
+from fluss_lab.server.coordinator.tiering import TableTiering
 
 _SET = 0
 _DELETE = 1
@@ -75,6 +78,18 @@ def partition_message(info: TableInfo, partition: PartitionInfo) -> pb.PbPartiti
     pairs = zip(info.descriptor.partitioned_by, partition_values(partition.name), strict=True)
     spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key=key, value=value) for key, value in pairs])
     return pb.PbPartitionInfo(partition_id=partition.partition_id, partition_spec=spec)
+
+
+def partitions_message(
+    info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[Loss]
+) -> pb.ListPartitionInfosResponse:
+    """Return a table's partitions, and those that went with rows that are no longer available, as a message."""
+    return pb.ListPartitionInfosResponse(
+        partitions_info=[partition_message(info, each) for each in found],
+        lost_partitions=[
+            pb.PbLostPartition(partition_name=each.partition.name, dropped_time=each.until_ms) for each in lost
+        ],
+    )
 
 
 def changes_of(messages: Iterable[pb.PbAlterConfig]) -> tuple[dict[str, str], list[str]]:
@@ -217,6 +232,31 @@ def offsets_of(
         timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
         offsets[key] = TieredOffset(start, entry.log_end_offset, timestamp_ms)
     return offsets, starts
+
+
+def tiering_message(table: TableTiering, due_ms: int | None) -> pb.PbTieringState:
+    """Return how a table's tiering stands as a message; `due_ms` is when its next round is due."""
+    return pb.PbTieringState(
+        table_id=table.table_id,
+        table_path=path_message(table.path),
+        state=table.state.value,
+        tiering_epoch=table.epoch,
+        failures=table.failures,
+        last_tiered_time=table.last_tiered_ms,
+        last_error=table.last_error,
+        due_time=due_ms,
+    )
+
+
+def kept_message(kept: KeptPartition) -> pb.PbKeptPartition:
+    """Return a partition that stays past its retention as a message."""
+    return pb.PbKeptPartition(
+        table_id=kept.table_id,
+        table_path=path_message(kept.path),
+        partition_name=kept.name,
+        since_time=kept.since_ms,
+        reason=kept.reason,
+    )
 
 
 def error_message(error: FlussError) -> pb.ErrorResponse:

@@ -34,8 +34,10 @@ from fluss_lab.rpc.tls import Trust, reachable
 from fluss_lab.server.coordinator import gauges, messages
 from fluss_lab.server.coordinator.alteration import Alteration
 from fluss_lab.server.coordinator.assignment import server_count
+from fluss_lab.server.coordinator.auto_marks import AutoMarks
 from fluss_lab.server.coordinator.auto_partition import AutoPartitions
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.departures import Departures
 from fluss_lab.server.coordinator.durable_offsets import DurableOffsets
 from fluss_lab.server.coordinator.heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.kv_snapshots import KvSnapshots
@@ -136,14 +138,15 @@ class CoordinatorService:
         lake = LakeSide(self.store, self._catalog, self.ledger, lake_tables)
         changing = threading.Lock()
         self._lifecycle = Lifecycle(
-            self.store, self._catalog, self._tablets, self._tiering, lake,
+            self.store, self._catalog, self._tablets, self._tiering, lake, AutoMarks(self.store),
             changing=changing, clock=clock, options=options,
         )  # fmt: skip
         self._partitions = Partitions(
             self.store, self._catalog, self.ledger, self._tablets, lake,
+            Departures(self.ledger, self._tablets, self.epoch),
             changing=changing, clock=clock, partitions_max=PARTITIONS_MAX.of(options),
         )  # fmt: skip
-        self._auto = AutoPartitions(self._catalog, self._partitions, clock)
+        self._auto = AutoPartitions(self._catalog, self._partitions, AutoMarks(self.store), clock)
         self._ticker = Ticker("coordinator-care", AUTO_PARTITION_INTERVAL.of(options), self._take_care)
         self._sessions = Sessions(
             clock,
@@ -282,26 +285,28 @@ class CoordinatorService:
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def create_partition(self, request: pb.CreatePartitionRequest, /) -> pb.CreatePartitionResponse:
-        """Create a partition. The request's ``ignore_if_not_exists`` means, as in Fluss, "ignore if it exists"."""
-        values = messages.spec_of(request.partition_spec)
+        """Create partitions. The request's ``ignore_if_not_exists`` means, as in Fluss, "ignore if it exists"."""
+        specs = [messages.spec_of(each) for each in (request.partition_spec, *request.more_partition_specs)]
         path = messages.path_of(request.table_path)
-        self._partitions.create(path, values, ignore_if_exists=request.ignore_if_not_exists)
+        self._partitions.create(path, specs, ignore_if_exists=request.ignore_if_not_exists)
         return pb.CreatePartitionResponse()
 
     def drop_partition(self, request: pb.DropPartitionRequest, /) -> pb.DropPartitionResponse:
         """Drop a partition."""
-        values = messages.spec_of(request.partition_spec)
-        path = messages.path_of(request.table_path)
         self._partitions.drop(
-            path, values, ignore_if_not_exists=request.ignore_if_not_exists, drop_lake=request.drop_lake
-        )
+            messages.path_of(request.table_path), messages.spec_of(request.partition_spec),
+            ignore_if_not_exists=request.ignore_if_not_exists, drop_lake=request.drop_lake,
+            discard_untiered=request.discard_untiered,
+        )  # fmt: skip
         return pb.DropPartitionResponse()
 
     def list_partition_infos(self, request: pb.ListPartitionInfosRequest, /) -> pb.ListPartitionInfosResponse:
         """List the partitions of a table, by id; with a partial spec those that agree with it."""
         wanted = messages.spec_of(request.partial_partition_spec)
-        info, found = self._partitions.listed(messages.path_of(request.table_path), wanted)
-        return pb.ListPartitionInfosResponse(partitions_info=[messages.partition_message(info, each) for each in found])
+        path = messages.path_of(request.table_path)
+        info, found = self._partitions.listed(path, wanted)
+        lost = self._partitions.lost_at(path, request.lost_at_time) if request.HasField("lost_at_time") else []
+        return messages.partitions_message(info, found, lost)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 
@@ -413,6 +418,8 @@ class CoordinatorService:
         self._tablets.note_offsets(info.table_id)
         failpoint("coordinator.lake_commit.after")
         self._tablets.settle()
+        if self._auto.kept(info.table_id):
+            self._ticker.soon()
 
     def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
         """Hear what tierers say of their tables, and give out one: see `heartbeats`."""
@@ -462,21 +469,9 @@ class CoordinatorService:
             started_time=self._started_ms,
             options=[pb.PbKeyValue(key=key, value=value) for key, value in sorted(self._options.items())],
             tablet_server_status=self._tablet_status(),
+            tiering_states=[messages.tiering_message(table, due_ms) for table, due_ms in self._tiering.schedule()],
+            kept_partitions=[messages.kept_message(each) for each in self._auto.kept()],
         )
-        for table, due_ms in self._tiering.schedule():
-            entry = response.tiering_states.add(
-                table_id=table.table_id,
-                table_path=messages.path_message(table.path),
-                state=table.state.value,
-                tiering_epoch=table.epoch,
-                failures=table.failures,
-            )
-            if table.last_tiered_ms is not None:
-                entry.last_tiered_time = table.last_tiered_ms
-            if table.last_error is not None:
-                entry.last_error = table.last_error
-            if due_ms is not None:
-                entry.due_time = due_ms
         for server_id, port in sorted(self.metrics_ports.items()):
             response.metrics_pages.add(server_id=server_id if server_id >= 0 else None, port=port)
         return response
@@ -484,6 +479,7 @@ class CoordinatorService:
     def metrics(self) -> Iterator[Family]:
         """Yield what there is to measure of the cluster and of tiering."""
         yield from gauges.cluster_families(self._catalog, self._tablets.nodes(), attached=len(self._sessions))
+        yield from gauges.kept_families(self._auto.kept(), self._clock.now_ms())
         yield from gauges.tiering_families(self._tiering.states(), self._tiering.stats, self._clock.now_ms())
 
     def _tablet_status(self) -> Iterable[pb.PbTabletServerStatus]:

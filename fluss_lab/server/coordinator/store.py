@@ -12,7 +12,7 @@ from typing import Final
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
 #: "flab": tells our files from other SQLite files.
@@ -95,8 +95,26 @@ CREATE TABLE bucket_offsets (
 ) STRICT, WITHOUT ROWID;
 """
 
+#: What went with dropped partitions and is nowhere else; how far automatic partitions have followed the clock.
+_PARTITION_HISTORY: Final = """
+CREATE TABLE partition_losses (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, partition_id INTEGER NOT NULL,
+    name TEXT NOT NULL, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+    PRIMARY KEY (table_id, partition_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE auto_partition_marks (
+    table_id INTEGER PRIMARY KEY REFERENCES tables ON DELETE CASCADE, present TEXT NOT NULL, dropped TEXT NOT NULL
+) STRICT;
+"""
+
 #: From a version to the next: SQL that brings the tables up.
-_MIGRATIONS: Final[dict[int, str]] = {0: _TABLES, 1: _KV_SNAPSHOTS, 2: _LAKE_PARTITION_DROPS, 3: _BUCKET_OFFSETS}
+_MIGRATIONS: Final[dict[int, str]] = {
+    0: _TABLES,
+    1: _KV_SNAPSHOTS,
+    2: _LAKE_PARTITION_DROPS,
+    3: _BUCKET_OFFSETS,
+    4: _PARTITION_HISTORY,
+}
 
 
 class MetadataStore:

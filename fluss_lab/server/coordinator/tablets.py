@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from fluss_lab.errors import (
     ConflictError,
     FlussError,
     NotLeaderError,
+    PartitionNotFoundError,
     ServerUnavailableError,
     error_from_code,
 )
@@ -19,11 +21,12 @@ from fluss_lab.model import TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.coordinator import messages
-from fluss_lab.server.coordinator.assignment import leaders_for, load_of
+from fluss_lab.server.coordinator.assignment import leaders_for
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
 from fluss_lab.server.coordinator.durable_offsets import DurableOffsets, partition_key
 from fluss_lab.server.coordinator.lab_identity import LabIdentity
-from fluss_lab.server.coordinator.lakes import LakeLedger, TieredOffset, TieredSnapshot
+from fluss_lab.server.coordinator.lakes import LakeLedger
+from fluss_lab.server.coordinator.tablet_messages import bucket_message, chunks, is_done, lake_offset_message
 from fluss_lab.server.coordinator.teller import Teller
 
 log = logging.getLogger(__name__)
@@ -32,12 +35,14 @@ log = logging.getLogger(__name__)
 SETTLE_WAIT_S: Final = 10.0
 #: How long `close` waits for a call to a server; the metadata is closed after that.
 _CLOSE_WAIT_S: Final = 5.0
-#: Each request to a tablet server stays well below its limit for requests (32 MB by default, 64 kB at least).
-REQUEST_BYTES_MAX: Final = 48 * 1024
 
-M = TypeVar(
-    "M", pb.PbNotifyLeaderAndIsrReqForBucket, pb.PbNotifyLakeTableOffsetReqForBucket, pb.PbStopReplicaReqForBucket
-)
+
+class _Placed(NamedTuple):
+    """Buckets with the name of their partition, and when that was made; of a table without partitions None and 0."""
+
+    name: str | None
+    created_ms: int
+    group: BucketGroup
 
 
 class TabletServers:
@@ -73,8 +78,13 @@ class TabletServers:
         self._lock = threading.Lock()
         self._nodes: dict[int, pb.PbServerNode] = {}
         self._channels: dict[int, Channel] = {}
-        self._untold: dict[tuple[str, int], None] = {}
+        #: What, of which table, and which partitions of it; None: of all its buckets.
+        self._untold: dict[tuple[str, int], set[int] | None] = {}
         self._stops = bool(catalog.pending_stops())
+        #: Groups that are to be opened to writes again, and the number of their last seal.
+        self._unseals: dict[BucketGroup, int] = {}
+        #: How often each server has registered: one that did it again knows nothing of seals.
+        self._terms: Counter[int] = Counter()
         self._opening: set[int] = set()
         self._teller = Teller(self._tell_all)
 
@@ -94,6 +104,7 @@ class TabletServers:
             return self._listed(request)
         with self._lock:
             old = self._forget(server_id)
+            self._terms[server_id] += 1
             if request.opening:
                 self._opening.add(server_id)
             else:
@@ -102,7 +113,7 @@ class TabletServers:
             old.close()
         response = pb.RegisterTabletServerResponse(coordinator_epoch=self._coordinator_epoch)
         for info in self._catalog.all_tables():
-            response.buckets.extend(self._buckets(info, server_id))
+            response.buckets.extend(self._buckets(info, server_id, self._placed(info.table_id, None)))
             response.lake_offsets.extend(self._lake_offsets(info.table_id, server_id))
         return response
 
@@ -150,8 +161,12 @@ class TabletServers:
         with self._lock:
             return sorted(self._nodes)
 
-    def assign(self, buckets: int) -> tuple[int, ...]:
-        """Return a server for each bucket of a new table or partition, whether it is there at the moment or not.
+    def assign(self, buckets: int, groups: int = 1) -> list[tuple[int, ...]]:
+        """Return a server for each bucket of new tables or partitions, whether it is there at the moment or not.
+
+        Args:
+            buckets: Of each.
+            groups: How many tables or partitions.
 
         Raises:
             ServerUnavailableError: None has registered yet.
@@ -160,7 +175,12 @@ class TabletServers:
             there = {*self._nodes, *self._opening}
         if not there:
             raise ServerUnavailableError("no tablet server has registered yet; try again in a moment")
-        return leaders_for(sorted({*range(self._count), *there}), buckets, load_of(self._catalog.bucket_groups()))
+        servers, load = sorted({*range(self._count), *there}), self._catalog.load()
+        found = []
+        for _ in range(groups):
+            found.append(leaders_for(servers, buckets, load))
+            load.update(found[-1])
+        return found
 
     def close(self) -> None:
         """Tell no more, and close the connections."""
@@ -182,6 +202,13 @@ class TabletServers:
         with self._lock:
             self._untold["buckets", table_id] = None
 
+    def note_partitions(self, table_id: int, partition_ids: Collection[int]) -> None:
+        """Note that the servers of new partitions' buckets must hear of them, and of no others."""
+        with self._lock:
+            noted = self._untold.setdefault(("buckets", table_id), set())
+            if noted is not None:
+                noted.update(partition_ids)
+
     def note_offsets(self, table_id: int) -> None:
         """Note that the servers of a table's buckets must hear how far they are tiered."""
         with self._lock:
@@ -198,29 +225,36 @@ class TabletServers:
         Args:
             wait_s: Longest wait until every server that answers has heard.
         """
-        if self._untold or self._stops:
+        if self._untold or self._stops or self._unseals:
             self._teller.ask(wait_s)
 
     def _tell_all(self) -> bool:
         with self._lock:
-            untold, self._untold = list(self._untold), {}
+            untold, self._untold = self._untold, {}
             stops, self._stops = self._stops, False
-        again = [item for item in untold if not self._told(*item)]
+            unseals, self._unseals = self._unseals, {}
+        sealed = {group: number for group, number in unseals.items() if not self._unsealed(group, number)}
+        again = {item: ids for item, ids in untold.items() if not self._told(*item, ids)}
         unstopped = [group for group in self._catalog.pending_stops() if not self._stopped(group)] if stops else []
         with self._lock:
-            self._untold = {**dict.fromkeys(again), **self._untold}
+            for item, ids in again.items():
+                newer = self._untold.setdefault(item, ids)
+                self._untold[item] = None if newer is None or ids is None else newer | ids
             self._stops = self._stops or bool(unstopped)
-            return not self._untold and not self._stops
+            self._unseals = {**sealed, **self._unseals}
+            return not self._untold and not self._stops and not self._unseals
 
-    def _told(self, what: str, table_id: int) -> bool:
+    def _told(self, what: str, table_id: int, partition_ids: Collection[int] | None) -> bool:
         try:
             info = self._catalog.table_by_id(table_id)
         except FlussError:
             return True  # dropped meanwhile
-        deaf = [server_id for server_id in self._servers_of(table_id) if not self._tell(server_id, what, info)]
+        placed = self._placed(table_id, partition_ids)
+        servers = sorted({leader for each in placed for leader in each.group.leaders})
+        deaf = [server_id for server_id in servers if not self._tell(server_id, what, info, placed)]
         return not deaf
 
-    def _tell(self, server_id: int, what: str, info: TableInfo) -> bool:
+    def _tell(self, server_id: int, what: str, info: TableInfo, placed: Sequence[_Placed]) -> bool:
         """Return whether the server heard, and could do as told or never will."""
         with self._lock:
             if server_id not in self._nodes:
@@ -229,7 +263,7 @@ class TabletServers:
         try:
             server = self._channel(server_id).tablet_server()
             if what == "lake":
-                for offsets in _chunks(self._lake_offsets(info.table_id, server_id)):
+                for offsets in chunks(self._lake_offsets(info.table_id, server_id)):
                     server.notify_lake_table_offset(
                         pb.NotifyLakeTableOffsetRequest(
                             coordinator_epoch=self._coordinator_epoch, notify_buckets_req=offsets
@@ -242,12 +276,12 @@ class TabletServers:
                         coordinator_epoch=self._coordinator_epoch, notify_buckets_leader_req=buckets
                     )
                 )
-                for buckets in _chunks(self._buckets(info, server_id))
+                for buckets in chunks(self._buckets(info, server_id, placed))
             ]
             answers = [each for response in responses for each in response.notify_buckets_leader_resp]
             opened = [each.table_bucket for each in answers if not each.HasField("error_code")]
             self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])
-            return not [each for each in answers if not _is_done(each)]
+            return not [each for each in answers if not is_done(each)]
         except FlussError as error:
             log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
             return False
@@ -260,17 +294,17 @@ class TabletServers:
             for server_id in there:
                 stops = [
                     pb.PbStopReplicaReqForBucket(
-                        table_bucket=_bucket(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
+                        table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
                     )
                     for bucket, leader in enumerate(group.leaders)
                     if leader == server_id
                 ]
                 server = self._channel(server_id).tablet_server()
-                for chunk in _chunks(stops):
+                for chunk in chunks(stops):
                     response = server.stop_replica(
                         pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
                     )
-                    if [each for each in response.stop_replicas_resp if not _is_done(each)]:
+                    if [each for each in response.stop_replicas_resp if not is_done(each)]:
                         return False
         except FlussError as error:
             log.warning("event=not_stopped table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
@@ -278,6 +312,74 @@ class TabletServers:
         if len(there) == len(set(group.leaders)):
             self._catalog.forget_stop(group)
         return True  # those that are away hear when they have registered
+
+    # -- closed to writes ----------------------------------------------------------------------------------------------
+
+    def terms(self) -> Mapping[int, int]:
+        """Return how often each server has registered."""
+        with self._lock:
+            return dict(self._terms)
+
+    def seal(self, group: BucketGroup, ends: Sequence[int], number: int) -> list[int | FlussError]:
+        """Close those buckets of a group to writes that end where expected; return where each of them ends.
+
+        Args:
+            group: Which.
+            ends: Where each is expected to end.
+            number: Of the seal; larger than any before.
+
+        Returns:
+            An end for each, or why it is not known; then it may be closed or not.
+        """
+        found: list[int | FlussError] = [NotLeaderError("not asked")] * len(group.leaders)
+        for server_id in sorted(set(group.leaders)):
+            mine = [bucket for bucket, leader in enumerate(group.leaders) if leader == server_id]
+            try:
+                for bucket, answer in zip(mine, self._stop(server_id, group, mine, number, ends), strict=True):
+                    has_failed = answer.HasField("error_code")
+                    error = error_from_code(answer.error_code, answer.error_message)
+                    found[bucket] = error if has_failed else answer.log_end_offset
+            except FlussError as error:
+                for bucket in mine:
+                    found[bucket] = error
+        return found
+
+    def unseal(self, group: BucketGroup, number: int) -> None:
+        """Open the buckets of a group to writes again; servers that do not answer hear of it by and by."""
+        with self._lock:
+            self._unseals[group] = number
+        self.settle(0)
+
+    def _unsealed(self, group: BucketGroup, number: int) -> bool:
+        """Return whether no server that is there holds a seal of a group any more."""
+        try:
+            for server_id in sorted(set(group.leaders)):
+                with self._lock:
+                    if server_id not in self._nodes:
+                        continue  # a seal ends with its server's run
+                mine = [bucket for bucket, leader in enumerate(group.leaders) if leader == server_id]
+                self._stop(server_id, group, mine, number, None)
+        except FlussError as error:
+            log.warning("event=not_unsealed table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
+            return False
+        return True
+
+    def _stop(
+        self, server_id: int, group: BucketGroup, buckets: Sequence[int], number: int, ends: Sequence[int] | None
+    ) -> list[pb.PbStopReplicaRespForBucket]:
+        """Seal buckets at their ends, or without ends unseal them."""
+        stops = [
+            pb.PbStopReplicaReqForBucket(
+                table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=False, seal_number=number,
+                seal_at_offset=None if ends is None else ends[bucket], unseal=ends is None,
+            )
+            for bucket in buckets
+        ]  # fmt: skip
+        server, answers = self._channel(server_id).tablet_server(), []
+        for chunk in chunks(stops):
+            request = pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
+            answers += server.stop_replica(request).stop_replicas_resp
+        return answers
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -289,32 +391,48 @@ class TabletServers:
                 self._channels[server_id] = channel = self._connect(node.host, node.port)
             return channel
 
-    def _servers_of(self, table_id: int) -> list[int]:
-        return sorted({leader for group in self._catalog.bucket_groups(table_id) for leader in group.leaders})
-
-    def _buckets(self, info: TableInfo, server_id: int) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
-        """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
-        names = {p.info.partition_id: p.info.name for p in self._catalog.partitions(info.table_id)}
-        durable_offsets = self._durables.of_table(info.table_id)
-        times = self._catalog.partition_times(info.table_id)
+    def _placed(self, table_id: int, partition_ids: Collection[int] | None) -> list[_Placed]:
+        """Return the buckets of a table, or of some of its partitions that exist, with the partitions' names."""
+        if partition_ids is not None:
+            return list(self._placed_partitions(table_id, partition_ids))
+        known = {each.info.partition_id: each for each in self._catalog.partitions(table_id)}
         found = []
-        for group in self._catalog.bucket_groups(info.table_id):
+        for group in self._catalog.bucket_groups(table_id):
+            if group.partition_id == NO_PARTITION:
+                found.append(_Placed(None, 0, group))
+            elif (partition := known.get(group.partition_id)) is not None:  # else dropped between the two queries
+                found.append(_Placed(partition.info.name, partition.created_ms, group))
+        return found
+
+    def _placed_partitions(self, table_id: int, partition_ids: Iterable[int]) -> Iterator[_Placed]:
+        for partition_id in sorted(partition_ids):
+            try:
+                found = self._catalog.partition_by_id(partition_id)
+            except PartitionNotFoundError:
+                continue
+            yield _Placed(found.info.name, found.created_ms, BucketGroup(table_id, partition_id, found.leaders))
+
+    def _buckets(
+        self, info: TableInfo, server_id: int, placed: Sequence[_Placed]
+    ) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
+        """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
+        durable_offsets = self._durables.of_partitions(info.table_id, {each.group.partition_id for each in placed})
+        found = []
+        for name, created_ms, group in placed:
             path = pb.PbPhysicalTablePath(database_name=info.path.database, table_name=info.path.table)
-            if group.partition_id != NO_PARTITION:
-                if group.partition_id not in names:
-                    continue  # dropped between the two queries
-                path.partition_name = names[group.partition_id]
+            if name is not None:
+                path.partition_name = name
             found += [
                 pb.PbNotifyLeaderAndIsrReqForBucket(
                     physical_table_path=path,
-                    table_bucket=_bucket(group, bucket),
+                    table_bucket=bucket_message(group, bucket),
                     leader=leader,
                     leader_epoch=LEADER_EPOCH,
                     table_json=b"",
                     schema_id=info.schema_id,
                     durable_offset=durable_offsets.get((group.partition_id, bucket)),
                     identity=self._identity.of_bucket(
-                        info.table_id, info.created_ms, group.partition_id, times.get(group.partition_id, 0), bucket
+                        info.table_id, info.created_ms, group.partition_id, created_ms, bucket
                     ),
                     adopt_unmarked=not self._identity.is_marked(info.table_id, group.partition_id),
                 )
@@ -336,53 +454,5 @@ class TabletServers:
                 if leader == server_id:
                     # Without an offset too: after a repair the lake may hold nothing of a bucket any more.
                     offset = snapshot.offsets.get((group.partition_id, bucket))
-                    found.append(_lake_offset(group, bucket, snapshot, offset))
+                    found.append(lake_offset_message(group, bucket, snapshot, offset))
         return found
-
-
-def _bucket(group: BucketGroup, bucket: int) -> pb.PbTableBucket:
-    found = pb.PbTableBucket(table_id=group.table_id, bucket_id=bucket)
-    if group.partition_id != NO_PARTITION:
-        found.partition_id = group.partition_id
-    return found
-
-
-def _lake_offset(
-    group: BucketGroup, bucket: int, snapshot: TieredSnapshot, offset: TieredOffset | None
-) -> pb.PbNotifyLakeTableOffsetReqForBucket:
-    found = pb.PbNotifyLakeTableOffsetReqForBucket(
-        table_id=group.table_id, bucket_id=bucket, snapshot_id=snapshot.snapshot_id, commit_sequence=snapshot.sequence
-    )
-    if group.partition_id != NO_PARTITION:
-        found.partition_id = group.partition_id
-    if offset is None:
-        return found
-    found.log_end_offset, found.log_max_timestamp = offset.end, offset.max_timestamp_ms
-    if offset.start is not None:
-        found.log_start_offset = offset.start
-    return found
-
-
-def _chunks(parts: Sequence[M]) -> Iterator[list[M]]:
-    """Yield the messages in lists that fit a request; one that is larger stands alone."""
-    chunk: list[M] = []
-    size = 0
-    for message in parts:
-        length = message.ByteSize()
-        if chunk and size + length > REQUEST_BYTES_MAX:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(message)
-        size += length
-    if chunk:
-        yield chunk
-
-
-def _is_done(answer: pb.PbNotifyLeaderAndIsrRespForBucket | pb.PbStopReplicaRespForBucket) -> bool:
-    """Tell whether a bucket need not be told again: it did as told, or its server goes on trying to open it by itself."""
-    if not answer.HasField("error_code"):
-        return True
-    error = error_from_code(answer.error_code, answer.error_message)
-    bucket = answer.table_bucket
-    log.warning("event=bucket_refused table=%d bucket=%d error=%s", bucket.table_id, bucket.bucket_id, error)
-    return isinstance(answer, pb.PbNotifyLeaderAndIsrRespForBucket)

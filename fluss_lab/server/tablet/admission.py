@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from fluss_lab.errors import OutOfOrderSequenceError
 from fluss_lab.server.tablet.checks import CheckedBatch
+from fluss_lab.server.tablet.seal import Seal
 from fluss_lab.server.tablet.writers import SEQUENCE_MAX, WriterStates, WrittenBatch, following
 
 #: A sequence further ahead than this is one that lies behind: sequences begin again at 0 after the largest int32.
@@ -31,6 +32,9 @@ class Admission:
         changed: The bucket's lock, on which appends wait for their predecessors.
         waiting: How many may wait at once, over all buckets that share it, so that those for whom they wait find a
             thread.
+
+    Attributes:
+        seal: Whether the bucket takes anything new at present.
     """
 
     def __init__(self, writers: WriterStates, changed: threading.Condition, waiting: threading.Semaphore) -> None:
@@ -38,6 +42,7 @@ class Admission:
         self._changed = changed
         self._waiting = waiting
         self._waiters = 0
+        self.seal = Seal()
 
     def admit(
         self, batches: Sequence[CheckedBatch], wait_ms: int, check: Callable[[], None]
@@ -54,11 +59,12 @@ class Admission:
 
         Raises:
             OutOfOrderSequenceError: A predecessor did not come, or the batch is older than those remembered.
+            NotLeaderError: One of them is new, and the bucket is sealed.
         """
         check()
         found = self._classify(batches)
         if isinstance(found, list):
-            return found
+            return self._open_to(found)
         if wait_ms <= 0 or not self._waiting.acquire(blocking=False):
             raise self._refusal(found)
         # A condition waits by the machine's clock, which tests do not move.
@@ -72,10 +78,15 @@ class Admission:
                 self._changed.wait(left)
                 check()
                 found = self._classify(batches)
-            return found
+            return self._open_to(found)
         finally:
             self._waiters -= 1
             self._waiting.release()
+
+    def _open_to(self, found: list[WrittenBatch | None]) -> list[WrittenBatch | None]:
+        if None in found:
+            self.seal.check()
+        return found
 
     def _classify(self, batches: Sequence[CheckedBatch]) -> list[WrittenBatch | None] | _Gap:
         found: list[WrittenBatch | None] = []

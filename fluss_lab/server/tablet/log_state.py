@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 from fluss_lab.errors import FlussError
+from fluss_lab.server.tablet.admission import Admission
 from fluss_lab.server.tablet.reading import LogReader
+from fluss_lab.server.tablet.seal import Seal
 from fluss_lab.server.tablet.segment import Segment
 from fluss_lab.server.tablet.view import Frontier
 
@@ -13,9 +17,12 @@ class LogState:
 
     Attributes:
         reader: Reads the log.
+        lock: Held by whoever appends.
     """
 
     reader: LogReader
+    lock: threading.Condition
+    _admission: Admission
     _segments: tuple[Segment, ...]
     _durable: Frontier
     _floor_ms: int
@@ -72,6 +79,11 @@ class LogState:
     def stopped(self) -> FlussError | None:
         """Return why the log cannot be written; None when it can."""
         return self._stopped
+
+    @property
+    def seal(self) -> Seal:
+        """Return whether the log is closed to writes; it is asked and changed under `lock`."""
+        return self._admission.seal
 
     @property
     def _active(self) -> Segment:

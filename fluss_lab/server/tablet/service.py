@@ -39,6 +39,7 @@ from fluss_lab.server.tablet.produce import produce
 from fluss_lab.server.tablet.put import put
 from fluss_lab.server.tablet.remote.task import RemoteLogTask
 from fluss_lab.server.tablet.scans import Scanners, limit_scan
+from fluss_lab.server.tablet.seal import seal_at, unseal
 from fluss_lab.server.tablet.snapshot_reports import Reporter
 from fluss_lab.server.tablet.snapshots import KvSnapshotter
 from fluss_lab.server.tablet.store import BucketStore
@@ -328,21 +329,33 @@ class TabletService:
         return answer
 
     def stop_replica(self, request: pb.StopReplicaRequest, /) -> pb.StopReplicaResponse:
-        """Close buckets, and delete their files where asked. Doing it again does nothing."""
+        """Close buckets, and delete their files where asked; or only close them to writes: see `seal`.
+
+        Doing it again does nothing.
+        """
         self._check_epoch(request.coordinator_epoch)
         response = pb.StopReplicaResponse()
         for each in request.stop_replicas_req:
             answer = response.stop_replicas_resp.add(table_bucket=each.table_bucket)
             try:
-                self._store.release(bucket_of(each.table_bucket), delete=each.delete)
-                self._scanners.close_bucket(bucket_of(each.table_bucket))
-                if each.delete:
-                    self._remote.check()
-                    for kind in (KV, LOG):
-                        remove_bucket_folders(self._remote.path, kind, bucket_of(each.table_bucket))
+                self._stop_bucket(each, answer)
             except Exception as error:
                 put_error(answer, error, f"stop bucket {bucket_of(each.table_bucket)}")
         return response
+
+    def _stop_bucket(self, each: pb.PbStopReplicaReqForBucket, answer: pb.PbStopReplicaRespForBucket) -> None:
+        bucket = bucket_of(each.table_bucket)
+        if each.unseal:
+            unseal(self._store.get(bucket).log, each.seal_number)
+        elif each.HasField("seal_at_offset"):
+            answer.log_end_offset = seal_at(self._store.get(bucket).log, each.seal_at_offset, each.seal_number)
+        else:
+            self._store.release(bucket, delete=each.delete)
+            self._scanners.close_bucket(bucket)
+            if each.delete:
+                self._remote.check()
+                for kind in (KV, LOG):
+                    remove_bucket_folders(self._remote.path, kind, bucket)
 
     def notify_lake_table_offset(self, request: pb.NotifyLakeTableOffsetRequest, /) -> pb.NotifyLakeTableOffsetResponse:
         """Take note of what the lake holds."""

@@ -127,7 +127,9 @@ class KeyedTable:
         self.history.read()
         lake = self.lake()
         ends = {} if lake is None else {(o.partition, b.bucket): o.end for b, o in lake.offsets.items()}
-        self.connection.admin().drop_partition(self.history.path, {self.kind.partitioned_by[0]: name})
+        self.connection.admin().drop_partition(
+            self.history.path, {self.kind.partitioned_by[0]: name}, discard_untiered=True
+        )
         self.history.model.drop_partition(name)
         self.history.frozen.add(name)
         for place in [each for each in self.history.logs if each[0] == name]:

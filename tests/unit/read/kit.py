@@ -126,7 +126,7 @@ class ModelTable:
         admin.alter_table(self.path, set={"table.log.ttl": "7d"})
 
     def drop_partition(self, name: str) -> None:
-        self.connection.admin().drop_partition(self.path, {"month": name})
+        self.connection.admin().drop_partition(self.path, {"month": name}, discard_untiered=True)
         self.dropped.add(name)
 
     # -- what reads must give -----------------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def test_a_partition_dropped_during_the_round_keeps_what_was_written(tables):
     class Dropping(LocalTieringExecutor):
         def run(self, tasks, progress=None):
             results = super().run(tasks, progress)
-            tables.connection.admin().drop_partition(info.path, {"month": "a"})
+            tables.connection.admin().drop_partition(info.path, {"month": "a"}, discard_untiered=True)
             return results
 
     assert tables.tier(info, executor=Dropping()).rows == 20
@@ -338,7 +338,7 @@ def test_a_partition_dropped_before_its_tasks_fails_the_round_only(tables):
 
     class Dropping(LocalTieringExecutor):
         def run(self, tasks, progress=None):
-            tables.connection.admin().drop_partition(info.path, {"month": "a"})
+            tables.connection.admin().drop_partition(info.path, {"month": "a"}, discard_untiered=True)
             return super().run(tasks, progress)
 
     with pytest.raises(NotFoundError):

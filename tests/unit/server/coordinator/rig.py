@@ -88,11 +88,19 @@ class Rig:
         )
         self.coordinator.create_partition(request)
 
-    def drop_partition(self, name: str = "t", ignore: bool = False, lake: bool = False, **values: str) -> None:
+    def drop_partition(
+        self, name: str = "t", ignore: bool = False, lake: bool = False, discard: bool = False, **values: str
+    ) -> None:
         request = pb.DropPartitionRequest(
-            table_path=path(name), partition_spec=spec(values), ignore_if_not_exists=ignore, drop_lake=lake
-        )
+            table_path=path(name), partition_spec=spec(values), ignore_if_not_exists=ignore, drop_lake=lake,
+            discard_untiered=discard,
+        )  # fmt: skip
         self.coordinator.drop_partition(request)
+
+    def append(self, rows: int, partition: str, name: str = "t") -> None:
+        """Append rows that say nothing to one partition."""
+        with self.cluster.connection.append_writer(f"d.{name}") as writer:
+            writer.append([{"a": number, "p": partition} for number in range(rows)]).result()
 
     def partitions(self, name: str = "t", **values: str) -> dict[str, int]:
         request = pb.ListPartitionInfosRequest(table_path=path(name))

@@ -6,12 +6,16 @@ from collections import Counter
 import pytest
 
 from fluss_lab.errors import LabError
-from fluss_lab.server.coordinator.assignment import leaders_for, load_of, server_count
+from fluss_lab.server.coordinator.assignment import leaders_for, server_count
 from fluss_lab.server.coordinator.catalog import NO_PARTITION, BucketGroup
 
 
 def group(table_id: int, *leaders: int) -> BucketGroup:
     return BucketGroup(table_id, NO_PARTITION, tuple(leaders))
+
+
+def load_of(groups):
+    return Counter(leader for each in groups for leader in each.leaders)
 
 
 def test_buckets_are_even_within_each_table_and_over_all_of_them(seed):

@@ -122,6 +122,7 @@ def test_a_lake_table_keeps_what_it_has_of_a_partition_past_keeping(tmp_path):
         properties = {"table.datalake.enabled": True, **options(num_retention=0, num_precreate=1)}
         table_id = rig.create(partitioned_by=["p"], properties=properties)
         (partition_id,) = rig.partitions().values()
+        rig.append(10, day())
         epoch = rig.ask(table_id).tiering_table.tiering_epoch
         assert not rig.commit(table_id, 5, epoch, {(partition_id, 0): 10}).HasField("error_code")
         rig.clock.advance(DAY_MS)
@@ -132,6 +133,39 @@ def test_a_lake_table_keeps_what_it_has_of_a_partition_past_keeping(tmp_path):
         rig.clock.set_wall(START_MS)
         rig.alter(set={"custom.x": "2"})
         assert list(rig.partitions()) == [day(1)]
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_set_back_brings_nothing_back(tmp_path, restarted, caplog):
+    """Neither what was dropped, nor what was too old to be made when the table came."""
+    rig = Rig(tmp_path / "lab", lake=False)
+    try:
+        rig.create_database()
+        rig.create(partitioned_by=["p"], properties=options(num_retention=1))
+        rig.create("kept", partitioned_by=["p"], properties=options(num_retention=-1))
+        rig.clock.advance(4 * DAY_MS)
+        both = {"t", "kept"}
+        for name in both:
+            rig.alter(name, set={"custom.x": "1"})
+        assert list(rig.partitions()) == [day(4), day(5)]
+        assert list(rig.partitions("kept")) == [day(), day(1), day(4), day(5)]
+        rig.clock.set_wall(START_MS + DAY_MS)
+        if restarted:
+            rig.cluster.restart()
+        for name in both:
+            rig.alter(name, set={"custom.x": "2"})
+        assert list(rig.partitions()) == [day(4), day(5)]
+        assert list(rig.partitions("kept")) == [day(), day(1), day(4), day(5)]
+        assert "event=clock_set_back" in caplog.text
+        with pytest.raises(errors.InvalidPartitionError, match="clock was set back"):
+            rig.create_partition(p=day(1))
+        rig.create_partition(p=day(2))
+        rig.create_partition("kept", p=day(2))
+        # Who says anew how partitions follow the clock begins anew.
+        rig.alter(set=options(num_retention=2))
+        assert list(rig.partitions()) == [day(4), day(5), day(2), day(1)]
     finally:
         rig.close()
 

@@ -248,6 +248,19 @@ def test_a_round_by_hand_waits_for_a_living_holder_and_takes_over_a_silent_one(b
     assert second.epoch == first.epoch + 1
 
 
+@pytest.mark.parametrize(("renewed_by", "holder", "other"), [(None, 1, 2), (2, 2, 1)])
+def test_a_hold_is_of_the_session_that_renewed_it_last(bench, renewed_by, holder, other):
+    """A tierer whose stream broke attaches anew; one that renews without a stream keeps the one it had."""
+    bench.add(1)
+    grant = bench.tiering.request(1, session_id=1)
+    bench.tiering.renew(1, bench.epoch, grant.epoch, session_id=renewed_by)
+    bench.tiering.session_ended(other)
+    bench.tiering.renew(1, bench.epoch, grant.epoch, session_id=renewed_by)
+    bench.tiering.session_ended(holder)
+    with pytest.raises(FencedTieringEpochError):
+        bench.tiering.renew(1, bench.epoch, grant.epoch, session_id=renewed_by)
+
+
 def test_the_end_of_a_session_frees_its_tables_and_no_others(bench):
     bench.add(1)
     bench.add(2)

@@ -1,0 +1,127 @@
+"""Mutants of what the cluster may forget: partitions past their time, or dropped by hand."""
+
+from tests.mutants.mutant import Mutant
+
+DEPARTURES = "fluss_lab/server/coordinator/departures.py"
+PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
+TABLETS = "fluss_lab/server/coordinator/tablets.py"
+AUTO = "fluss_lab/server/coordinator/auto_partition.py"
+MARKS = "fluss_lab/server/coordinator/auto_marks.py"
+SEAL = "fluss_lab/server/tablet/seal.py"
+ADMISSION = "fluss_lab/server/tablet/admission.py"
+TAKING = "fluss_lab/read/taking.py"
+TIERING = "fluss_lab/server/coordinator/tiering.py"
+
+IN_DEPARTURES = "tests/unit/server/coordinator/test_partition_departures.py"
+IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
+IN_DROPPED = "tests/unit/read/test_dropped_partitions.py"
+IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
+
+_WAITS = f"{IN_DEPARTURES}::test_retention_waits_until_the_lake_holds_every_bucket"
+_BETWEEN = f"{IN_DEPARTURES}::test_no_append_comes_between_the_check_and_the_drop"
+_BACK = f"{IN_CLOCK}::test_a_clock_set_back_brings_nothing_back"
+
+RETENTION = (
+    Mutant(
+        "partition_dropped_before_the_lake_holds_it", "P11", DEPARTURES,
+        "        if end > lake_end:\n",
+        "        if end > lake_end and not lake_end:\n",
+        (f"{IN_DEPARTURES}::test_a_drop_says_what_would_be_lost",),
+    ),
+    Mutant(
+        "retention_does_not_ask_the_lake", "P11", DEPARTURES,
+        "return info.descriptor.lake_enabled or",
+        "return False and",
+        (_WAITS,),
+    ),
+    Mutant(
+        "partition_of_a_switched_off_lake_goes", "P4", DEPARTURES,
+        " or bool(self.tiered(info, partition))",
+        "",
+        (f"{IN_DEPARTURES}::test_a_lake_that_was_switched_off_still_shows_what_it_holds",),
+    ),
+    Mutant(
+        "bucket_not_closed_while_its_partition_is_dropped", "P1", SEAL,
+        "            log.seal.close(number)\n",
+        "            pass\n",
+        (_BETWEEN,),
+    ),
+    Mutant(
+        "appends_to_a_closed_bucket_taken", "P1", ADMISSION,
+        "        if None in found:\n",
+        "        if not found:\n",
+        (_BETWEEN,),
+    ),
+    Mutant(
+        "bucket_stays_closed_when_its_partition_stays", "P9", DEPARTURES,
+        "                self._tablets.unseal(group, number)\n",
+        "                pass\n",
+        (_BETWEEN,),
+    ),
+    Mutant(
+        "seal_of_a_server_that_was_started_again_trusted", "P1", DEPARTURES,
+        "self._tablets.terms() != terms",
+        "self._tablets.terms() is terms",
+        (f"{IN_DEPARTURES}::test_a_server_that_was_started_again_in_between_has_no_seal",),
+    ),
+    Mutant(
+        "late_seal_closes_a_bucket_for_ever", "P9", SEAL,
+        "        if number <= self._opened:\n",
+        "        if number < 0:\n",
+        (f"{IN_DEPARTURES}::test_a_seal_that_comes_after_it_was_taken_back_is_refused",),
+    ),
+    Mutant(
+        "end_of_a_stopped_bucket_trusted", "P7", SEAL,
+        "        if log.stopped is not None:\n",
+        "        if log.stopped is log.seal:\n",
+        (f"{IN_DEPARTURES}::test_a_bucket_that_stopped_keeps_the_partition",),
+    ),
+    Mutant(
+        "discarded_records_not_noted", "P4", PARTITIONS,
+        "if departure.lost_from_ms is not None:",
+        "if departure.lost_from_ms == -2:",
+        (f"{IN_DROPPED}::test_as_of_between_the_end_of_the_lake_and_the_drop_is_refused",),
+    ),
+    Mutant(
+        "partition_dropped_from_the_lake_not_noted", "P4", PARTITIONS,
+        "                self._losses.note(Loss(info.table_id, found.info, found.created_ms, until_ms))\n",
+        "",
+        (f"{IN_DROPPED}::test_as_of_before_a_partition_went_from_the_lake_too",),
+    ),
+    Mutant(
+        "as_of_before_a_loss_answered_short", "P11", TAKING,
+        "        _check_losses(source, as_of_ms)\n",
+        "        pass\n",
+        (f"{IN_DROPPED}::test_as_of_before_a_partition_went_that_was_never_tiered",),
+    ),
+    Mutant(
+        "clock_set_back_makes_partitions_again", "P6", AUTO,
+        "if name >= mark.present]",
+        "if name >= '']",
+        (_BACK,),
+    ),
+    Mutant(
+        "dropped_partition_made_again_by_a_writer", "P6", PARTITIONS,
+        "    if value <= mark.dropped:\n",
+        "    if value < mark.dropped[:0]:\n",
+        (_BACK,),
+    ),
+    Mutant(
+        "mark_goes_back", "P6", MARKS,
+        "AutoMark(max(old.present, mark.present), max(old.dropped, mark.dropped))",
+        "AutoMark(mark.present or old.present, mark.dropped or old.dropped)",
+        (_BACK,),
+    ),
+    Mutant(
+        "servers_told_of_all_partitions", "P8", TABLETS,
+        'self._untold.setdefault(("buckets", table_id), set())',
+        'self._untold.setdefault(("buckets", table_id), None)',
+        (f"{IN_DEPARTURES}::test_servers_hear_of_new_partitions_only",),
+    ),
+    Mutant(
+        "renewal_forgets_or_keeps_the_wrong_session", "P5", TIERING,
+        "            if session_id is not None:\n                held.session_id = session_id\n",
+        "            if session_id is None:\n                held.session_id = session_id\n",
+        (f"{IN_STATES}::test_a_hold_is_of_the_session_that_renewed_it_last",),
+    ),
+)  # fmt: skip

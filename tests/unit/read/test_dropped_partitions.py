@@ -1,0 +1,133 @@
+"""Reads of tables that lost a partition: the table as it was before is told whole, or not at all."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fluss_lab.errors import FlussError, OffsetOutOfRangeError, UntieredRecordsError
+
+A, B, C = "2013-01", "2013-02", "2013-03"
+
+
+@pytest.fixture(params=["log", "keyed"])
+def table(request, make_table, make_keyed):
+    if request.param == "log":
+        return make_table()
+    return make_keyed(partitioned=True)
+
+
+def write(table, month, rows=10):
+    """Write some rows of new keys to a month, and let a second pass."""
+    first = table.__dict__.setdefault("written", 0)
+    table.written += rows
+    keys = range(first, first + rows)
+    columns = table.info.schema.names
+    values = [dict.fromkeys(columns) | {"id": key, "month": month, "delay": 1} for key in keys]
+    keyed = bool(table.info.schema.primary_key)
+    writer = table.connection.upsert_writer(table.path) if keyed else table.connection.append_writer(table.path)
+    with writer:
+        (writer.upsert if keyed else writer.append)(values).result()
+    table.clock.advance(1000)
+
+
+def drop(table, month, **options):
+    table.connection.admin().drop_partition(table.path, {"month": month}, **options)
+
+
+def rows(table, **options):
+    scan = table.reader().scan(["id"], **options)
+    found = scan.to_arrow().num_rows
+    assert scan.count() == found
+    return found
+
+
+def refused(table, moment_ms):
+    reader = table.reader()
+    for read in (
+        lambda: reader.scan(as_of=moment_ms).to_arrow(),
+        lambda: reader.scan(as_of=moment_ms).count(),
+        lambda: reader.read_point(moment_ms),
+        lambda: reader.diff(moment_ms),
+    ):
+        with pytest.raises(OffsetOutOfRangeError, match=r"no longer available: partition '2013-01' was dropped at"):
+            read()
+
+
+def test_as_of_between_the_end_of_the_lake_and_the_drop_is_refused(table):
+    write(table, A)
+    first_ms = table.clock.now_ms() - 1
+    write(table, A)
+    table.tier()
+    write(table, A)
+    write(table, B)
+    written_ms = table.clock.now_ms()
+    point = table.reader().read_point()
+    table.clock.advance(1000)
+    with pytest.raises(UntieredRecordsError, match="10 of its records"):
+        drop(table, A)
+    assert rows(table, as_of=written_ms) == 40
+    drop(table, A, discard_untiered=True)
+    table.clock.advance(1000)
+    refused(table, written_ms)
+    with pytest.raises(FlussError):
+        rows(table, read_point=point)
+    # What the lake holds is there, and so is what is now.
+    assert rows(table, as_of=first_ms) == 10
+    assert rows(table, as_of=table.clock.now_ms() - 1) == 30
+    assert rows(table) == 30
+
+
+def test_as_of_before_a_partition_went_that_was_never_tiered(table):
+    write(table, B)
+    early_ms = table.clock.now_ms() - 1
+    write(table, A)
+    written_ms = table.clock.now_ms()
+    drop(table, A, discard_untiered=True)
+    table.clock.advance(1000)
+    refused(table, written_ms - 1)
+    assert rows(table, as_of=early_ms) == 10
+    assert rows(table, as_of=table.clock.now_ms() - 1) == 10
+
+
+def test_as_of_before_a_partition_that_the_lake_held_whole(table):
+    write(table, A)
+    write(table, B)
+    written_ms = table.clock.now_ms()
+    table.tier()
+    drop(table, A)
+    table.clock.advance(1000)
+    assert rows(table, as_of=written_ms) == 20
+    assert rows(table) == 20
+
+
+def test_as_of_before_a_partition_went_from_the_lake_too(table):
+    write(table, A)
+    write(table, B)
+    written_ms = table.clock.now_ms()
+    table.clock.advance(1000)
+    table.tier()
+    drop(table, A, lake=True)
+    table.clock.advance(1000)
+    refused(table, written_ms)
+    write(table, A, 5)
+    refused(table, written_ms)
+    assert rows(table) == 15
+
+
+def test_several_losses_are_told_with_the_time_from_which_on_all_is_there(table):
+    for month in (A, B, C):
+        write(table, month)
+    written_ms = table.clock.now_ms()
+    table.clock.advance(1000)
+    drop(table, A, discard_untiered=True)
+    table.clock.advance(random.randint(1, 5000))
+    drop(table, B, discard_untiered=True)
+    last_ms = table.clock.now_ms()
+    table.clock.advance(1000)
+    with pytest.raises(OffsetOutOfRangeError, match=r"\(and 1 more partitions\); take a time at or after"):
+        rows(table, as_of=written_ms)
+    with pytest.raises(OffsetOutOfRangeError):
+        rows(table, as_of=last_ms - 1)
+    assert rows(table, as_of=last_ms) == 10
