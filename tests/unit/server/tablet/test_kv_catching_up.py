@@ -54,6 +54,7 @@ def test_until_the_rows_have_followed_nothing_is_said_of_them(tmp_path):
     tablet.put(upserts(0, 5, "old"))
     failpoints.arm("kv.commit.torn", "error@1")
     failpoints.arm("kv.remake.before", "error@1")
+    before = tablet.bucket().kv.store
     assert tablet.put(upserts(0, 5, "new")) == (5, 15)
     for attempt in (
         lambda: tablet.lookup(0),
@@ -63,6 +64,10 @@ def test_until_the_rows_have_followed_nothing_is_said_of_them(tmp_path):
     ):
         with pytest.raises(ServerUnavailableError, match=r"last change is in the log, .* made again"):
             attempt()
+    # Nor to a reader that had asked just before: not of the old rows, and not that there are none.
+    for store in (before, tablet.bucket().kv.store):
+        with pytest.raises(ServerUnavailableError, match="made again"):
+            store.view()
     (described,) = tablet.service.describe_buckets(pb.DescribeBucketsRequest(table_id=TABLE_ID)).buckets
     assert "last change is in the log" in described.error.error_message
 
