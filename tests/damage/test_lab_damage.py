@@ -1,0 +1,58 @@
+"""Every kind of file of a lab, damaged in every way, asked by every reader: the truth or an error, never a third thing."""
+
+from __future__ import annotations
+
+import os
+import random
+from functools import partial
+
+import pytest
+
+from tests.damage.damages import DAMAGES
+from tests.damage.whole_lab import WholeLab
+
+#: How many cases the quick suite draws.
+DRAWN = 5
+
+
+def _seed() -> int:
+    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"FLUSS_LAB_SEED={seed}")
+    return seed
+
+
+def _run(lab: WholeLab, cases: list[tuple[str, str]], rng: random.Random) -> tuple[int, int]:
+    kinds, exact, refused, wrong = lab.kinds(), 0, 0, []
+    for kind, damage in cases:
+        file = rng.choice(kinds[kind])
+        problems, errors = lab.problems(
+            partial(DAMAGES[damage], _rng=rng)
+            if damage in {"deleted", "emptied"}
+            else partial(DAMAGES[damage], rng=rng),
+            file,
+        )
+        wrong += [f"{file} {damage}: {problem}" for problem in problems]
+        exact, refused = exact + (not errors), refused + bool(errors)
+    print(f"{len(cases)} cases of {len(kinds)} kinds of file: {exact} exact, {refused} refused, {len(wrong)} wrong")
+    assert not wrong, "\n".join(wrong)
+    return exact, refused
+
+
+def test_a_lab_that_is_not_damaged_answers_exactly(tmp_path):
+    lab = WholeLab(tmp_path)
+    assert len(lab.kinds()) >= 22, sorted(lab.kinds())
+    assert lab.problems(lambda _path: None, next(iter(lab.kinds().values()))[0]) == ([], 0)
+
+
+def test_a_damaged_file_of_a_lab_leads_to_the_truth_or_to_an_error(tmp_path):
+    rng = random.Random(_seed())
+    lab = WholeLab(tmp_path)
+    kinds = sorted(lab.kinds())
+    _run(lab, [(rng.choice(kinds), rng.choice(sorted(DAMAGES))) for _ in range(DRAWN)], rng)
+
+
+@pytest.mark.campaign
+def test_every_damage_of_every_kind_of_file_of_a_lab(tmp_path):
+    rng = random.Random(_seed())
+    lab = WholeLab(tmp_path)
+    _run(lab, [(kind, damage) for kind in sorted(lab.kinds()) for damage in DAMAGES], rng)
