@@ -6,6 +6,7 @@ how it is called; the values and the checks are the same for all.
 
 import contextlib
 import inspect
+import itertools
 import signal
 import threading
 
@@ -32,6 +33,8 @@ from fluss_lab.workbench.listing import Listing
 
 #: So long one call may take; most take microseconds.
 _PATIENCE_S = 10
+#: No table here has so many rows.
+_BATCHES_MAX = 50
 VALUES = [
     None, "", "nowhere.nothing", "a\0b", -1, 0, 1, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), True, b"x",
     object(), [], [None], ["nope"], [-1], [10**30], [object()], {}, {"nope": object()}, {1: 2}, (), np.int64(3), np.float64(0.5),
@@ -193,7 +196,9 @@ def use(result):
         if isinstance(result, Changelog):
             return result.to_arrow()
         if inspect.isgenerator(result):
-            return next(result, None)
+            batches = list(itertools.islice(result, _BATCHES_MAX))
+            assert len(batches) < _BATCHES_MAX, "it never ends"
+            return batches
         if isinstance(result, AppendResult | UpsertResult):
             return result.result(5)
         return result
