@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.cli.inspection import status_text
+from fluss_lab.cli.inspection import bucket_troubles, status_text
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.model.config import resolve, unknown_variables
@@ -35,6 +35,8 @@ FREE_BYTES_MIN: Final = 1 << 30
 OPEN_FILES_MIN: Final = 1024
 #: A folder of files from the future was written by another clock than this one.
 CLOCK_AHEAD_S: Final = 60.0
+#: Of buckets that are not well so many are named.
+_TROUBLES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ def _server(folder: Path) -> Iterator[Check]:
             f"minutes, see {folder / LOG_FILE} and end it",
         )  # fmt: skip
     if running is not None:
+        yield from _buckets(folder)
         return
     if found is not None:
         yield _port("port", found.servers[0].host, found.servers[0].port, "the next server takes another one")
@@ -184,6 +187,20 @@ def _server(folder: Path) -> Iterator[Check]:
         yield _port(
             "metrics port", "127.0.0.1", metrics_port, f"no server can start; choose another {METRICS_PORT.key}"
         )
+
+
+def _buckets(folder: Path) -> Iterator[Check]:
+    """Check that the cluster knows every bucket."""
+    try:
+        troubles = bucket_troubles(folder)
+    except FlussError as error:
+        troubles = [str(error)]
+    if not troubles:
+        yield Check("buckets", True, "all are known and well")
+    for trouble in troubles[:_TROUBLES_MAX]:
+        yield Check("buckets", False, trouble)
+    if len(troubles) > _TROUBLES_MAX:
+        yield Check("buckets", False, f"and {len(troubles) - _TROUBLES_MAX} more")
 
 
 def _options_of(folder: Path) -> dict[str, str]:

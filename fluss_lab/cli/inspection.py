@@ -68,6 +68,26 @@ def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
     return f"{kept.table_path.database_name}.{kept.table_path.table_name}", kept.partition_name
 
 
+def bucket_troubles(folder: Path) -> list[str]:
+    """Return what is wrong with buckets of a running lab: those that are not known, then what makes no offset doubtful.
+
+    Raises:
+        FlussError: The server does not answer.
+    """
+    place = cluster.locate(folder)
+    errors, warnings = [], []
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        admin = connection.admin()
+        for path in [TablePath(db, name) for db in admin.databases() for name in admin.tables(db)]:
+            for each in admin.buckets(admin.table_info(path), patient=False):
+                if each.error is not None:
+                    errors.append(str(each.error))
+                elif isinstance(each, KnownBucket) and each.warning is not None:
+                    where = "" if each.partition is None else f" of partition {each.partition!r}"
+                    warnings.append(f"table {path}, bucket {each.bucket.bucket}{where}: {each.warning}")
+    return errors + warnings
+
+
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:
     """Return where the metrics of each process are."""
     shown = []

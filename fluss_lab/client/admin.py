@@ -16,6 +16,7 @@ from fluss_lab.client.kv_snapshot import (
     kv_snapshot_metadata,
     latest_kv_snapshots,
 )
+from fluss_lab.client.metadata import check_table_id
 from fluss_lab.client.offsets import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.errors import (
     AlreadyExistsError,
@@ -335,17 +336,26 @@ class Admin:
         query = OffsetQuery(spec, lake, durable, raise_clock, local_only)
         return list_offsets(self._connection, info, query, partition, buckets)
 
-    def lake_snapshot(self, path: TablePath, snapshot_id: int | None = None) -> LakeSnapshot:
+    def lake_snapshot(
+        self, path: TablePath, snapshot_id: int | None = None, *, table_id: int | None = None
+    ) -> LakeSnapshot:
         """Return a lake snapshot as the cluster knows it; without an id the newest.
 
+        Args:
+            path: The table.
+            snapshot_id: Which; None: the newest.
+            table_id: The table's id, to be sure that it is this one; None: whichever has the path.
+
         Raises:
-            TableNotFoundError: There is no such table.
+            TableNotFoundError: There is no such table; or another one has its path now.
             LakeSnapshotNotFoundError: There is no such snapshot, or the table was never tiered.
         """
         request = pb.GetLakeSnapshotRequest(table_path=_path(path))
         if snapshot_id is not None:
             request.snapshot_id = snapshot_id
         response = self._connection.coordinator().get_lake_snapshot(request)
+        if table_id is not None:
+            check_table_id(path, table_id, response.table_id)
         offsets, starts = {}, {}
         for entry in response.bucket_snapshots:
             name = entry.partition_name if entry.HasField("partition_name") else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from fluss_lab.client.address import ServerAddress
 from fluss_lab.client.links import Link, RetryingCoordinator
-from fluss_lab.client.metadata import Metadata, load_schema
+from fluss_lab.client.metadata import Metadata, check_table_id, load_schema
 from fluss_lab.client.openings import Openings
 from fluss_lab.client.retry import Attempts
 from fluss_lab.closing import Closing
@@ -251,13 +251,14 @@ class Connection(Closing):
         """Return the partitions of a table by name; without `refresh` as they were when last asked.
 
         Raises:
-            TableNotFoundError: There is no such table.
+            TableNotFoundError: The table was dropped, also when another one has its path now.
         """
         self.remember(info)
         known = self._here().partitions(info.table_id)
         if known is None or refresh:
             path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
             response = self.coordinator().list_partition_infos(pb.ListPartitionInfosRequest(table_path=path))
+            check_table_id(info.path, info.table_id, response.table_id)
             known = self._here().set_partitions(info.table_id, response)
         return known
 

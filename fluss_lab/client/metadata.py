@@ -167,3 +167,15 @@ def load_schema(coordinator: CoordinatorGateway, info: TableInfo, schema_id: int
                 f"table {info.path} (id {info.table_id}) was dropped; open it again if there is a new one"
             )
     return found
+
+
+def check_table_id(path: TablePath, expected: int, found: int) -> None:
+    """See that a path still names the table that it named before.
+
+    Raises:
+        TableNotFoundError: That table was dropped, and another one has its path now.
+    """
+    if found != expected:
+        raise TableNotFoundError(
+            f"table {path}: expected the one with id {expected}, found id {found}: it was dropped and made again"
+        )

@@ -111,6 +111,7 @@ class Positions:
         self._bytes = 0
         self._closed = False
         self._abandoned = False
+        self._ended: FlussError | None = None
         #: The server that each fetcher's thread is busy with.
         self._fetching: dict[int, int] = {}
 
@@ -118,6 +119,18 @@ class Positions:
     def closed(self) -> bool:
         """Tell whether `close` was called."""
         return self._closed
+
+    @property
+    def ended(self) -> FlussError | None:
+        """Return why no bucket can have records any more; None while one may."""
+        return self._ended
+
+    def end(self, error: FlussError) -> None:
+        """End all buckets: the table is gone. What was fetched before is still the caller's."""
+        with self._changed:
+            self._ended = error
+            self._positions.clear()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End all waiting."""
@@ -133,10 +146,13 @@ class Positions:
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 
-    def put(self, position: Position) -> None:
-        """Subscribe a bucket, in place of an earlier subscription of it."""
+    def put(self, positions: Iterable[Position]) -> None:
+        """Subscribe buckets, in place of earlier subscriptions of them.
+
+        All at once: a thread that turns to a server with one of them waits there, and others would wait for it.
+        """
         with self._changed:
-            self._positions[position.bucket] = position
+            self._positions |= {position.bucket: position for position in positions}
             self._changed.notify_all()
 
     def drop(self, bucket: TableBucket) -> None:
@@ -164,7 +180,7 @@ class Positions:
         taken: list[Fetched] = []
         total = 0
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed, timeout_s)
+            self._changed.wait_for(lambda: self._queue or self._closed or self._ended, timeout_s)
             while self._queue and total < self._answer_bytes:
                 if isinstance(self._queue[0].content, FlussError) and taken:
                     break

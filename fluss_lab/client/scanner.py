@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.fetcher import Fetcher
 from fluss_lab.client.fetching import Projection, decoded
+from fluss_lab.client.metadata import check_table_id
 from fluss_lab.client.offsets import OffsetQuery, list_offsets
 from fluss_lab.client.positions import Fetched, Position, Positions
 from fluss_lab.client.scanned import ScanBatch, ScanRecords
@@ -109,34 +110,53 @@ class LogScanner(Closing):
         self._check_open()
         if offset < 0:
             raise OffsetOutOfRangeError(f"{self._info.path}: expected an offset of at least 0, found {offset}")
-        self._put(self._partition(partition), bucket, offset, found=False)
+        self._put([self._position(self._partition(partition), bucket, offset, found=False)])
 
     def subscribe_from_beginning(self, bucket: int, partition: str | None = None) -> None:
         """Read a bucket from the first offset that is held anywhere, in the cluster or the lake. See `subscribe`."""
         self._check_open()
-        self._put_from(self._partition(partition), OffsetSpec.earliest(), [bucket], found=False)
+        self._put(self._from(self._partition(partition), OffsetSpec.earliest(), [bucket], found=False))
 
     def subscribe_all(self, spec: OffsetSpec) -> None:
         """Read every bucket from what a spec means now; of partitions made later, everything.
 
-        Partitions that are dropped later just end.
+        Partitions that are dropped later just end; when the whole table is dropped, `poll` raises.
 
         Raises:
             InvalidTimestampError: By a time that is negative.
         """
         self._check_open()
         if not self._info.descriptor.partitioned_by:
-            self._put_from(None, spec, None, found=True)
+            self._put(self._from(None, spec, None, found=True))
             return
         known = self._connection.partitions(self._info)
-        for partition in known.values():
-            self._follow(partition, spec)
-        if self._discovery is None:
-            ids = {partition.partition_id for partition in known.values()}
-            name = f"discover-{self._info.path}"
-            self._discovery = threading.Thread(target=self._discover, args=(ids,), name=name, daemon=True)
-            with Held():
-                self._discovery.start()
+        self._put(self._followed(known.values(), spec))
+        self._begin_discovery(known.values())
+
+    def subscribe_at(self, offsets: Mapping[TableBucket, int]) -> None:
+        """Read buckets from offsets on; of partitions made later, everything. Other buckets are not read.
+
+        Partitions that are dropped later, or were since the offsets were found out, just end.
+
+        Args:
+            offsets: The first offset wanted, by bucket.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+        """
+        self._check_open()
+        for bucket in offsets:
+            check_table_id(self._info.path, bucket.table_id, self._info.table_id)
+        partitions: dict[int | None, PartitionInfo | None] = {None: None}
+        if self._info.descriptor.partitioned_by:
+            known = self._connection.partitions(self._info)
+            partitions = {each.partition_id: each for each in known.values()}
+            self._begin_discovery(known.values())
+        there = {bucket: offset for bucket, offset in offsets.items() if bucket.partition_id in partitions}
+        self._put([
+            self._position(partitions[bucket.partition_id], bucket.bucket, offset, found=True)
+            for bucket, offset in there.items()
+        ])  # fmt: skip
 
     def unsubscribe(self, bucket: int, partition: str | None = None) -> None:
         """Stop reading a bucket. One that is not subscribed is fine."""
@@ -190,6 +210,8 @@ class LogScanner(Closing):
                     # Nobody gets what was taken: the next poll does.
                     self._positions.put_back(taken, offsets)
                     held.deliver()
+                elif not taken and (ended := self._positions.ended) is not None:
+                    raise type(ended)(str(ended))
                 elif batches or (left_s <= 0 and not taken) or self._positions.closed:
                     return ScanRecords(batches)
 
@@ -229,45 +251,62 @@ class LogScanner(Closing):
             raise PartitionNotFoundError(f"{self._info.path}: there is no partition {name!r}")
         return found
 
-    def _put(self, partition: PartitionInfo | None, bucket: int, offset: int, *, found: bool) -> None:
-        if not 0 <= bucket < self._info.descriptor.buckets:
-            expected = f"buckets in [0, {self._info.descriptor.buckets})"
-            raise BucketNotFoundError(f"{self._info.path}: expected {expected}, found {bucket}")
-        partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
-        table_bucket = TableBucket(self._info.table_id, partition_id, bucket)
+    def _put(self, positions: Sequence[Position]) -> None:
         with Held():
-            self._positions.put(Position(table_bucket, name, offset, offset, found))
-            if self._fetcher is None:
+            self._positions.put(positions)
+            if positions and self._fetcher is None:
                 self._connection.openings.began(self._positions, partial(_end, self._closing, self._positions))
                 self._fetcher = Fetcher(
                     self._connection, self._info, self._projection, self._positions,
                     previous_offsets=self._previous_offsets,
                 )  # fmt: skip
 
-    def _put_from(
-        self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool
-    ) -> None:
-        offsets = list_offsets(self._connection, self._info, OffsetQuery(spec), partition, buckets)
-        for bucket, answer in offsets.items():
-            self._put(partition, bucket, answer.offset, found=found)
+    def _position(self, partition: PartitionInfo | None, bucket: int, offset: int, *, found: bool) -> Position:
+        if not 0 <= bucket < self._info.descriptor.buckets:
+            expected = f"buckets in [0, {self._info.descriptor.buckets})"
+            raise BucketNotFoundError(f"{self._info.path}: expected {expected}, found {bucket}")
+        partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
+        return Position(TableBucket(self._info.table_id, partition_id, bucket), name, offset, offset, found)
 
-    def _follow(self, partition: PartitionInfo, spec: OffsetSpec) -> None:
-        try:
-            self._put_from(partition, spec, None, found=True)
-        except NotFoundError as error:
-            log.info("scan of %s: partition %s is gone: %s", self._info.path, partition.name, error)
+    def _from(
+        self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool
+    ) -> list[Position]:
+        """Return positions in buckets at what a spec means now."""
+        offsets = list_offsets(self._connection, self._info, OffsetQuery(spec), partition, buckets)
+        return [self._position(partition, bucket, answer.offset, found=found) for bucket, answer in offsets.items()]
+
+    def _followed(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[Position]:
+        """Return positions in all buckets of partitions; those that are gone meanwhile are left out."""
+        positions: list[Position] = []
+        for partition in partitions:
+            try:
+                positions += self._from(partition, spec, None, found=True)
+            except PartitionNotFoundError as error:
+                log.info("scan of %s: partition %s is gone: %s", self._info.path, partition.name, error)
+        return positions
+
+    def _begin_discovery(self, known: Iterable[PartitionInfo]) -> None:
+        if self._discovery is None:
+            ids = {partition.partition_id for partition in known}
+            name = f"discover-{self._info.path}"
+            self._discovery = threading.Thread(target=self._discover, args=(ids,), name=name, daemon=True)
+            with Held():
+                self._discovery.start()
 
     def _discover(self, known: set[int]) -> None:
         """Follow partitions that were made since, from their beginning: all their records are new."""
         while not self._closing.wait(DISCOVERY_INTERVAL_S):
             try:
                 present = self._connection.partitions(self._info)
-                for partition in present.values():
-                    if partition.partition_id not in known and not self._closing.is_set():
-                        self._follow(partition, OffsetSpec.earliest())
-                        known.add(partition.partition_id)
-            except NotFoundError:
-                return  # the table is gone; its buckets say so themselves
+                made = [each for each in present.values() if each.partition_id not in known]
+                positions = self._followed(made, OffsetSpec.earliest())
+                if not self._closing.is_set():
+                    self._put(positions)
+                known |= {partition.partition_id for partition in made}
+            except NotFoundError as error:
+                # Its buckets go silently with their partitions; that all are gone, and why, is said here.
+                self._positions.end(type(error)(f"scan of {self._info.path}: {error}"))
+                return
             except FlussError as error:
                 log.warning("scan of %s: cannot look for new partitions: %s", self._info.path, error)
 

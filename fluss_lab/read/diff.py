@@ -116,7 +116,7 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     Cost: the log between the two is read, short ranges once, long ones twice. Memory: what changed.
     """
     for point in (before, after):
-        source.check_table(point.table_id)
+        source.check_table(point.path, point.table_id, "read point")
     stops = [
         {TableBucket(point.table_id, each.partition_id, each.bucket): each.stop for each in point.buckets}
         for point in (before, after)

@@ -48,6 +48,7 @@ class Explanation:
         buckets_pruned: Buckets likewise.
         filter: What rows are filtered by; None for nothing.
         limit: How many rows are wanted at most; None for all.
+        skipped: What is left out because nobody holds it any more, in words; empty unless ``gaps="skip"`` asked for that.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Explanation:
     buckets_pruned: int = 0
     filter: str | None = None
     limit: int | None = None
+    skipped: Sequence[str] = ()
 
     @property
     def files(self) -> int:
@@ -94,6 +96,8 @@ class Explanation:
             lines.append(f"  filter: {self.filter}")
         if self.limit is not None:
             lines.append(f"  limit: {self.limit:,}")
+        if self.skipped:
+            lines.append(f"  {self._skipped_line()}")
         for each in list(self.buckets)[:20]:
             name = f"bucket {each.bucket}" if each.partition is None else f"{each.partition}/{each.bucket}"
             lines.append(f"  {name}: {_described(each)}")
@@ -111,6 +115,9 @@ class Explanation:
             f"{format_size(self.size_bytes)}{deletes}{pruned}"
         )
 
+    def _skipped_line(self) -> str:
+        return f"LEFT OUT, because nobody holds them any more: {', '.join(self.skipped)}" if self.skipped else ""
+
     def _log_line(self) -> str:
         ranges = len(self.log_ranges)
         pruned = f", {self.buckets_pruned:,} buckets pruned" if self.buckets_pruned else ""
@@ -123,7 +130,9 @@ class Explanation:
              "live" if each.live else None]
             for each in self.buckets
         ]  # fmt: skip
-        title = "; ".join(filter(None, [self.title, self._lake_line(), self._log_line(), self.filter]))
+        title = "; ".join(
+            filter(None, [self.title, self._lake_line(), self._log_line(), self._skipped_line(), self.filter])
+        )
         headers = [
             "partition",
             "bucket",

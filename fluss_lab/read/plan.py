@@ -22,10 +22,11 @@ from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
 from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
 from fluss_lab.model.names import partition_values
 from fluss_lab.read.filters import Filter
+from fluss_lab.read.gaps import check_gaps
 from fluss_lab.read.keyed_plan import joins, placed
 from fluss_lab.read.points import BucketKey, PointBucket, ReadPoint
 from fluss_lab.read.predicates import bounds, equal_values
-from fluss_lab.read.state import TableSource
+from fluss_lab.read.state import LOOKS_MAX, TableSource
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
 KEYS_MAX: Final = 10_000
@@ -217,6 +218,9 @@ def make_plan(
         where: The whole filter, to prune files by.
         snapshot_id: The lake snapshot to begin with; when it is gone, or with `newest`, the newest one is taken.
         newest: Whether to look at the newest snapshot whatever the hint says.
+
+    Raises:
+        OffsetOutOfRangeError: Records are known to be gone for good; the text names them.
     """
     hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
     if hint is not None and joins(source, parts, hint):
@@ -230,12 +234,25 @@ def make_plan(
             # The hint does not tell the rows; a newer snapshot, or the cluster as it is now, may.
     if newest or hint is not None:
         source.look()
-    return _planned(source, parts, where, source.newest_snapshot())
+    for attempt in range(LOOKS_MAX):
+        try:
+            return _planned(source, parts, where, source.newest_snapshot())
+        except OffsetOutOfRangeError:
+            # What was tiered, and left the cluster, between the two questions of one look is no gap.
+            if not source.info.is_log_table or attempt == LOOKS_MAX - 1:
+                raise
+            source.look()
+    raise AssertionError
 
 
 def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
     divided = _divided(source, parts, snapshot)
-    stops = {part.key: part.lake_stop for part in divided if part.lake_stop > part.start}
+    if source.info.is_log_table and source.is_looked_at:
+        check_gaps(source, divided)
+    stops: dict[BucketKey, int] = {}
+    for part in divided:
+        if part.lake_stop > part.start:  # a bucket with a gap has a part on either side of it
+            stops[part.key] = max(part.lake_stop, stops.get(part.key, 0))
     if not stops or snapshot is None:
         return Plan(tuple(divided), None)
     try:
@@ -248,11 +265,15 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
         return _planned(source, parts, where, known)
     return Plan(
         tuple(
-            replace(part, splits=tuple(each for each in splits.get(part.key, ()) if each.max_offset >= part.start))
+            replace(part, splits=tuple(each for each in splits.get(part.key, ()) if _reaches(part, each)))
             for part in divided
         ),
         snapshot.snapshot_id,
     )
+
+
+def _reaches(part: BucketPart, split: LakeSplit) -> bool:
+    return part.start <= split.max_offset and split.min_offset < part.lake_stop
 
 
 def _divided(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:

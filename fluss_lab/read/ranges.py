@@ -15,8 +15,9 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.times import parse_moment, shown_moment, whole_number
+from fluss_lab.read.gaps import Gap, gap_error
 from fluss_lab.read.points import BucketKey, ReadPoint
-from fluss_lab.read.reach import known_start, log_starts, shown, too_early
+from fluss_lab.read.reach import held_ranges, known_start, log_starts, shown, too_early
 from fluss_lab.read.seek import Seek
 from fluss_lab.read.state import BucketState, TableSource, TableState
 from fluss_lab.read.taking import snapshot_moment
@@ -47,6 +48,15 @@ class LogRange:
     def records(self) -> int:
         """Return how many records there are."""
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Offsets asked for that begin before the log that is held without a gap; without a stop they are lost for sure."""
+
+    bucket: BucketState
+    start: int
+    stop: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +204,7 @@ def _between(
     for bucket in state.buckets:
         start, stop = wanted.get(bucket.bucket, (0, 0))
         if bucket.bucket in unsure:
-            lost.append((bucket, start))
+            lost.append(_Lost(bucket, start))
             continue
         if start >= stop:
             continue
@@ -202,7 +212,7 @@ def _between(
             if stop > bucket.end:
                 raise _outside(source, bucket, low, "offsets", f"[{start}, {stop})")
             if start < low.get(bucket.key, 0):
-                lost.append((bucket, start))
+                lost.append(_Lost(bucket, start, stop))
         # Of one that is not known, reading finds out: it gives every offset or an error.
         found.append(OffsetRange(bucket, start, stop))
     _check_held(source, state, lost, low, what)
@@ -222,13 +232,25 @@ def _outside(
 def _check_held(
     source: TableSource,
     state: TableState,
-    lost: Sequence[tuple[BucketState, int]],
+    lost: Sequence[_Lost],
     low: Mapping[BucketKey, int],
     what: str,
 ) -> None:
-    """Raise when offsets asked for are lost; the text names the earliest that are held."""
-    if lost:
-        raise OffsetOutOfRangeError(too_early(source, state, lost, low, what))
+    """Raise when offsets asked for are lost: the text names the gap that they reach into, or the earliest that are held.
+
+    What lies between two gaps is held: a range there is not lost.
+    """
+    missing: list[tuple[BucketState, int]] = []
+    for each in lost:
+        ranges = [] if each.stop is None else held_ranges(source, state, each.bucket)
+        held = next(((start, stop) for start, stop in ranges if start <= each.start < stop), None)
+        if held is None or each.stop is None:
+            missing.append((each.bucket, each.start))
+        elif each.stop > held[1]:
+            onward = min([each.stop, *(start for start, _ in ranges if start >= held[1])])
+            raise gap_error(source, Gap(each.bucket.partition, each.bucket.bucket.bucket, held[1], onward))
+    if missing:
+        raise OffsetOutOfRangeError(too_early(source, state, missing, low, what))
 
 
 def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[OffsetRange]:
@@ -245,7 +267,7 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
         if first.checked and bucket.is_known and begin > bucket.end:
             raise _outside(source, bucket, low, "a start", str(begin))
         if bucket.key in first.reaches_back:
-            lost.append((bucket, begin))
+            lost.append(_Lost(bucket, begin))
             continue
         if begin >= stop:
             continue
@@ -253,7 +275,7 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             if last.checked and stop > bucket.end:
                 raise _outside(source, bucket, low, "offsets", f"[{begin}, {stop})")
             if begin < low.get(bucket.key, 0):
-                lost.append((bucket, begin))
+                lost.append(_Lost(bucket, begin, stop))
         found.append(OffsetRange(bucket, begin, stop))
     _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
@@ -271,7 +293,7 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
         if first.checked and begin > bucket.end:
             raise _outside(source, bucket, low, "a start", str(begin))
         if begin < low.get(bucket.key, 0) or bucket.key in first.reaches_back:
-            lost.append((bucket, begin))
+            lost.append(_Lost(bucket, begin))
         found[bucket.key] = begin
     _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
@@ -292,12 +314,13 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
             return _Edge({each.key: known_start(each, low) for each in state.buckets})
         return _Edge({each.key: each.end for each in state.buckets})
     if isinstance(edge, Seek):
+        source.check_table(edge.path, edge.table_id, "seek")
         return _Edge(
             _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets]),
             stated=True,
         )
     if isinstance(edge, ReadPoint):
-        source.check_table(edge.table_id)
+        source.check_table(edge.path, edge.table_id, "read point")
         edge.check_known()
         late = unsure_buckets(source, edge)
         return _Edge(
@@ -325,12 +348,19 @@ def _by_time(source: TableSource, state: TableState, moment_ms: int, low: Mappin
     for each in state.buckets:
         answer = answers[each.key]
         first = low.get(each.key, 0)
-        if first and answer.offset <= first:
+        if first and answer.offset <= first and not _is_first(source, state, each, answer.offset, first):
             # The record before is gone, and with it the knowledge of its time: up to that of the next one it may count.
             next_ms = _lake_time(state, each) if answer.timestamp_ms is None else answer.timestamp_ms
             if moment_ms <= next_ms:
                 back.add(each.key)
     return _Edge({key: answer.offset for key, answer in answers.items()}, frozenset(back), checked=False)
+
+
+def _is_first(source: TableSource, state: TableState, bucket: BucketState, offset: int, low: int) -> bool:
+    """Return whether a record before a gap is known to be the first at or after a time: the one before it is held too."""
+    if offset >= low:
+        return False
+    return any(start < offset < stop or offset == start == 0 for start, stop in held_ranges(source, state, bucket))
 
 
 def _lake_time(state: TableState, bucket: BucketState) -> int:

@@ -81,6 +81,30 @@ def _follows(bucket: BucketState) -> bool:
     return bucket.is_dropped or surely_holds(bucket, bucket.lake_end)
 
 
+def held_ranges(source: TableSource, state: TableState, bucket: BucketState) -> list[tuple[int, int]]:
+    """Return the ranges of offsets that lake and cluster hold of a bucket, ascending, with gaps between them.
+
+    Cost: the bucket's files in the lake are planned.
+    """
+    found: list[tuple[int, int]] = []
+    if bucket.lake_end and state.snapshot is not None:
+        if source.info.is_log_table:
+            stops = {bucket.key: bucket.lake_end}
+            splits = source.lake_source.plan(state.snapshot.snapshot_id, stops=stops)
+            found += [(split.min_offset, min(split.max_offset + 1, bucket.lake_end)) for split in splits]
+        else:
+            found.append((state.snapshot.starts.get(bucket.bucket, 0), bucket.lake_end))
+    if bucket.is_known and bucket.start_error is None and bucket.start is not None:
+        found.append((bucket.start, bucket.end))
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(found):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        elif start < stop:
+            joined.append((start, stop))
+    return joined
+
+
 def shown(key: BucketKey) -> str:
     """Return a bucket as people write it."""
     return str(key[1]) if key[0] is None else f"{key[0]}/{key[1]}"
@@ -107,7 +131,7 @@ def too_early(
         earliest = low[bucket.key]
         asked = f", found {begin}" if begin < earliest else ""
         named.append(
-            f"bucket {shown(bucket.key)} from offset {earliest}{_when(source, state, bucket, earliest)}{asked}"
+            f"bucket {shown(bucket.key)} from offset {earliest}{time_at(source, state, bucket, earliest)}{asked}"
         )
     more = f"; and {len(lost) - _NAMED_MAX} more buckets" if len(lost) > _NAMED_MAX else ""
     return (
@@ -116,8 +140,8 @@ def too_early(
     )
 
 
-def _when(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> str:
-    """Return the time of a record, as far as it can be told."""
+def time_at(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> str:
+    """Return the time of a record for a message, as far as it can be told."""
     if offset >= bucket.end:
         return ""
     names = source.info.schema.names[:1]

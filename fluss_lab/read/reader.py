@@ -12,7 +12,7 @@ from typing import Any, Final
 from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog import Changelog
@@ -22,7 +22,7 @@ from fluss_lab.read.filters import compile_filter
 from fluss_lab.read.net import NetChangelog
 from fluss_lab.read.plan import Selection, check_selection
 from fluss_lab.read.points import BucketKey, ReadPoint
-from fluss_lab.read.ranges import EARLIEST, LATEST, checked_buckets
+from fluss_lab.read.ranges import EARLIEST, LATEST, checked_buckets, resolve_starts
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek, seek
 from fluss_lab.read.state import LOOKS_MAX, TableSource
@@ -130,6 +130,7 @@ class TableReader:
         partitions: Collection[str] | None = None,
         buckets: Collection[int] | None = None,
         with_source: bool = False,
+        gaps: str = "error",
     ) -> Scan:
         """Return the union read of the table at one moment; nothing is read yet.
 
@@ -143,14 +144,18 @@ class TableReader:
             partitions: Names of the partitions wanted; None: all.
             buckets: Numbers of the buckets wanted; None: all.
             with_source: Whether to add ``_source``: ``lake`` or ``log``.
+            gaps: What becomes of records of a log table that neither lake nor cluster holds any more (they left the
+                cluster while the lake was switched off): ``"error"``, or ``"skip"``: the rest is read, with a
+                `GapWarning` that names them; ``explain()`` does too. What is damaged or not known is never skipped.
 
         Raises:
+            UnsupportedError: ``gaps="skip"`` of a primary-key table: its rows follow from all records.
             InvalidFilterError: The filter cannot be read, or names an unknown column.
             InvalidSchemaError: There is no such column.
             InvalidTimestampError: `as_of` cannot be read, or is after the servers' clock.
             LakeSnapshotNotFoundError, OffsetOutOfRangeError: What `as_of` asks for is not held any more.
             InvalidRequestError: A limit below 0, or both `as_of` and `read_point`.
-            TableNotFoundError: The read point is of a table that was dropped since.
+            TableNotFoundError: The table was dropped; or the read point is of one that was dropped since.
 
         A read point is read in the schema that the table had when it was taken.
         """
@@ -158,6 +163,13 @@ class TableReader:
             raise InvalidRequestError("scan: expected as_of or read_point, found both")
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequestError(f"scan: expected a limit of at least 0, found {limit!r}")
+        if gaps not in {"error", "skip"}:
+            raise InvalidRequestError(f"scan: expected gaps='error' or 'skip', found {gaps!r}")
+        if gaps == "skip" and not self.info.is_log_table:
+            raise UnsupportedError(
+                f"table {self.info.path}: gaps='skip' is for log tables; the rows of a primary-key table follow from all "
+                "of its records"
+            )
         source = self._source if read_point is None else self._source_at(read_point)
         schema = source.info.schema
         selection = Selection(compile_filter(where, schema), _collected(partitions), _collected(buckets))
@@ -167,12 +179,12 @@ class TableReader:
             read_point = self._read_point(as_of)
         fixed = read_point
         take = self._read_point if fixed is None else lambda: fixed
-        return Scan(source, take, made, selection, limit, self._spark)
+        return Scan(source, take, made, selection, limit, self._spark, skips_gaps=gaps == "skip")
 
     def _source_at(self, point: ReadPoint) -> TableSource:
         """Return the table with the columns that it had at a read point."""
         source = self._source
-        source.check_table(point.table_id)
+        source.check_table(point.path, point.table_id, "read point")
         if point.schema_id == self.info.schema_id:
             return source
         schema = source.connection.schema(self.info, point.schema_id)
@@ -222,6 +234,19 @@ class TableReader:
         start, end = (_fixed(edge, self._source.connection.time_zone) for edge in (start, end))
         wanted = checked_buckets(self.info, _collected(buckets))
         return kind(self._source, start, end, wanted, columns, self._spark)
+
+    def starts(self, start: Any) -> dict[TableBucket, int]:
+        """Return the offset in each bucket that a start means now, for those who follow the log from there.
+
+        Args:
+            start: As for `changelog`. A bucket that offsets do not name has no entry.
+
+        Raises:
+            OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet.
+            InvalidRequestError: A start that is none.
+        """
+        state, starts = resolve_starts(self._source, _fixed(start, self._source.connection.time_zone))
+        return {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
 
     def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
         """Return what changed in the table from one moment to another: rows added, removed and changed.

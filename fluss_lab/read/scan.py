@@ -14,6 +14,7 @@ from fluss_lab.model.arguments import checked
 from fluss_lab.model.frames import to_pandas
 from fluss_lab.read.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
 from fluss_lab.read.explain import ExplainedBucket, Explanation
+from fluss_lab.read.gaps import Gap, is_vouched, warn_of, without_gaps
 from fluss_lab.read.keyed_rows import keyed_count
 from fluss_lab.read.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
 from fluss_lab.read.points import ReadPoint
@@ -43,11 +44,14 @@ class Scan:
         selection: Selection,
         limit: int | None = None,
         spark: Callable[[Scan], Any] | None = None,
+        *,
+        skips_gaps: bool = False,
     ) -> None:
         self.source = source
         self.columns = columns
         self.selection = selection
         self.limit = limit
+        self.skips_gaps = skips_gaps
         self._take = point
         self._point: ReadPoint | None = None
         self._spark = spark
@@ -102,6 +106,7 @@ class Scan:
         """
         if self.limit == 0:
             return 0
+        self._vouch()
         # The narrowest thing to read: offsets come along anyway.
         request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
         plan, total = self.plan(), 0
@@ -115,7 +120,7 @@ class Scan:
         """Return how many rows the one part of a plan has; of a limited scan maybe fewer, but not below the limit."""
         (part,) = plan.parts
         if self.source.info.is_log_table:
-            if _countable(part):
+            if _countable(part) and is_vouched(self.source, part):
                 return _counted(part)
         elif part.filter is None and part.row_stop is None and part.start == 0 and not part.live:
             try:
@@ -134,17 +139,35 @@ class Scan:
     def plan(self) -> Plan:
         """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
         point = self.read_point
-        parts = wanted_parts(self.source, point, self.selection)
+        parts, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
+        warn_of(self.source, gaps)
         if self.limit is not None and self.source.info.is_log_table:
             parts = _cut(parts, self.limit)
         return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
 
+    def _vouch(self) -> None:
+        """See that what is said of the cluster's part without reading it is known as of now."""
+        is_new = self._point is None
+        if not (self.read_point and is_new and self.source.is_looked_at) and self.source.info.is_log_table:
+            self.source.look()
+
+    def _without_gaps(self, parts: list[BucketPart]) -> tuple[list[BucketPart], list[Gap]]:
+        """Return what is read, and what is left out of it because nobody holds it any more."""
+        if not self.skips_gaps:
+            return parts, []
+        self.source.look()
+        snapshot = self.source.newest_snapshot()
+        stops = {} if snapshot is None else {bucket: offset.end for bucket, offset in snapshot.offsets.items()}
+        return without_gaps(self.source, parts, {part.key: stops.get(part.bucket, 0) for part in parts})
+
     def explain(self) -> Explanation:
         """Return what will be read and what is left alone, without reading it."""
+        self._vouch()
         point = self.read_point
         plan = self.plan()
         known = {part.key for part in plan.parts}
-        every = wanted_parts(self.source, replace(point, unknown=()), Selection())
+        _, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
+        every = self._without_gaps(wanted_parts(self.source, replace(point, unknown=()), Selection()))[0]
         unpruned = make_plan(self.source, every, None, plan.snapshot_id or point.snapshot_id)
         comparable = plan.snapshot_id in {None, unpruned.snapshot_id}
         return Explanation(
@@ -155,6 +178,7 @@ class Scan:
             buckets_pruned=sum(key not in known for key in point.keys),
             filter=None if self.selection.filter is None else self.selection.filter.text,
             limit=self.limit,
+            skipped=[str(gap) for gap in gaps],
         )
 
     def _explained(self, part: BucketPart) -> ExplainedBucket:
@@ -194,6 +218,8 @@ class Scan:
             parts.append(f"buckets {', '.join(map(str, sorted(self.selection.buckets)))}")
         if self.limit is not None:
             parts.append(f"limit {self.limit:,}")
+        if self.skips_gaps:
+            parts.append("without what is gone")
         return parts
 
     def _repr_html_(self) -> str:

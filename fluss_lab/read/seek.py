@@ -62,8 +62,9 @@ class Seek(Mapping[int | BucketKey, SeekBucket]):
     Made by `TableReader.seek`.
     """
 
-    def __init__(self, path: TablePath, moment_ms: int, buckets: list[SeekBucket]) -> None:
+    def __init__(self, path: TablePath, table_id: int, moment_ms: int, buckets: list[SeekBucket]) -> None:
         self.path = path
+        self.table_id = table_id
         self.moment_ms = moment_ms
         self.buckets = tuple(buckets)
         self._by_key = {_key(each): each for each in buckets}
@@ -130,7 +131,7 @@ def seek(source: TableSource, moment_ms: int) -> Seek:
         InvalidTimestampError: The time is after the servers' clock.
     """
     buckets = source.answered(lambda state: _sought(source, state, moment_ms))
-    return Seek(source.info.path, moment_ms, buckets)
+    return Seek(source.info.path, source.info.table_id, moment_ms, buckets)
 
 
 def _sought(source: TableSource, state: TableState, moment_ms: int) -> list[SeekBucket]:

@@ -9,17 +9,18 @@ from functools import cached_property
 from typing import TypeVar
 
 from fluss_lab.client import BucketOffset, BucketStatus, Connection, KnownBucket, UnknownBucket
+from fluss_lab.client.metadata import check_table_id
 from fluss_lab.errors import (
     FlussError,
+    InvalidRequestError,
     InvalidTimestampError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     PartitionNotFoundError,
-    TableNotFoundError,
     UnsupportedError,
 )
 from fluss_lab.lake import FlussLogSource, LakeSource, LakeStorage, LookupContext, SupportsCreateFlussLogSource
-from fluss_lab.model import LakeSnapshot, OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model import LakeSnapshot, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.points import BucketKey
 
@@ -167,13 +168,18 @@ class TableSource:
         other._seen = self._seen
         return other
 
-    def check_table(self, table_id: int) -> None:
-        """Raise `TableNotFoundError` when this is not the table of that id."""
-        if table_id != self.info.table_id:
-            raise TableNotFoundError(
-                f"table {self.info.path}: expected the one with id {table_id}, found id {self.info.table_id}: "
-                "it was dropped and made again"
+    def check_table(self, path: TablePath, table_id: int, what: str) -> None:
+        """See that something taken of a table was taken of this one.
+
+        Raises:
+            InvalidRequestError: It was taken of a table of another path.
+            TableNotFoundError: It was taken of a table of this path that was dropped since.
+        """
+        if path != self.info.path:
+            raise InvalidRequestError(
+                f"table {self.info.path}: expected a {what} of it, found one of table {path} (id {table_id})"
             )
+        check_table_id(path, table_id, self.info.table_id)
 
     # -- the lake -----------------------------------------------------------------------------------------------------
 
@@ -208,7 +214,7 @@ class TableSource:
         if seen is not None and seen.snapshot_id == snapshot_id:
             return seen
         try:
-            return self.connection.admin().lake_snapshot(self.info.path, snapshot_id)
+            return self.connection.admin().lake_snapshot(self.info.path, snapshot_id, table_id=self.info.table_id)
         except (LakeSnapshotNotFoundError, LakeNotConfiguredError):
             return None
 
@@ -315,19 +321,35 @@ class TableSource:
             )  # fmt: skip
             found |= {each.key: answers[each.bucket.bucket] for each in members}
         for each in state.buckets:
+            if not each.is_dropped and self._has_rows_before_a_gap(each, state):
+                in_lake = self._lake_record_by_time(each, state.snapshot_id, timestamp_ms)
+                if in_lake is not None and in_lake.offset < found[each.key].offset:
+                    found[each.key] = in_lake
             if each.is_dropped:
                 found[each.key] = self._lake_offset_by_time(each, state.snapshot_id, timestamp_ms)
         return found
 
+    def _has_rows_before_a_gap(self, bucket: BucketState, state: TableState) -> bool:
+        """Return whether the lake may have rows from before a gap: the server looks no further back than behind it."""
+        if not (self.info.is_log_table and bucket.lake_end and state.snapshot is not None):
+            return False
+        return state.snapshot.starts.get(bucket.bucket, 0) > 0 or not surely_holds(bucket, bucket.lake_end)
+
     def _lake_offset_by_time(self, bucket: BucketState, snapshot_id: int | None, timestamp_ms: int) -> BucketOffset:
         """Answer for a bucket that only the lake has."""
+        return self._lake_record_by_time(bucket, snapshot_id, timestamp_ms) or BucketOffset(bucket.end)
+
+    def _lake_record_by_time(
+        self, bucket: BucketState, snapshot_id: int | None, timestamp_ms: int
+    ) -> BucketOffset | None:
+        """Return the first record at or after a time in the lake; None when it has none."""
         if snapshot_id is None or not bucket.lake_end:
-            return BucketOffset(bucket.end)
+            return None
         context = LookupContext(bucket.partition, bucket.bucket.bucket, timestamp_ms, snapshot_id)
         try:
             offset, found_ms = self.log_source.lookup_log_offset_by_timestamp(context)
         except InvalidTimestampError:
-            return BucketOffset(bucket.end)
+            return None
         return BucketOffset(offset, found_ms, snapshot_id)
 
     def starts(self, state: TableState) -> dict[BucketKey, int]:

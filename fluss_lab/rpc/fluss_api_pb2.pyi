@@ -293,12 +293,14 @@ class ListPartitionInfosRequest(_message.Message):
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info", "lost_partitions")
+    __slots__ = ("partitions_info", "lost_partitions", "table_id")
     PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
     LOST_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
     lost_partitions: _containers.RepeatedCompositeFieldContainer[PbLostPartition]
-    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., lost_partitions: _Optional[_Iterable[_Union[PbLostPartition, _Mapping]]] = ...) -> None: ...
+    table_id: int
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., lost_partitions: _Optional[_Iterable[_Union[PbLostPartition, _Mapping]]] = ..., table_id: _Optional[int] = ...) -> None: ...
 
 class PbLostPartition(_message.Message):
     __slots__ = ("partition_name", "dropped_time")

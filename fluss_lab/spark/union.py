@@ -191,7 +191,7 @@ def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema:
         beyond = [s for s in part.splits if s.min_offset < part.start or s.max_offset >= part.lake_stop]
         whole += [split for split in part.splits if split not in beyond]
         if beyond:
-            clipped += beyond
+            clipped += [split for split in beyond if split not in clipped]  # the two sides of a gap may share one
             conditions.append(_range_condition(source.info, part))
     frames = []
     if whole:

@@ -306,7 +306,7 @@ class TableMaintenance:
         return OrphanReport(self._table.path, tuple(paths), dry_run, time.perf_counter() - started)
 
     def _known(self) -> LakeSnapshot:
-        return self._scene.connection.admin().lake_snapshot(self._table.path)
+        return self._scene.connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
 
 
 def maintained(scene: MaintenanceScene, table: Callable[[], TableInfo]) -> MaintenanceReport | None:

@@ -152,7 +152,7 @@ class RoundPlanner:
 
     def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
         try:
-            snapshot = self._connection.admin().lake_snapshot(table.path)
+            snapshot = self._connection.admin().lake_snapshot(table.path, table_id=table.table_id)
         except LakeSnapshotNotFoundError:
             return None, {}
         return snapshot.snapshot_id, snapshot.offsets

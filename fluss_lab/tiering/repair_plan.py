@@ -36,7 +36,9 @@ class BucketRepair:
         partition: Name of its partition, or None.
         known_end: How far the cluster believes it to be tiered; None: not at all.
         offset: How far it is tiered from now on; None: it begins anew.
-        start: First offset that the lake can replay from now on.
+        start: First offset that the lake can replay from now on; of a bucket that is written anew that of its next
+            key-value snapshot, this one at the earliest. Of a log table, what the lake has from before `lost` can be
+            read by offsets all the same.
         lost: Offsets ``[from, to)`` that neither the lake nor the cluster holds as records any more; None without.
         empties: Whether its rows are taken out of the lake first, for the next round to bring them from a key-value
             snapshot.
@@ -113,8 +115,13 @@ class RepairPlan:
             tiered = "begins anew" if each.offset is None else f"is tiered up to {each.offset.end}"
             known = "" if each.known_end is None else f" (the cluster believed {each.known_end})"
             lost = "" if each.lost is None else f"; offsets [{each.lost[0]}, {each.lost[1]}) are lost"
+            if each.lost is not None and each.offset is not None and each.lost[0]:
+                lost += f", those below {each.lost[0]} stay readable"
+            later = " or later" if each.empties else ""
             emptied = "; its rows leave the lake until the next round has brought them again" if each.empties else ""
-            lines.append(f"  {_name(each)} {tiered}{known}, and can be replayed from {each.start}{lost}{emptied}")
+            lines.append(
+                f"  {_name(each)} {tiered}{known}, and can be replayed from {each.start}{later}{lost}{emptied}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -180,7 +187,7 @@ class RepairPlanner:
 
     def _known(self) -> LakeSnapshot:
         try:
-            return self._connection.admin().lake_snapshot(self._table.path)
+            return self._connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
         except LakeSnapshotNotFoundError:
             return LakeSnapshot(_NO_SNAPSHOT, {})
 
@@ -225,7 +232,9 @@ class RepairPlanner:
             return ({}, {}) if newest_id is None else self._by_files(known)
         try:
             # The cluster's own word of that snapshot has every bucket.
-            remembered = self._connection.admin().lake_snapshot(self._table.path, ours.snapshot_id)
+            remembered = self._connection.admin().lake_snapshot(
+                self._table.path, ours.snapshot_id, table_id=self._table.table_id
+            )
         except LakeSnapshotNotFoundError:
             found = self._offsets_of(ours)
             says_all = ours.is_complete and len(known.offsets) <= BUCKETS_NAMED_MAX
@@ -297,7 +306,7 @@ class RepairPlanner:
         if offset is None:
             return kept
         if not self._table.is_log_table:
-            return replace(kept, offset=None, start=0, empties=True)
+            return replace(kept, offset=None, start=status.start_offset, empties=True)
         onward = LakeOffset(status.start_offset, offset.max_timestamp_ms, named)
         return replace(kept, offset=onward, start=status.start_offset)
 

@@ -38,7 +38,7 @@ class TableLag:
         ms: So old at most is the oldest of them, milliseconds; 0 without any.
         newest_ms: Timestamp of the newest record that the lake holds, epoch milliseconds; None before the first.
         freshness_ms: How far the lake may lag: ``table.datalake.freshness``.
-        is_complete: Whether every bucket is known; one that is not is not counted.
+        is_complete: Whether every bucket is known; one that is not is not counted, and may lag as far as it likes.
         error: Why one is not; None when `is_complete`.
     """
 
@@ -67,7 +67,9 @@ def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms:
     """
     info = connection.table_info(path)
     try:
-        offsets: Mapping[TableBucket, LakeOffset] = connection.admin().lake_snapshot(path).offsets
+        offsets: Mapping[TableBucket, LakeOffset] = (
+            connection.admin().lake_snapshot(path, table_id=info.table_id).offsets
+        )
     except LakeSnapshotNotFoundError:
         offsets = {}
     statuses = connection.admin().buckets(info, patient=False)
@@ -171,7 +173,8 @@ class TableStatus:
 
         ``tierLag`` milliseconds since the last round ended well, ``tieredTimestamp`` when that was, ``tierDuration`` how
         many milliseconds it took, ``failuresTotal``, ``fileSize`` and ``recordCount`` of that round, ``freshness``; and,
-        not in Fluss, ``lagRecords``, ``lagMs``, ``rowsPerSecond``, ``bytesPerSecond`` (moving averages).
+        not in Fluss, ``lagRecords``, ``lagMs`` (None while a bucket is not known), ``rowsPerSecond``, ``bytesPerSecond``
+        (moving averages).
         """
         last, lag = self.last_report, self.lag
         return {
@@ -182,8 +185,8 @@ class TableStatus:
             "fileSize": None if last is None else last.bytes,
             "recordCount": None if last is None else last.rows,
             "freshness": None if lag is None else lag.freshness_ms,
-            "lagRecords": None if lag is None else lag.records,
-            "lagMs": None if lag is None else lag.ms,
+            "lagRecords": None if lag is None or not lag.is_complete else lag.records,
+            "lagMs": None if lag is None or not lag.is_complete else lag.ms,
             "rowsPerSecond": self.throughput.mean_rows_per_s,
             "bytesPerSecond": self.throughput.mean_bytes_per_s,
         }
@@ -288,13 +291,21 @@ class ServiceStatus:
         failed = sum(each.last_error is not None for each in self.tables)
         state = "running" if self.running else "stopped"
         behind = [each.lag.records for each in self.tables if each.lag is not None]
-        lag = f", {sum(behind):,} records behind" if behind else ""
+        unknown = sum(each.lag is not None and not each.lag.is_complete for each in self.tables)
+        lag = f", {'at least ' if unknown else ''}{sum(behind):,} records behind" if behind else ""
+        lag += f", {unknown} with buckets that are not known" if unknown else ""
         trouble = f", {self.error}" if self.error else ""
         return f"<tiering service {state}: {len(self.tables)} tables, {busy} tiering, {failed} failed{lag}{trouble}>"
 
     def _repr_html_(self) -> str:
         rows = [[*_cells(each, self.now_ms)] for each in self.tables]
         return html_table(repr(self).strip("<>"), _COLUMNS, rows)
+
+
+def _lag_text(lag: TableLag) -> str:
+    known = f"{lag.records:,} records, {_ago(lag.ms)}" if lag.records else "0 records"
+    # What is not known is not up to date.
+    return known if lag.is_complete else f"at least {known}; not known: {(lag.error or '')[:ERROR_LENGTH_MAX]}"
 
 
 def _cells(each: TableStatus, now_ms: int) -> list[object]:
@@ -305,7 +316,7 @@ def _cells(each: TableStatus, now_ms: int) -> list[object]:
         str(each.table),
         state,
         str(each.progress) if each.progress is not None else None,
-        None if lag is None else f"{lag.records:,} records, {_ago(lag.ms)}" if lag.records else "0 records",
+        None if lag is None else _lag_text(lag),
         None if lag is None or lag.newest_ms is None else f"{_ago(now_ms - lag.newest_ms)} old",
         None if lag is None else format_duration(lag.freshness_ms),
         None if each.last_round_ms is None else f"{_ago(now_ms - each.last_round_ms)} ago",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_lab.client import AppendWriter, BucketStatus, LogScanner, UnknownBucket, UpsertWriter, WriteResult
+from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.arguments import checked
-from fluss_lab.model.times import Moment, parse_moment
+from fluss_lab.model.times import Moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
 from fluss_lab.read.points import ReadPoint
@@ -22,6 +22,7 @@ from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek
 from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.round import run_round
+from fluss_lab.workbench.bucket_rows import BUCKET_COLUMNS, bucket_row
 from fluss_lab.workbench.given_rows import spark_as_arrow
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 from fluss_lab.workbench.listing import Listing
@@ -31,20 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fluss_lab.workbench.lab import Lab
-
-_BUCKET_COLUMNS: Final = {
-    "partition": pa.string(),
-    "bucket": pa.int32(),
-    "start": pa.int64(),
-    "end": pa.int64(),
-    "high_watermark": pa.int64(),
-    "lake_end": pa.int64(),
-    "lag": pa.int64(),
-    "bytes": pa.int64(),
-    "leader": pa.int32(),
-    "error": pa.string(),
-    "warning": pa.string(),
-}
 
 
 @checked
@@ -78,9 +65,9 @@ class Table(LakeUpkeep):
         """
         info = self.info
         in_lake = info.descriptor.lake_enabled
-        rows = [_bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info, patient=patient)]
+        rows = [bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info, patient=patient)]
         rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))
-        return Listing(f"buckets of {self.path}", rows, _BUCKET_COLUMNS)
+        return Listing(f"buckets of {self.path}", rows, BUCKET_COLUMNS)
 
     def partitions(self) -> list[str]:
         """Return the names of the partitions in the cluster, sorted.
@@ -296,6 +283,7 @@ class Table(LakeUpkeep):
         partitions: Sequence[str] | None = None,
         buckets: Sequence[int] | None = None,
         with_source: bool = False,
+        gaps: str = "error",
     ) -> Scan:
         """Return a read of the whole table across lake and log, at one moment; nothing is read yet.
 
@@ -311,13 +299,14 @@ class Table(LakeUpkeep):
             partitions: Only these partitions, by name.
             buckets: Only these buckets.
             with_source: Add ``_source``: ``lake`` or ``log``.
+            gaps: Of a log table: ``"skip"`` leaves out, with a warning, what neither lake nor cluster holds any more.
 
         Raises:
             InvalidFilterError, InvalidSchemaError: The condition or a column cannot be.
         """
         return self._reader().scan(
             columns=columns, where=where, limit=limit, as_of=as_of, read_point=read_point,
-            partitions=partitions, buckets=buckets, with_source=with_source,
+            partitions=partitions, buckets=buckets, with_source=with_source, gaps=gaps,
         )  # fmt: skip
 
     def seek(self, moment: Moment) -> Seek:
@@ -361,14 +350,23 @@ class Table(LakeUpkeep):
         """Return a scanner of every bucket, existing and new partitions', that follows the table. Close it.
 
         Args:
-            start: ``"earliest"`` (in lake or cluster), ``"latest"``, or a time.
+            start: What `changelog` takes: ``"earliest"`` (in lake or cluster), ``"latest"``, offsets by bucket (others are
+                not read then), a `Seek`, a `ReadPoint`, a time, or a lake snapshot id.
             columns: Only these columns, in this order.
+
+        Raises:
+            OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet.
+            InvalidRequestError: A start that is none.
         """
-        scanner = self.lab.connection.log_scanner(self.path, projection=columns)
         specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
         spec = specs.get(start) if isinstance(start, str) else None
+        starts = None if spec is not None else self._reader().starts(start)
+        scanner = self.lab.connection.log_scanner(self.path, projection=columns)
         try:
-            scanner.subscribe_all(spec or OffsetSpec.timestamp(parse_moment(start, self.lab.connection.time_zone)))
+            if spec is not None:
+                scanner.subscribe_all(spec)
+            else:
+                scanner.subscribe_at(starts or {})
         except BaseException:
             scanner.close()
             raise
@@ -476,23 +474,3 @@ def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
         "bucket key": descriptor.bucket_key,
     }
     return [role for role, columns in roles.items() if column in columns]
-
-
-def _bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
-    """Return what is shown of a bucket: None for whatever is not known, and why."""
-    row: dict[str, Any] = dict.fromkeys(_BUCKET_COLUMNS)
-    row |= {"partition": status.partition, "bucket": status.bucket.bucket, "leader": status.leader}
-    row["error"] = None if status.error is None else str(status.error)
-    if isinstance(status, UnknownBucket):
-        return row
-    start = None if status.error is not None else status.start_offset
-    tiered_to = start if status.lake_end_offset is None else status.lake_end_offset
-    return row | {
-        "start": start,
-        "end": status.end_offset,
-        "high_watermark": status.high_watermark,
-        "lake_end": status.lake_end_offset,
-        "lag": status.end_offset - tiered_to if in_lake and tiered_to is not None else None,
-        "bytes": status.size_bytes + status.remote_size_bytes,
-        "warning": status.warning,
-    }

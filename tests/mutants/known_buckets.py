@@ -3,6 +3,8 @@
 from tests.mutants.mutant import Mutant
 
 IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
+IN_GAPS = "tests/unit/read/test_gaps.py"
+SCAN = "fluss_lab/read/scan.py"
 GENERATOR = "fluss_lab/tiering/generator.py"
 
 KNOWN_BUCKETS = (
@@ -47,5 +49,35 @@ KNOWN_BUCKETS = (
         "            except CorruptDataError:\n                break",
         "            except UnsupportedError:\n                break",
         (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
+    ),
+    Mutant(
+        "gaps_counted", "P4", SCAN,
+        "if _countable(part) and is_vouched(self.source, part):",
+        "if _countable(part):",
+        (f"{IN_UNKNOWN}::test_a_count_at_a_point_reads_what_nobody_vouches_for",),
+    ),
+    Mutant(
+        "gaps_planned_over", "P4", "fluss_lab/read/plan.py",
+        "if source.info.is_log_table and source.is_looked_at:",
+        "if source.info.is_log_table and not source.is_looked_at:",
+        (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
+    ),
+    Mutant(
+        "gaps_skipped_in_silence", "P4", SCAN,
+        "        warn_of(self.source, gaps)\n",
+        "",
+        (f"{IN_GAPS}::test_a_gap_is_skipped_only_when_told_to_and_loudly",),
+    ),
+    Mutant(
+        "times_before_a_gap_read_behind_it", "P4", "fluss_lab/read/state.py",
+        "if not each.is_dropped and self._has_rows_before_a_gap(each, state):",
+        "if each.is_dropped and self._has_rows_before_a_gap(each, state):",
+        (f"{IN_GAPS}::test_what_the_lake_has_from_before_an_accepted_gap_stays_readable",),
+    ),
+    Mutant(
+        "ranges_before_a_gap_taken_for_lost", "P4", "fluss_lab/read/ranges.py",
+        "ranges = [] if each.stop is None else held_ranges(source, state, each.bucket)",
+        "ranges: list[tuple[int, int]] = []",
+        (f"{IN_GAPS}::test_both_sides_of_a_gap_are_read",),
     ),
 )  # fmt: skip

@@ -289,8 +289,8 @@ READING = (
     ),
     Mutant(
         "read_point_of_another_table_taken", "P4", "fluss_lab/read/state.py",
-        "if table_id != self.info.table_id:",
-        "if table_id < 0:",
+        "        check_table_id(path, table_id, self.info.table_id)",
+        "        check_table_id(path, table_id, table_id)",
         (f"{IN_UNION}::test_a_read_point_of_a_table_that_was_made_again_is_refused",),
     ),
     Mutant(

@@ -33,6 +33,7 @@ from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.stopping import STOPPING
 from tests.mutants.storing import BYTES, KEEPING
+from tests.mutants.table_identity import TABLE_IDENTITY
 from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
 from tests.mutants.values import VALUES
@@ -72,6 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + FILTERING
     + SPARK_STREAMS
     + SPARK_TABLES
+    + TABLE_IDENTITY
     + UNION_READING
     + ACROSS
     + VALUES

@@ -90,8 +90,8 @@ REPAIRING = (
     ),
     Mutant(
         "rows_behind_a_gap_of_a_primary_key_table_kept", "P4", PLAN,
-        "            return replace(kept, offset=None, start=0, empties=True)\n",
-        "            return replace(kept, offset=None, start=0)\n",
+        "            return replace(kept, offset=None, start=status.start_offset, empties=True)\n",
+        "            return replace(kept, offset=None, start=status.start_offset)\n",
         (f"{IN_REPAIR}::test_buckets_of_a_primary_key_table_are_written_anew_behind_a_gap",),
     ),
     Mutant(

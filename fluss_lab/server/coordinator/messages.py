@@ -89,6 +89,7 @@ def partitions_message(
         lost_partitions=[
             pb.PbLostPartition(partition_name=each.partition.name, dropped_time=each.until_ms) for each in lost
         ],
+        table_id=info.table_id,
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from fluss_lab.errors import StorageError
 from fluss_lab.server.metrics import Family, Labels
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.counters import TableCounters
 
 if TYPE_CHECKING:
     from fluss_lab.server.tablet.remote.manifest import RemoteManifest
+
+
+def _is_known(bucket: Bucket) -> bool:
+    """Return whether the end of a bucket's log is known: damage leaves nobody knows how many records behind it."""
+    return bucket.log.stopped is None or isinstance(bucket.log.stopped, StorageError)
 
 
 def _messages_in(bucket: Bucket) -> float:
@@ -30,6 +36,8 @@ def _pending(bucket: Bucket) -> float | None:
 
 def _lag_ms(bucket: Bucket) -> float | None:
     if not bucket.table.lake_enabled or bucket.lake is None or bucket.lake.max_timestamp_ms < 0:
+        return None
+    if not _is_known(bucket):
         return None
     return max(0, bucket.log.max_timestamp_ms - bucket.lake.max_timestamp_ms)
 
@@ -87,12 +95,13 @@ _OF_BUCKET: Final[tuple[tuple[str, str, str, Callable[[Bucket], float | None]], 
 _SUMMED: Final = ("messagesIn_total", "bytesIn_total", "bytesOut_total")
 
 
-def families(buckets: Iterable[Bucket], tables: Mapping[int, TableCounters]) -> Iterator[Family]:
+def families(buckets: Iterable[Bucket], tables: Mapping[int, TableCounters], unopened: int = 0) -> Iterator[Family]:
     """Yield the metrics of open buckets, of their tables, and of the server.
 
     Args:
         buckets: The open ones.
         tables: Counters by table id; those of tables without an open bucket are left out.
+        unopened: Buckets that could not be opened.
     """
     held = [(bucket, _labels(bucket)) for bucket in buckets]
     sums: dict[str, dict[int, float]] = {name: {} for name in _SUMMED}
@@ -113,7 +122,7 @@ def families(buckets: Iterable[Bucket], tables: Mapping[int, TableCounters]) -> 
         whole.add(sum(by_table.values()))
         yield from (family, whole)
     yield from _requests([(names[table_id], tables[table_id]) for table_id in names if table_id in tables])
-    yield from _server([bucket for bucket, _ in held])
+    yield from _server([bucket for bucket, _ in held], unopened)
 
 
 def _requests(tables: Sequence[tuple[Labels, TableCounters]]) -> Iterator[Family]:
@@ -133,14 +142,18 @@ def _requests(tables: Sequence[tuple[Labels, TableCounters]]) -> Iterator[Family
     yield keys
 
 
-def _server(buckets: list[Bucket]) -> Iterator[Family]:
+def _server(buckets: list[Bucket], unopened: int) -> Iterator[Family]:
     leaders = Family("tabletserver_leaderCount", "gauge", "Buckets that this server holds.")
     leaders.add(len(buckets))
     replicas = Family("tabletserver_replicaCount", "gauge", "The same: nothing is replicated.")
     replicas.add(len(buckets))
     stored = Family("tabletserver_physicalStorage_localSize", "gauge", "Bytes of all local segments.")
     stored.add(sum(bucket.log.size_bytes for bucket in buckets))
-    yield from (leaders, replicas, stored)
+    unknown = Family(
+        "tabletserver_unknownBuckets", "gauge", "Buckets that could not be opened, or whose log is damaged."
+    )
+    unknown.add(unopened + sum(not _is_known(bucket) for bucket in buckets))
+    yield from (leaders, replicas, stored, unknown)
 
 
 def _table_labels(bucket: Bucket) -> Labels:

@@ -218,7 +218,7 @@ class TabletService:
 
     def metrics(self) -> Iterator[Family]:
         """Yield what there is to measure of the buckets held here."""
-        return gauges.families(self._store.all(), self._tally.tables)
+        return gauges.families(self._store.all(), self._tally.tables, len(self._store.failures()))
 
     # -- records -------------------------------------------------------------------------------------------------------
 

@@ -123,8 +123,8 @@ class BucketStore:
         found = [bucket for bucket in list(self._buckets.values()) if table_id in {None, bucket.id.table_id}]
         return sorted(found, key=lambda bucket: bucket.id.sort_key())
 
-    def failures(self, table_id: int) -> dict[TableBucket, FlussError]:
-        """Return the buckets of a table that could not be opened, and why."""
+    def failures(self, table_id: int | None = None) -> dict[TableBucket, FlussError]:
+        """Return the buckets of a table, or of all, that could not be opened, and why."""
         found = self._unopened.of_table(table_id)
         # One that is open may not have taken over a new definition: that is tried again too, and it serves meanwhile.
         return {bucket: error for bucket, error in found.items() if bucket not in self._buckets}

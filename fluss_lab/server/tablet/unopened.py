@@ -64,10 +64,11 @@ class UnopenedBuckets:
         if (attempt := self._attempts.get(bucket)) is not None:
             raise type(attempt.error)(str(attempt.error))
 
-    def of_table(self, table_id: int) -> dict[TableBucket, FlussError]:
-        """Return the buckets of a table that could not be opened, and why."""
+    def of_table(self, table_id: int | None) -> dict[TableBucket, FlussError]:
+        """Return the buckets of a table, or of all, that could not be opened, and why."""
         with self._lock:
-            return {each: attempt.error for each, attempt in self._attempts.items() if each.table_id == table_id}
+            found = {each: attempt.error for each, attempt in self._attempts.items()}
+        return {each: error for each, error in found.items() if table_id in {None, each.table_id}}
 
     def due(self) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
         """Return the requests of the buckets that are to be tried again now."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fluss_lab.cli.inspection import bucket_troubles
 from fluss_lab.client import KnownBucket, UnknownBucket
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import OffsetSpec, TablePath
@@ -70,7 +71,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
     for point in points.values():
         _spoil(folder, point.table_id)
     cluster.start()
-    yield SimpleNamespace(cluster=cluster, lab=lab, snapshots=snapshots, points=points)
+    yield SimpleNamespace(cluster=cluster, folder=folder, lab=lab, snapshots=snapshots, points=points)
     cluster.close()
 
 
@@ -105,8 +106,8 @@ READS = {
     "changelog explained": lambda table: table.changelog().explain(),
     "changelog of the bucket": lambda table: table.changelog(buckets=[0]).to_arrow(),
     "changelog from now": lambda table: table.changelog(start="latest").to_arrow(),
-    "seek": lambda table: table.seek(0),
-    "diff": lambda table: table.diff(0),
+    "seek": lambda table: table.seek(_last_ms(table)),
+    "diff": lambda table: table.diff(_last_ms(table)),
     "earliest": lambda table: table.lab.connection.admin().list_offsets(table.info, OffsetSpec.earliest()),
     "latest": lambda table: table.lab.connection.admin().list_offsets(table.info, OffsetSpec.latest()),
 }
@@ -123,7 +124,8 @@ def test_a_read_that_touches_an_unknown_bucket_is_refused(broken, name, read):
 def _last_ms(table: Any) -> int:
     """Return the time of the last record that is known: as late as may be asked for."""
     statuses = table.lab.connection.admin().buckets(table.info)
-    return max(each.max_timestamp_ms or 0 for each in statuses if isinstance(each, KnownBucket))
+    known = [each.max_timestamp_ms or 0 for each in statuses if isinstance(each, KnownBucket)]
+    return max(known, default=table.info.created_ms)
 
 
 def _statuses(broken: SimpleNamespace, name: str) -> list[Any]:
@@ -205,8 +207,21 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     (told,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
     assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
     assert "bucket 0" in told["last_error"]
+    assert any("db.plain, bucket 0" in trouble for trouble in bucket_troubles(broken.folder))
+    values = {family.name: family.samples for family in broken.cluster.tablet().metrics()}
+    assert values["tabletserver_unknownBuckets"] == [("", {}, 3)]
     lag = table_lag(broken.cluster.connection, TablePath("db", "plain"), 10**13)
     assert (lag.is_complete, "bucket 0" in (lag.error or "")) == (False, True)
+
+
+def test_a_count_at_a_point_reads_what_nobody_vouches_for(broken):
+    """The point is from before the damage: its offsets are known, and yet the records cannot be had."""
+    table = broken.lab.table("db.plain")
+    for read in (lambda scan: scan.count(), lambda scan: scan.to_arrow()):
+        with pytest.raises(FlussError, match=r"bucket 0|/b0"):
+            read(table.scan(read_point=broken.points["plain"]))
+    point = broken.points["plain"]
+    assert table.scan(read_point=point, buckets=[1]).count() == point.stops[None, 1]
 
 
 # -- a log that ends early, and storage that is not there --------------------------------------------------------------
@@ -245,6 +260,9 @@ def test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one(tmp_path, is_
             with pytest.raises(CorruptDataError, match="bucket 0") as caught:
                 read(lab.table("db.t"))
             assert ".log" in str(caught.value), name
+        values = {family.name: family.samples for family in cluster.tablet().metrics()}
+        assert values["tabletserver_unknownBuckets"] == [("", {}, 1)]
+        assert values["tabletserver_table_bucket_log_endOffset"] == []
         # What lies before the damage is still served, to those who say where it ends.
         assert table.changelog(start={0: 0}, end={0: 10}).to_arrow()["id"].to_pylist() == list(range(10))
         with pytest.raises(CorruptDataError, match=r"\.log"):
@@ -282,7 +300,7 @@ def test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed(tmp_p
         with pytest.raises(FlussError, match="bucket 0"):
             _ = status.known().start_offset
         for name in ("rows", "count", "changelog", "a time", "explain", "changelog explained", "earliest"):
-            with pytest.raises(FlussError, match=r"bucket 0|/b0"):
+            with pytest.raises(FlussError, match=r"bucket 0|/b0|remote\.data\.dir"):
                 READS[name](table)
         with pytest.raises(FlussError, match=r"db\.t, bucket 0"):
             _tier(cluster, lab, "t")
@@ -292,7 +310,7 @@ def test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed(tmp_p
         row = next(iter(table.buckets()))
         assert (row["start"], row["end"], "bucket 0" in row["error"]) == (None, 241, True)
         cluster.stop()
-        shutil.rmtree(mount)
+        shutil.rmtree(mount, ignore_errors=True)
         (tmp_path / "unmounted").rename(mount)
         cluster.start()
         assert table.scan().to_arrow()["id"].to_pylist() == list(range(241))
