@@ -48,9 +48,10 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.lb_policy_name", "pick_first"),
-    # Answers are heard by the thread that waits for them, not by one that gRPC starts beside.
-    ("SingleThreadedUnaryStream", 1),
 )
+#: Answers are heard by the thread that waits for them, not by one that gRPC starts beside. Not for streams that last: one
+#: that is cancelled in this form keeps its connection.
+_ANSWERS: Final = (("SingleThreadedUnaryStream", 1),)
 
 
 def _timeout_s(method: Method, request: Any, call_timeout_s: float) -> float:
@@ -79,12 +80,10 @@ class Channel:
     ) -> None:
         self.address = target(host, port)
         self._call_timeout_s = call_timeout_s
+        self._trust = trust
+        self._streaming: list[Any] = []
         with Held():
-            if trust is None:
-                self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
-            else:
-                options = (*_OPTIONS, *trust.options())
-                self._channel = grpc.secure_channel(self.address, trust.credentials(), options=options)
+            self._channel = self._made(_ANSWERS)
         self._metadata = (token.header_of(secret),)
 
     def __repr__(self) -> str:
@@ -101,7 +100,15 @@ class Channel:
     def close(self) -> None:
         """End the connection; calls under way fail with `ServerUnavailableError`."""
         with Held():
-            self._channel.close()
+            channels = [self._channel, *self._streaming]
+            while channels:
+                channels.pop().close()
+
+    def _made(self, options: tuple[tuple[str, int], ...] = ()) -> Any:
+        if self._trust is None:
+            return grpc.insecure_channel(self.address, options=(*_OPTIONS, *options))
+        secured = (*_OPTIONS, *options, *self._trust.options())
+        return grpc.secure_channel(self.address, self._trust.credentials(), options=secured)
 
     def _gateway(self, service: str) -> _Gateway:
         gateway = _Gateway()
@@ -143,12 +150,14 @@ class Channel:
         return invoke
 
     def _stream(self, method: Method) -> Callable[[Any, threading.Event], Iterator[Any]]:
-        call = self._channel.unary_stream(
-            method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
-        )
         what = f"{method.name} at {self.address}"
 
         def invoke(request: Any, closed: threading.Event) -> Iterator[Any]:
+            channel = self._made()
+            self._streaming.append(channel)
+            call = channel.unary_stream(
+                method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+            )
             stream = call(request, metadata=self._metadata)
             watcher = threading.Thread(target=lambda: (closed.wait(), stream.cancel()), daemon=True)
             watcher.start()
@@ -159,6 +168,8 @@ class Channel:
                     raise status.error_of(failure, what) from None
             finally:
                 closed.set()
+                self._streaming.remove(channel)
+                channel.close()
 
         return invoke
 
