@@ -101,6 +101,8 @@ PLANS = {
     ("Admin", "drop_table"): {"path": "db.gone", "if_exists": True}, ("Admin", "alter_table"): {"path": "db.log"},
     ("Admin", "create_partition"): {"path": "db.parts", "values": {"p": "a"}, "if_not_exists": True},
     ("Admin", "drop_partition"): {"path": "db.parts", "values": {"p": "z"}, "if_exists": True},
+    ("Admin", "create_partitions"): {"path": "db.parts", "specs": [{"p": "b"}], "if_not_exists": True},
+    ("Admin", "lost_partitions"): {"path": "db.parts", "time_ms": 1_767_225_600_000},
     ("Admin", "partitions"): {"path": "db.parts"}, ("Admin", "list_offsets"): {"info": "log", "spec": OffsetSpec.latest()},
     ("Admin", "lake_snapshot"): {"path": "db.log"}, ("Admin", "latest_kv_snapshots"): {"path": "db.pk"},
     ("Admin", "kv_snapshot_metadata"): {"info": "pk", "bucket": 0, "snapshot_id": 1}, ("Admin", "buckets"): {"info": "pk"},
