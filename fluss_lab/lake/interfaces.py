@@ -155,7 +155,7 @@ class Written(Protocol):
 
 
 class LakeWriter(ABC, Generic[WriteResultT]):
-    """Writes the records of one split. Used by one thread; either `complete` or `abort` ends it.
+    """Writes the records of one split. Used by one thread; `complete` or `abort` ends it.
 
     Records have the columns of ``context.table.schema`` in its order and types. Offsets may have gaps (a split of a
     key-value snapshot). Memory is bounded, whatever the split's size.
@@ -185,7 +185,10 @@ class LakeWriter(ABC, Generic[WriteResultT]):
 
     @abstractmethod
     def abort(self) -> None:
-        """Give up: remove what was written, as far as can be. Never raises."""
+        """Give up: remove what was written, as far as can be. Never raises.
+
+        Also after `complete`, by whoever has not handed the result on: then nobody can refer to the files.
+        """
 
 
 class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):

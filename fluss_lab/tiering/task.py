@@ -7,7 +7,6 @@ no catalog beyond what stands there.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import logging
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_code, error_from_code
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import CommitterInitContext, LakeTieringFactory, LakeWriter, WriterInitContext, lake_storage
+from fluss_lab.lake import LakeTieringFactory, LakeWriter, WriterInitContext, lake_storage
 from fluss_lab.model import TableInfo
 from fluss_lab.tiering.reader import TieringSplitReader
 from fluss_lab.tiering.splits import TieringSplit, split_from_json
@@ -270,25 +269,23 @@ def _write(task: TieringTask) -> TaskResult:
     try:
         connection.remember(task.table)
         reader = TieringSplitReader(connection, task.table, split)
-        written = _copy(reader, factory.create_lake_writer(context))
+        writer = factory.create_lake_writer(context)
+        try:
+            written = _copy(reader, writer)
+            return _result_of(task, factory, reader, written)
+        except BaseException:
+            # Its result goes to nobody: no snapshot can ever refer to its files.
+            writer.abort()
+            raise
     finally:
         connection.close()
-    try:
-        return _result_of(task, factory, reader, written)
-    except BaseException:
-        _remove(task, factory, written)
-        raise
 
 
 def _copy(reader: TieringSplitReader, writer: LakeWriter[Any]) -> Any:
-    """Write what the reader reads and return the write result; on any failure nothing is left behind."""
-    try:
-        for records in reader:
-            writer.write(records)
-        return writer.complete()
-    except BaseException:
-        writer.abort()
-        raise
+    """Write what the reader reads and return the write result."""
+    for records in reader:
+        writer.write(records)
+    return writer.complete()
 
 
 def _result_of(
@@ -310,13 +307,6 @@ def _result_of(
         start=reader.start,
         events=reader.events,
     )
-
-
-def _remove(task: TieringTask, factory: LakeTieringFactory[Any, Any], written: Any) -> None:
-    """Remove the finished files of an attempt that fails after all. A worker that cannot leaves them to maintenance."""
-    context = CommitterInitContext(task.table, task.round_id)
-    with contextlib.suppress(Exception), factory.create_lake_committer(context) as committer:
-        committer.abort([written])
 
 
 def _check_version(value: Mapping[str, Any], what: str) -> None:
