@@ -15,6 +15,7 @@ TIERING = "fluss_lab/server/coordinator/tiering.py"
 IN_DEPARTURES = "tests/unit/server/coordinator/test_partition_departures.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
 IN_DROPPED = "tests/unit/read/test_dropped_partitions.py"
+IN_UNKNOWN = "tests/unit/client/test_older_writers.py"
 IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
 
 _WAITS = f"{IN_DEPARTURES}::test_retention_waits_until_the_lake_holds_every_bucket"
@@ -117,6 +118,18 @@ RETENTION = (
         'self._untold.setdefault(("buckets", table_id), set())',
         'self._untold.setdefault(("buckets", table_id), None)',
         (f"{IN_DEPARTURES}::test_servers_hear_of_new_partitions_only",),
+    ),
+    Mutant(
+        "columns_that_a_writer_does_not_know_made_null", "P4", "fluss_lab/server/tablet/kv_bucket.py",
+        "if not columns and header.schema_id != self._schema_id else None",
+        "if not columns and header.schema_id > self._schema_id else None",
+        (f"{IN_UNKNOWN}::test_a_writer_of_an_older_schema_leaves_columns_alone_that_it_does_not_know",),
+    ),
+    Mutant(
+        "columns_of_a_deleted_row_come_back", "P4", "fluss_lab/server/kv/merge.py",
+        "    held[order[before > 0]] = -1\n",
+        "    held[order[before < 0]] = -1\n",
+        (f"{IN_UNKNOWN}::test_batches_of_an_older_schema_agree_with_a_model",),
     ),
     Mutant(
         "renewal_forgets_or_keeps_the_wrong_session", "P5", TIERING,

@@ -19,6 +19,7 @@ from fluss_lab.model import options
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.server.kv.equality import Mask
 from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.sizes import check_rows
 
 #: A null version is older than all others, as in Fluss.
 VERSION_MIN: Final = int(np.iinfo(np.int64).min)
@@ -221,6 +222,36 @@ class Partial:
                 raise InvalidRecordError(
                     f"column {field.name!r} is NOT NULL: row {row} leaves it without a value; {why}"
                 )
+
+
+def unknown_kept(
+    known: int, operations: Operations, columns: list[pa.Array], old: list[pa.Array], old_at: Longs, bytes_max: int
+) -> list[pa.Array]:
+    """Return a batch's columns, those that its writer did not know of as the present rows of the keys have them.
+
+    After a delete of its key in the same batch an upsert has nothing to keep.
+
+    Args:
+        known: How many columns the writer knew of: the first ones.
+        operations: Of one batch.
+        columns: The batch's, all of them.
+        old: All columns of the present rows of the keys.
+        old_at: For each operation, which of `old` its key has; -1 for none.
+        bytes_max: Of what is kept, at most.
+
+    Raises:
+        RecordTooLargeError: More than `bytes_max`: send smaller batches.
+    """
+    order = operations.order()
+    groups, deletes = operations.groups[order], ~operations.upserts[order]
+    before = np.cumsum(deletes) - deletes
+    firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
+    before -= np.repeat(before[firsts], np.diff(np.append(firsts, groups.size)))
+    held = old_at.copy()
+    held[order[before > 0]] = -1
+    check_rows(old[known:], held[held >= 0], bytes_max)
+    kept = _index(len(columns[0]), operations.rows, held)
+    return [*columns[:known], *(column.take(kept) for column in old[known:])]
 
 
 def _index(count: int, rows: Longs, chosen: Longs) -> pa.Array:

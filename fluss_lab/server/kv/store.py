@@ -34,6 +34,7 @@ from fluss_lab.server.kv.merge import (
     check_deletes_allowed,
     first_only,
     newest_only,
+    unknown_kept,
     version_numbers,
 )
 from fluss_lab.server.kv.prefix import prefix_rows
@@ -135,8 +136,6 @@ class KvStore:
         """Return how many chunks the rows lie in."""
         return len(self._layout.chunks)
 
-    # -- changing ----------------------------------------------------------------------------------------------------
-
     def prepare(
         self,
         rows: pa.RecordBatch,
@@ -144,6 +143,7 @@ class KvStore:
         *,
         base_offset: int,
         columns: Sequence[str] | None = None,
+        known: int | None = None,
         bytes_max: int = GATHERED_BYTES_MAX,
     ) -> Change:
         """Work out what a batch changes. Nothing is changed.
@@ -154,6 +154,7 @@ class KvStore:
             base_offset: Offset that the first record of the changelog will get.
             columns: Names of the columns given, the primary key's among them, for a partial update; None: all. With all
                 columns given, it is an ordinary update.
+            known: How many of the columns the writer knew of, whose upserts keep the others; None: all.
             bytes_max: Of the rows that it replaces, and of the whole rows that a partial update makes, at most.
 
         Returns:
@@ -186,6 +187,8 @@ class KvStore:
         operations, complete = self._merged(operations, given, present, old, bytes_max)
         if not operations.rows.size:
             return empty(base_offset, self._state, self._schema)
+        if known is not None:
+            complete = unknown_kept(known, operations, complete, old, present.at[operations.groups], bytes_max)
         source = Source.of(complete, old, self._schema)
         return resolve(operations, present, source, self._compared, base_offset, self._state)
 

@@ -201,13 +201,16 @@ class KvBucket:
             raise ServerUnavailableError(f"{self.table.path}: {_BEHIND}")
         self._follow_table()
         header, rows = put.batch.header, put.rows
+        known = len(rows.schema) if not columns and header.schema_id != self._schema_id else None
         if columns:
             names: Sequence[str] | None = rows.schema.names
         else:
             names, rows = None, _widened(rows, self.table.schemas[self._schema_id])
         # What would be far too large is refused before it takes the memory for it.
         extent = _EXTENT_FACTOR * self._size_max
-        change = self.store.prepare(rows, put.change_types, base_offset=base_offset, columns=names, bytes_max=extent)
+        change = self.store.prepare(
+            rows, put.change_types, base_offset=base_offset, columns=names, known=known, bytes_max=extent
+        )
         if not change.rows.num_rows and header.writer_id == NO_WRITER:
             return Derived(None, _nothing)
         entry = Entry.encoded(
