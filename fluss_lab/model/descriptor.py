@@ -11,10 +11,14 @@ from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, Unsupporte
 from fluss_lab.model import options
 from fluss_lab.model.auto_partition import check_auto_partition
 from fluss_lab.model.bucketing import bucketing_kind
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.merging import check_merging
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.schema import COMMENT_LENGTH_MAX, Schema, make_schema
 from fluss_lab.model.types import DataType
+
+#: Of the JSON form.
+FORMAT: Final = 1
 
 BUCKETS_DEFAULT: Final = 1
 #: Each is a folder level in the lake, and a part of every partition's name.
@@ -66,7 +70,7 @@ class TableDescriptor:
     def to_json(self) -> dict[str, Any]:
         """Return the definition in Apache Fluss's JSON form."""
         value: dict[str, Any] = {
-            "version": 1,
+            "version": FORMAT,
             "schema": self.schema.to_json(),
             "partition_key": list(self.partitioned_by),
             "bucket_key": list(self.bucket_key),
@@ -84,8 +88,10 @@ class TableDescriptor:
 
         Raises:
             InvalidSchemaError: The form is not that of a table definition.
+            UnsupportedError: A newer version wrote it.
         """
         try:
+            check_format("table definition in JSON", value.get("version"), FORMAT)
             return TableDescriptor(
                 Schema.from_json(value["schema"]),
                 tuple(value.get("partition_key", ())),

@@ -9,9 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidSchemaError
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.inference import is_rows, schema_of
 from fluss_lab.model.names import check_column_name
 from fluss_lab.model.types import DataType
+
+#: Of the JSON form.
+FORMAT: Final = 1
 
 COLUMNS_MAX: Final = 2000
 COMMENT_LENGTH_MAX: Final = 4096
@@ -62,7 +66,7 @@ class Schema:
             if column.comment is not None:
                 value["comment"] = column.comment
             columns.append(value)
-        result: dict[str, Any] = {"version": 1, "columns": columns}
+        result: dict[str, Any] = {"version": FORMAT, "columns": columns}
         if self.primary_key:
             result["primary_key"] = list(self.primary_key)
         return result
@@ -73,14 +77,16 @@ class Schema:
 
         Raises:
             InvalidSchemaError: The form is not that of a schema.
+            UnsupportedError: A newer version wrote it.
         """
         try:
+            check_format("schema in JSON", value.get("version"), FORMAT)
             columns = tuple(
                 Column(str(c["name"]), DataType.from_json(c["data_type"]), int(c["id"]), c.get("comment"))
                 for c in value["columns"]
             )
             return Schema(columns, tuple(value.get("primary_key", ())))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidSchemaError(f"not a schema in JSON: {error!r}") from error
 
 

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.formats import check_format
 
 LOG_SUFFIX: Final = ".log"
 PREVIOUS_SUFFIX: Final = ".prev"
@@ -132,6 +133,7 @@ class BlockIndex:
         _, version, flags, uuid, base, end, size, max_timestamp_ms, count = _HEADER.unpack_from(body)
         if (found := google_crc32c.value(body)) != crc or len(body) != _HEADER.size + count * _ENTRIES.itemsize:
             raise CorruptDataError(f"{where}: expected CRC {crc:08x} and {count} blocks, found CRC {found:08x}")
+        check_format(where, version, VERSION)
         if version != VERSION:
             raise UnsupportedError(f"{where}: expected version {VERSION}, found {version}; use a newer fluss_lab")
         key = SegmentKey(str(UUID(bytes=uuid)), base, end, size)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.sealed import sealed, unsealed
 
@@ -166,6 +167,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
         version = value["version"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptDataError(f"{path}: not a manifest of a snapshot ({error!r})") from error
+    check_format(f"{path} (manifest of a snapshot)", version, VERSION)
     if version != VERSION:
         raise UnsupportedError(
             f"{path}: version {version} of a snapshot's manifest; expected {VERSION}: it was written by a newer fluss_lab, "

@@ -14,6 +14,7 @@ from typing import Final
 
 from fluss_lab.errors import LabError
 from fluss_lab.files import write_json_atomic
+from fluss_lab.model.formats import newer_text
 from fluss_lab.rpc.tls import Trust
 
 DISCOVERY_FILE: Final = "server.json"
@@ -85,9 +86,7 @@ def read(folder: Path) -> Discovery | None:
         raise LabError(f"{path}: expected a discovery file, found something else ({error}); remove it") from error
     try:
         if value["version"] != VERSION:
-            raise LabError(
-                f"{path}: version {value['version']}, this fluss_lab knows {VERSION}: use the one that wrote it"
-            )
+            raise LabError(newer_text(path, value["version"], VERSION))
         if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):
             return None
         servers = tuple(

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError
+from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError, UnsupportedError
 from fluss_lab.files import try_lock
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
@@ -133,7 +133,11 @@ def _tablet(folder: Path) -> Iterator[Finding | str]:
             "Nothing need be done", is_harmless=True,
         )  # fmt: skip
     for table in _numbered(data, _TABLE):
-        schemas = kept_schemas(table)
+        try:
+            schemas = kept_schemas(table)
+        except UnsupportedError as error:
+            yield Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
+            continue
         for parent in (table, *_numbered(table, _PARTITION)):
             for bucket in _numbered(parent, _BUCKET):
                 changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))

@@ -24,6 +24,7 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.files import try_lock, write_json_atomic
+from fluss_lab.model.formats import check_format
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery
 from fluss_lab.server.lab_folder import make_lab_folder
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 START_LOCK_FILE: Final = "start.lock"
 OPTIONS_FILE: Final = "server-options.json"
+OPTIONS_FORMAT: Final = 1
 LOG_FILE: Final = "server.log"
 #: What the process prints before it logs, and what the C libraries print.
 OUTPUT_FILE: Final = "server.out"
@@ -113,7 +115,7 @@ def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None
 
 def save_options(folder: Path, options: Mapping[str, str]) -> None:
     """Keep the options with which a server runs, so that whoever must start it again uses the same."""
-    write_json_atomic(folder / OPTIONS_FILE, {"version": 1, "options": dict(options)})
+    write_json_atomic(folder / OPTIONS_FILE, {"version": OPTIONS_FORMAT, "options": dict(options)})
 
 
 def read_options(folder: Path) -> dict[str, str]:
@@ -121,10 +123,12 @@ def read_options(folder: Path) -> dict[str, str]:
 
     Raises:
         LabError: The file cannot be understood.
+        UnsupportedError: A newer version wrote it.
     """
     path = folder / OPTIONS_FILE
     try:
         value: Any = json.loads(path.read_text())
+        check_format(path, value["version"], OPTIONS_FORMAT)
         return {str(key): str(each) for key, each in value["options"].items()}
     except FileNotFoundError:
         return {}

@@ -14,6 +14,10 @@ from typing import Final, Protocol
 
 from fluss_lab import files
 from fluss_lab.errors import LabError, StorageError
+from fluss_lab.model.formats import check_format
+
+#: Of the JSON form.
+FORMAT: Final = 1
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +102,7 @@ def claim_remote(remote: Path, store: Meta) -> None:
             # Before the folder gets it: a claim that was cut off must not look like another lab's.
             store.set_meta(CLAIM_KEY, mine)
         if found is None:
-            files.write_json_atomic(path, {"version": 1, "lab": mine})
+            files.write_json_atomic(path, {"version": FORMAT, "lab": mine})
     except OSError as error:
         raise StorageError(f"{_title(remote)} cannot be used: {error}; mount or mend it, or set another one") from error
     store.set_meta(META_KEY, mine)
@@ -127,7 +131,9 @@ def _absent(remote: Path, owner: str) -> str:
 
 def _read(path: Path) -> str | None:
     try:
-        return str(json.loads(path.read_bytes())["lab"])
+        value = json.loads(path.read_bytes())
+        check_format(path, value["version"], FORMAT)
+        return str(value["lab"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

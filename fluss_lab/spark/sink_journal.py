@@ -20,6 +20,7 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
+from fluss_lab.model.formats import check_format
 
 log = logging.getLogger(__name__)
 
@@ -250,6 +251,7 @@ class SinkFolder:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}") from error
+        check_format(path, version, _VERSION)
         if version != _VERSION:
             raise CorruptDataError(f"{path}: expected version {_VERSION}, found {version!r}: it is of another release")
         return value

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
+from fluss_lab.model.formats import newer_text
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
 SCHEMA_VERSION: Final = 5
@@ -150,10 +151,7 @@ class MetadataStore:
         if found != APPLICATION_ID and not empty:
             raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file")
         if version > SCHEMA_VERSION:
-            raise LabError(
-                f"{self.path}: written by a newer fluss_lab (metadata version {version}, this one knows up to "
-                f"{SCHEMA_VERSION}): use that version, or another folder"
-            )
+            raise LabError(newer_text(self.path, version, SCHEMA_VERSION))
         for step in range(version, SCHEMA_VERSION):
             # One transaction each: a crash leaves the old version or the new one.
             self._db.executescript(

@@ -244,7 +244,7 @@ def unknown_kept(
     """
     order = operations.order()
     groups, deletes = operations.groups[order], ~operations.upserts[order]
-    before = np.cumsum(deletes) - deletes
+    before: Longs = np.cumsum(deletes, dtype=np.int64) - deletes.astype(np.int64)
     firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
     before -= np.repeat(before[firsts], np.diff(np.append(firsts, groups.size)))
     held = old_at.copy()

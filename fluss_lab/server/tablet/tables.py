@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab import files
-from fluss_lab.errors import FlussError, InvalidSchemaError, NotLeaderError
+from fluss_lab.errors import FlussError, InvalidSchemaError, NotLeaderError, UnsupportedError
 from fluss_lab.model import options
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.model.names import TablePath
@@ -127,7 +127,11 @@ def _read_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def kept_schemas(folder: Path) -> dict[int, pa.Schema]:
-    """Return the schemas that were kept in a table's folder, by id. One that cannot be read is logged and left out."""
+    """Return the schemas that were kept in a table's folder, by id. One that cannot be read is logged and left out.
+
+    Raises:
+        UnsupportedError: A newer version wrote one.
+    """
     found: dict[int, pa.Schema] = {}
     for path in folder.glob("schema-*.json"):
         match = _SCHEMA_FILE.fullmatch(path.name)
@@ -135,6 +139,8 @@ def kept_schemas(folder: Path) -> dict[int, pa.Schema]:
             continue
         try:
             found[int(match[1])] = Schema.from_json(json.loads(path.read_bytes())).arrow()
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{path}: {error}") from error
         except (FlussError, OSError, ValueError) as error:
             log.warning("%s: not a schema (%s); it is taken from the coordinator", path, error)
     return found

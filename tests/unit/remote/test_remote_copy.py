@@ -148,7 +148,7 @@ def _write_sealed(path, value):
 @pytest.mark.parametrize(
     ("change", "kind", "text"),
     [
-        ({"version": 2}, UnsupportedError, "expected version 1"),
+        ({"version": 2}, UnsupportedError, "newer version of fluss_lab"),
         ({"segments": [{}]}, CorruptDataError, "not a manifest"),
         ({"copied_offset": None, "segments": None}, CorruptDataError, "not a manifest"),
     ],

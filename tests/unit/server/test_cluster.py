@@ -208,7 +208,7 @@ def test_why_a_server_does_not_start_is_told(folder):
     with sqlite3.connect(folder / "metadata.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(LabError, match="newer fluss_lab") as caught:
+    with pytest.raises(LabError, match="newer version of fluss_lab") as caught:
         cluster.ensure_server(folder, COMMAND)
     assert type(caught.value) is LabError
 

@@ -125,7 +125,7 @@ def test_metadata_of_a_newer_version_are_refused_and_the_lock_is_let_go(tmp_path
         db.execute("PRAGMA user_version = 99")
     db.close()
     for _ in range(2):
-        with pytest.raises(LabError, match="newer fluss_lab"):
+        with pytest.raises(LabError, match="newer version of fluss_lab"):
             Node(folder).start()
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
 from fluss_lab.records.sealed import sealed, unsealed
@@ -135,6 +136,7 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
     if (body := unsealed(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
     value = json.loads(body)
+    check_format(path, value.get("version"), VERSION)
     if value.get("version") != VERSION:
         raise UnsupportedError(f"{path}: expected version {VERSION}, found {value.get('version')!r}")
     try:

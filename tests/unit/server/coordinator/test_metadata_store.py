@@ -16,7 +16,9 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path):
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(LabError, match=f"newer fluss_lab.*version {SCHEMA_VERSION + 1}.*up to {SCHEMA_VERSION}"):
+    with pytest.raises(
+        LabError, match=f"newer version of fluss_lab.*format {SCHEMA_VERSION + 1}.*up to {SCHEMA_VERSION}"
+    ):
         MetadataStore(path)
     assert path.read_bytes() == before
 

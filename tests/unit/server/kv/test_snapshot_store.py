@@ -230,7 +230,7 @@ def test_a_snapshot_of_a_newer_version_is_refused_and_left_alone(tmp_path, puts)
     value = json.loads(path.read_bytes().rpartition(b"\n")[0])
     path.write_bytes(sealed({**value, "version": 2}))
     before = names(tmp_path)
-    with pytest.raises(UnsupportedError, match="newer fluss_lab"):
+    with pytest.raises(UnsupportedError, match="newer version of fluss_lab"):
         store(tmp_path)
     assert names(tmp_path) == before
 
