@@ -101,13 +101,11 @@ class KvStore:
         """
         schema, count = schemas[schema_id], len(self._schema)
         if len(schema) < count or list(schema.types[:count]) != list(self._schema.types):
-            raise InvalidSchemaError(
-                f"schema {schema_id}: expected the columns of schema {self._schema_id}, then new ones"
-            )
+            text = f"schema {schema_id}: expected the columns of schema {self._schema_id}, then new ones"
+            raise InvalidSchemaError(text)
         if wrong := [field.name for field in list(schema)[count:] if not field.nullable]:
-            raise InvalidSchemaError(
-                f"schema {schema_id}: new column {wrong[0]!r} is NOT NULL; rows that exist lack it"
-            )
+            text = f"schema {schema_id}: new column {wrong[0]!r} is NOT NULL; rows that exist lack it"
+            raise InvalidSchemaError(text)
         with self._lock:
             self._set_schema(descriptor, schema_id, schemas)
             self._rewriter.forget()
@@ -152,8 +150,7 @@ class KvStore:
             rows: The columns given, in the table's order.
             change_types: One byte a row: 3 to upsert, 4 to delete (of such rows only the key counts).
             base_offset: Offset that the first record of the changelog will get.
-            columns: Names of the columns given, the primary key's among them, for a partial update; None: all. With all
-                columns given, it is an ordinary update.
+            columns: Names of the columns given, the key's among them, for a partial update; None, or all: not partial.
             known: How many of the columns the writer knew of, whose upserts keep the others; None: all.
             bytes_max: Of the rows that it replaces, and of the whole rows that a partial update makes, at most.
 
