@@ -13,6 +13,7 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── InvalidTimestampError
     │   ├── InvalidPartitionError
     │   ├── InvalidRequestError
+    │   ├── DuplicateSequenceError
     │   ├── RecordTooLargeError
     │   └── UnsupportedError
     ├── NotFoundError                   create it, or ask for another
@@ -107,6 +108,10 @@ class InvalidPartitionError(InvalidError):
 
 class InvalidRequestError(InvalidError):
     """A request that breaks the protocol or one of its limits."""
+
+
+class DuplicateSequenceError(InvalidError):
+    """The number of a writer's batch is that of another batch, or of one too old to be compared. Nothing was appended."""
 
 
 class RecordTooLargeError(InvalidError):
@@ -366,6 +371,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     1009: LabMovedError,
     1010: JavaNotFoundError,
     1011: NotebookError,
+    1012: DuplicateSequenceError,
     1019: UntieredRecordsError,
     1020: InvalidError,
     1021: NotFoundError,

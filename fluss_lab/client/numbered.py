@@ -2,7 +2,8 @@
 
 A writer of `fluss_lab.client.writer` numbers its batches itself, and the numbers go with it. Here the caller says which
 batch has which number. Whoever sends the same batch under the same number again, after a crash, has it recognised by the
-server, which remembers the last `UNACKED_MAX` batches of a writer in each bucket.
+server, which remembers the last `UNACKED_MAX` batches of a writer in each bucket, with their CRCs: so another batch under
+a number that was used is refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fluss_lab.client.queues import Batch, BucketQueue
 from fluss_lab.client.retry import Attempts
 from fluss_lab.errors import (
     AuthenticationError,
+    DuplicateSequenceError,
     FlussError,
     InternalError,
     NotFoundError,
@@ -97,7 +99,8 @@ class NumberedSender:
         Returns:
             For each the end of the bucket's log behind it (where it lies already, when it was sent before), or why it was
             refused and will be: `RecordTooLargeError`; `OutOfOrderSequenceError` when the server does not expect the
-            number; `PartitionNotFoundError` when its partition was dropped.
+            number; `DuplicateSequenceError` when it is another batch's, or of one too old to be remembered;
+            `PartitionNotFoundError` when its partition was dropped.
 
         Raises:
             TableNotFoundError: The table was dropped.
@@ -136,7 +139,7 @@ class NumberedSender:
         for server, indexes in by_server.items():
             for index, answer in zip(indexes, self._ask(server, [batches[i] for i in indexes]), strict=True):
                 bucket = batches[index].bucket
-                if isinstance(answer, int | RecordTooLargeError | OutOfOrderSequenceError):
+                if isinstance(answer, int | RecordTooLargeError | OutOfOrderSequenceError | DuplicateSequenceError):
                     answers[index] = answer
                 elif isinstance(answer, UnavailableError | NotFoundError | AuthenticationError):
                     # That a bucket is gone is believed when the coordinator says so.

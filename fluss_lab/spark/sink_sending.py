@@ -7,6 +7,9 @@ in each bucket, and answers instead of appending.
 A bucket's first number is spent on a batch without rows, and that is noted before rows follow: so a server that has
 forgotten the writer (it was idle for days) refuses rows that are sent again, and never takes them for new. Then the log
 itself tells which numbers arrived.
+
+A sink whose folder is older than what the table holds (a checkpoint restored from a backup) has numbers that were used
+for other rows. That shows in answers that lie before what is new, or in a refusal, and ends the batch.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from fluss_lab.client.numbered import NumberedBatch, NumberedSender, distance, f
 from fluss_lab.client.queues import UNACKED_MAX
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
+    CorruptDataError,
+    DuplicateSequenceError,
     FlussError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -90,6 +95,7 @@ class Sending:
             TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time; go on later.
             CommitOutcomeUnknownError: A server has forgotten the sink, and the log that could tell what arrived has left it.
+            CorruptDataError: The folder's numbers were used for other rows before.
             FlussError: Rows were refused.
         """
         rounds = 0
@@ -136,6 +142,10 @@ class Sending:
         """Move a bucket's position on; return whether that must be noted before anything else is sent."""
         position, each = self._positions[piece.index], self._intent.buckets[piece.index]
         if isinstance(answer, int):
+            # New rows of a log table each have a record; changes of rows may have none.
+            expected = position.log_end + (piece.rows if self._info.is_log_table else 0)
+            if answer < expected:
+                raise self._used_before(each, position, f"log offset {expected} or a later one, found {answer}")
             number = following(position.sequence)
             self._positions[piece.index] = position.after(piece.rows, piece.run_rows, number, answer)
             # Rows are sent only when it is noted that the first number is spent.
@@ -143,6 +153,10 @@ class Sending:
         if isinstance(answer, RecordTooLargeError) and piece.rows > 1:
             # How rows are cut must be the same when they are sent again.
             moved = replace(position, rows_max=piece.rows // 2)
+        elif isinstance(answer, DuplicateSequenceError):
+            moved = self._ahead_of(each, position)
+            if moved == position:
+                raise self._used_before(each, position, f"a number that is free, found: {answer}") from answer
         elif isinstance(answer, OutOfOrderSequenceError) and each.bucket not in self._renewed:
             moved = self._found_out(each, position)
         elif isinstance(answer, PartitionNotFoundError) and self._is_table_there():
@@ -159,13 +173,27 @@ class Sending:
 
     def _found_out(self, each: IntentBucket, position: Position) -> Position:
         """Return the position behind what is in the log, when the server does not know its number any more."""
+        moved = self._ahead_of(each, position)
+        if moved != position:
+            return moved
+        # Nothing of what is left was written, so it may get other numbers.
+        self._renewed.add(each.bucket)
+        return replace(position, writer_id=new_writer_id(self._connection, self._info), sequence=0)
+
+    def _used_before(self, each: IntentBucket, position: Position, found: str) -> CorruptDataError:
+        return CorruptDataError(
+            f"write to {self._info.path}, bucket {each.bucket}, batch {self._intent.batch_id} of the sink in "
+            f"{self._folder.path}: its rows have number {position.sequence} of writer {position.writer_id}, which other rows "
+            f"had before (expected {found}): the sink's folder is older than what the table holds, such as a checkpoint "
+            "that was restored from a backup. These rows were not written (rows for other buckets may have been). Start a "
+            "new query, with a new checkpoint, behind the rows that the table has"
+        )
+
+    def _ahead_of(self, each: IntentBucket, position: Position) -> Position:
+        """Return the position behind those of its next batches that are in the log."""
         ahead = self._ahead(each.bucket, position) if position.sequence else {}
-        if not ahead:
-            # Nothing of what is left was written, so it may get other numbers.
-            self._renewed.add(each.bucket)
-            return replace(position, writer_id=new_writer_id(self._connection, self._info), sequence=0)
         runs = _rows_of(each)
-        for step in range(max(ahead) + 1):
+        for step in range(max(ahead, default=-1) + 1):
             end = ahead.get(step, position.log_end)
             rows = _rows_next(position, runs)
             position = position.after(rows, runs[position.run], following(position.sequence), end)

@@ -1,6 +1,7 @@
 """All mutants, and the promises they break."""
 
 from tests.mutants.across import ACROSS
+from tests.mutants.batch_identity import BATCH_IDENTITY
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.ddl import DDL
@@ -79,4 +80,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + VALUES
     + CONFIGURATION
     + IDENTITY
+    + BATCH_IDENTITY
 )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from fluss_lab.errors import OutOfOrderSequenceError
+from fluss_lab.errors import DuplicateSequenceError, FlussError, OutOfOrderSequenceError
 from fluss_lab.server.tablet.checks import CheckedBatch
 from fluss_lab.server.tablet.seal import Seal
 from fluss_lab.server.tablet.writers import SEQUENCE_MAX, WriterStates, WrittenBatch, following
@@ -58,7 +58,8 @@ class Admission:
             check: Called before and after waiting; raises what makes appending impossible.
 
         Raises:
-            OutOfOrderSequenceError: A predecessor did not come, or the batch is older than those remembered.
+            OutOfOrderSequenceError: A predecessor did not come.
+            DuplicateSequenceError: Another batch has the number, or the number is older than those remembered.
             NotLeaderError: One of them is new, and the bucket is sealed.
         """
         check()
@@ -98,6 +99,12 @@ class Admission:
                 continue
             before = None if writer_id in turns else self._writers.find(writer_id, sequence)
             found.append(before)
+            if before is not None and before.crc not in (None, batch.header.crc):
+                raise DuplicateSequenceError(
+                    f"batch sequence {sequence} of writer {writer_id}: another batch has this number and lies at offsets "
+                    f"[{before.base_offset}, {before.end_offset}): expected CRC {before.crc:08x}, found "
+                    f"{batch.header.crc:08x}; nothing was appended: rows that are new need a new number, or a new writer id"
+                )
             if before is None:
                 expected = turns.get(writer_id, self._writers.expected(writer_id))
                 if sequence != expected:
@@ -108,16 +115,17 @@ class Admission:
     def _is_behind(self, gap: _Gap) -> bool:
         return (gap.found - gap.expected) % (SEQUENCE_MAX + 1) > _AHEAD_MAX
 
-    def _refusal(self, gap: _Gap) -> OutOfOrderSequenceError:
+    def _refusal(self, gap: _Gap) -> FlussError:
+        text = f"batch sequence of writer {gap.writer_id}: expected {gap.expected}, found {gap.found}"
         if not self._writers.knows(gap.writer_id):
             hint = "the writer is not known here (or was forgotten after long idleness), so its first batch must be 0"
         elif self._is_behind(gap):
-            hint = "it is older than the batches remembered of the writer; it was appended before or never will be"
+            return DuplicateSequenceError(
+                f"{text}; it is older than the batches remembered of the writer; it was appended before or never will be"
+            )
         else:
             hint = "send its predecessor first"
-        return OutOfOrderSequenceError(
-            f"batch sequence of writer {gap.writer_id}: expected {gap.expected}, found {gap.found}; {hint}"
-        )
+        return OutOfOrderSequenceError(f"{text}; {hint}")
 
     def add(self, writer_id: int, batch: WrittenBatch, used_ms: int) -> None:
         """Remember a batch that was appended, and let those continue that waited for it."""

@@ -26,12 +26,14 @@ class Entry:
 
     Attributes:
         header: As its maker made it.
+        sent_crc: Of the batch as its writer sent it.
         head: The bytes of the header, to be placed.
         rest: The bytes behind it.
         previous: The previous offsets of its records, if the log keeps them.
     """
 
     header: BatchHeader
+    sent_crc: int
     head: bytearray
     rest: tuple[memoryview, ...]
     previous: Offsets | None = None
@@ -39,14 +41,15 @@ class Entry:
     @staticmethod
     def of(batch: CheckedBatch) -> Entry:
         """Return the entry of a batch that came as it will be written."""
-        return Entry(batch.header, bytearray(batch.data[:HEADER_BYTES]), (batch.data[HEADER_BYTES:],))
+        head, rest = batch.data[:HEADER_BYTES], batch.data[HEADER_BYTES:]
+        return Entry(batch.header, batch.header.crc, bytearray(head), (rest,))
 
     @staticmethod
-    def encoded(buffers: Sequence[Buffer], previous: Offsets) -> Entry:
-        """Return the entry of a batch that `records.batch.encode` made."""
+    def encoded(buffers: Sequence[Buffer], previous: Offsets, sent_crc: int) -> Entry:
+        """Return the entry of a batch that `records.batch.encode` made of one that a writer sent."""
         head, *rest = buffers
         parts = tuple(memoryview(part).cast("B") for part in rest)
-        return Entry(read_header(head), bytearray(head), parts, previous)
+        return Entry(read_header(head), sent_crc, bytearray(head), parts, previous)
 
 
 @dataclass(frozen=True, slots=True)

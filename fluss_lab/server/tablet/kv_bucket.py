@@ -222,6 +222,7 @@ class KvBucket:
                 change_types=bytes(change.change_types),
             ),
             change.previous_offsets,
+            header.crc,
         )
         # It must fit into one answer, with its previous offsets beside it.
         if (size := entry.header.size + VALUE_BYTES * entry.header.record_count) > self._size_max:

@@ -164,6 +164,7 @@ class BucketLog(LogState):
 
         Raises:
             OutOfOrderSequenceError: An earlier batch of the writer did not come; send that first.
+            DuplicateSequenceError: See `Admission.admit`.
             StorageError: The disk refused; nothing was appended.
             CorruptDataError, NotLeaderError: The log cannot be written (any more).
         """
@@ -188,7 +189,7 @@ class BucketLog(LogState):
             As `append`.
 
         Raises:
-            OutOfOrderSequenceError, StorageError, CorruptDataError, NotLeaderError: As `append`.
+            OutOfOrderSequenceError, DuplicateSequenceError, StorageError, CorruptDataError, NotLeaderError: As `append`.
         """
         with self._changed:
             known = self._admission.admit([batch], wait_ms, self._check_writable)[0]
@@ -261,7 +262,7 @@ class BucketLog(LogState):
         for entry in entries:
             base_offset, end_offset = segment.end_offset, segment.end_offset + entry.header.record_count
             segment.admit(entry.header.size, end_offset, timestamp_ms)
-            written = WrittenBatch(entry.header.batch_sequence, base_offset, end_offset)
+            written = WrittenBatch(entry.header.batch_sequence, base_offset, end_offset, entry.sent_crc)
             self._admission.add(entry.header.writer_id, written, timestamp_ms)
         if not self._options.fsync:
             self._publish()

@@ -263,7 +263,9 @@ class Recovery:
         # A batch without records at the recovery point itself may be in the checkpoint already.
         is_new = header.base_offset >= self._result.recovery_point
         if writer_id >= 0 and is_new and writers.find(writer_id, header.batch_sequence) is None:
-            batch = WrittenBatch(header.batch_sequence, header.base_offset, header.next_offset)
+            # A changelog is not what its writers sent.
+            crc = None if self._changelog else header.crc
+            batch = WrittenBatch(header.batch_sequence, header.base_offset, header.next_offset, crc)
             writers.add(writer_id, batch, header.timestamp_ms)
         segment.admit(header.size, header.next_offset, header.timestamp_ms)
         self._last_ms = header.timestamp_ms

@@ -13,16 +13,22 @@ from typing import Final, NamedTuple
 #: Batches remembered of each writer, as Apache Fluss: what a writer may have in flight at once.
 BATCHES_KEPT: Final = 5
 SEQUENCE_MAX: Final = 2**31 - 1
-#: Writers remembered in one bucket: 300 bytes each in memory, 100 in the checkpoint, so 3 MB and 1 MB at most.
+#: Writers remembered in one bucket: 500 bytes each in memory, 150 in the checkpoint, so 5 MB and 1.5 MB at most.
 WRITERS_MAX: Final = 10_000
 
 
 class WrittenBatch(NamedTuple):
-    """A batch that was appended: its sequence and its offsets ``[base_offset, end_offset)``."""
+    """A batch that was appended: its sequence and its offsets ``[base_offset, end_offset)``.
+
+    Attributes:
+        crc: Of the batch as its writer sent it, by which another batch of the same number is told from it; None when it is
+            not known: the changelog of a primary-key table, from which writers are recovered, holds other bytes.
+    """
 
     sequence: int
     base_offset: int
     end_offset: int
+    crc: int | None = None
 
 
 @dataclass(slots=True)
@@ -114,14 +120,19 @@ class WriterStates:
         """
         states = WriterStates()
         for writer_id, used_ms, batches in _triples(value):
-            read = [WrittenBatch(int(s), int(base), int(end)) for s, base, end in batches]
+            read = [_batch(*each) for each in batches]
             if not read:
                 raise ValueError(f"writer {writer_id} without batches")
             states._writers[int(writer_id)] = _Writer(int(used_ms), read)
         return states
 
 
-def _triples(value: object) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+def _batch(sequence: int, base_offset: int, end_offset: int, crc: int | None = None) -> WrittenBatch:
+    """Return what a checkpoint says of a batch; those of older versions say no CRC."""
+    return WrittenBatch(int(sequence), int(base_offset), int(end_offset), None if crc is None else int(crc))
+
+
+def _triples(value: object) -> Iterator[tuple[int, int, list[list[int]]]]:
     if not isinstance(value, list):
         raise TypeError(f"expected a list of writers, found {type(value).__name__}")
     yield from value

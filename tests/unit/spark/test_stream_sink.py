@@ -1,6 +1,7 @@
 """The sink: every batch written once, whichever process dies between whichever two steps, and whoever runs it again."""
 
 import json
+import shutil
 import threading
 from contextlib import suppress
 
@@ -402,6 +403,42 @@ def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
     failpoints.disarm()
     with pytest.raises(CorruptDataError, match="batch 3"):
         sink.run(4, [[rows(1)]])
+
+
+RESTORED = [(kind, later, same) for kind in ("log", "keyed") for later in (1, 3) for same in (False, True)]
+
+
+@pytest.mark.parametrize(("kind", "later", "same"), RESTORED)
+def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path, kind, later, same):
+    """However many batches were written since (servers remember few), of other rows, or of the same and more."""
+    sink = make(**KINDS[kind], buckets=1)
+    sink.run(0, [[rows(*range(10))]])
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    for batch_id in range(1, 1 + later):
+        sink.run(batch_id, [[rows(batch_id * 10 + at)] for at in range(2)])
+    written = sink.rows()
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    tasks = [[rows(*((10, 11) if same else (50, 51)))], [rows(52)]]
+    for _ in range(2):
+        text = rf"db\.t, bucket .*batch 1 of the sink in {sink.folder}.*restored from a backup.*a new checkpoint"
+        with pytest.raises(CorruptDataError, match=text):
+            sink.run(1, tasks)
+    assert sink.rows() == written
+
+
+@pytest.mark.parametrize("kind", ["log", "log by key"])
+def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction(make, tmp_path, kind):
+    """The very same rows under the same number: whether they are the same or come again is not known."""
+    sink = make(**KINDS[kind], buckets=1)
+    sink.run(0, [[rows(0)]])
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    sink.run(1, [[rows(7)]])
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    with pytest.raises(CorruptDataError, match=r"expected log offset 3 or a later one, found 2\)"):
+        sink.run(1, [[rows(7)]])
+    assert [row[1] for row in sink.rows()] == [0, 7]
 
 
 def test_two_processes_do_not_write_at_once(make):

@@ -9,6 +9,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import (
     CorruptDataError,
+    DuplicateSequenceError,
     InvalidRecordError,
     NotLeaderError,
     OutOfOrderSequenceError,
@@ -128,6 +129,17 @@ def test_a_retry_is_known_after_a_restart(tablet):
     assert again.put(upserts(0, 3), writer_id=5, sequence=0) == (0, 3)
     assert again.delete(77, writer_id=5, sequence=1) == (3, 3)
     assert again.put(upserts(3, 1), writer_id=5, sequence=2) == (3, 4)
+
+
+def test_another_batch_of_a_number_that_was_used_is_refused(tablet):
+    tablet.put(upserts(0, 3), writer_id=5, sequence=0)
+    with pytest.raises(DuplicateSequenceError, match=r"sequence 0 of writer 5: another batch .*\[0, 3\)"):
+        tablet.put(upserts(1, 3), writer_id=5, sequence=0)
+    again = tablet.reopen(clean=True)
+    with pytest.raises(DuplicateSequenceError):
+        again.put(upserts(1, 3), writer_id=5, sequence=0)
+    assert again.put(upserts(0, 3), writer_id=5, sequence=0) == (0, 3)
+    assert len(again.changelog()) == 3
 
 
 def test_a_batch_that_changes_nothing_uses_no_offset_and_its_sequence_survives(tablet):

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from fluss_lab.errors import NotLeaderError, OutOfOrderSequenceError
+from fluss_lab.errors import DuplicateSequenceError, NotLeaderError, OutOfOrderSequenceError
+from fluss_lab.server.tablet.admission import Admission
 from fluss_lab.server.tablet.writers import SEQUENCE_MAX, WriterStates, WrittenBatch, following
 from fluss_lab.testing.clock import MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, append, batch, checked, open_log, read_all
@@ -18,7 +19,7 @@ def test_a_retry_is_answered_with_the_first_offsets(tmp_path):
         again = append(log, sequence * 2, 2, writer_id=9, sequence=sequence)
         assert (again.base_offset, again.end_offset) == (sequence * 2, sequence * 2 + 2)
     assert log.end == 14
-    with pytest.raises(OutOfOrderSequenceError, match="older than"):
+    with pytest.raises(DuplicateSequenceError, match="older than"):
         log.append(checked(batch(2, 2, writer_id=9, sequence=1)), wait_ms=10_000)
 
 
@@ -39,6 +40,40 @@ def test_writers_are_remembered_across_restarts(tmp_path, clean, flushed):
     with pytest.raises(OutOfOrderSequenceError):
         append(log, 8, 1, writer_id=9, sequence=8)
     assert append(log, 7, 1, writer_id=9, sequence=7).base_offset == 7
+
+
+@pytest.mark.parametrize("restart", ["none", "clean", "killed", "killed, with a recovery point"])
+def test_another_batch_of_a_number_that_was_used_is_refused(tmp_path, restart):
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        append(log, sequence, 1, writer_id=9, sequence=sequence)
+    if restart == "clean":
+        log.close()
+    elif restart.endswith("point"):
+        log.checkpoint(durable=False)
+    if restart != "none":
+        log = open_log(tmp_path)
+    for sequence in range(3):
+        text = rf"sequence {sequence} of writer 9: another batch .*\[{sequence}, {sequence + 1}\).*nothing was appended"
+        with pytest.raises(DuplicateSequenceError, match=text):
+            append(log, 100, 1, writer_id=9, sequence=sequence)
+        assert append(log, sequence, 1, writer_id=9, sequence=sequence).base_offset == sequence
+    # Nothing of a payload with such a batch is appended.
+    with pytest.raises(DuplicateSequenceError):
+        log.append(checked(batch(9, 1, writer_id=1, sequence=0), batch(100, 1, writer_id=9, sequence=2)))
+    assert log.end == 3
+
+
+def test_batches_of_checkpoints_without_crcs_are_accepted():
+    states = WriterStates.from_json([[9, 5, [[0, 0, 2], [1, 2, 4, 77]]]])
+    assert states.find(9, 0) == WrittenBatch(0, 0, 2, None)
+    assert states.find(9, 1) == WrittenBatch(1, 2, 4, 77)
+    assert WriterStates.from_json(states.to_json()).to_json() == states.to_json()
+    log_states = WriterStates()
+    log_states.add_older(states)
+    assert Admission(log_states, threading.Condition(), threading.Semaphore(1)).admit(
+        checked(batch(0, 2, writer_id=9, sequence=0)), 0, lambda: None
+    ) == [WrittenBatch(0, 0, 2)]
 
 
 def test_a_writer_that_is_not_known_begins_at_zero(tmp_path):

@@ -1,0 +1,54 @@
+"""Mutants of what tells a writer's batch from another one of the same number."""
+
+from tests.mutants.mutant import IN_WRITERS, RECOVERY, Mutant
+
+ADMISSION = "fluss_lab/server/tablet/admission.py"
+IN_PUT = "tests/unit/server/tablet/test_kv_put.py"
+IN_SINK = "tests/unit/spark/test_stream_sink.py"
+REFUSED = "test_another_batch_of_a_number_that_was_used_is_refused"
+
+#: P1: an acknowledged row is there.
+BATCH_IDENTITY = (
+    Mutant(
+        "another_batch_taken_for_a_retry", "P1", ADMISSION,
+        "before.crc not in (None, batch.header.crc)",
+        "before.crc == -1",
+        (f"{IN_WRITERS}::{REFUSED}", f"{IN_PUT}::{REFUSED}"),
+    ),
+    Mutant(
+        "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/entries.py",
+        "return Entry(read_header(head), sent_crc,",
+        "return Entry(read_header(head), read_header(head).crc,",
+        (f"{IN_PUT}::{REFUSED}",),
+    ),
+    Mutant(
+        "crc_of_the_changelog_recovered", "P1", RECOVERY,
+        "crc = None if self._changelog else header.crc",
+        "crc = header.crc",
+        (f"{IN_PUT}::test_a_retry_is_known_after_a_restart",),
+    ),
+    Mutant(
+        "crcs_not_recovered", "P1", RECOVERY,
+        "crc = None if self._changelog else header.crc",
+        "crc = None",
+        (f"{IN_WRITERS}::{REFUSED}",),
+    ),
+    Mutant(
+        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/writers.py",
+        "crc: int | None = None) -> WrittenBatch:",
+        "crc: int | None) -> WrittenBatch:",
+        (f"{IN_WRITERS}::test_batches_of_checkpoints_without_crcs_are_accepted",),
+    ),
+    Mutant(
+        "numbers_too_old_look_like_a_forgotten_writer", "P6", ADMISSION,
+        '            return DuplicateSequenceError(\n                f"{text}; it is older',
+        '            return OutOfOrderSequenceError(\n                f"{text}; it is older',
+        (f"{IN_SINK}::test_a_checkpoint_that_was_restored_from_a_backup_is_refused[log-3-False]",),
+    ),
+    Mutant(
+        "answers_before_the_batch_believed", "P6", "fluss_lab/spark/sink_sending.py",
+        "            if answer < expected:\n",
+        "            if answer < 0:\n",
+        (f"{IN_SINK}::test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction[log]",),
+    ),
+)  # fmt: skip
