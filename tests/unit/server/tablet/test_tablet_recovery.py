@@ -166,7 +166,7 @@ def test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing(folder, clean)
         _put(folder, {**content, checkpoints.FILE_NAME: each})
         log = open_log(folder, MockClock(), SEGMENTED)
         assert (read_all(log), log.stopped) == (written, None)
-        assert append(log, 0, 1, writer_id=3, sequence=4).end_offset == log.end  # a retry of the last
+        assert append(log, 6, 1, writer_id=3, sequence=4).end_offset == log.end  # a retry of the last
 
 
 def test_a_missing_recovery_point_or_index_is_made_again(folder):
