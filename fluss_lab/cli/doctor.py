@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.cli.inspection import bucket_troubles, status_text
+from fluss_lab.cli.inspection import TROUBLES_MAX, bucket_troubles, status_text
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.model.config import resolve, unknown_variables
@@ -35,8 +35,6 @@ FREE_BYTES_MIN: Final = 1 << 30
 OPEN_FILES_MIN: Final = 1024
 #: A folder of files from the future was written by another clock than this one.
 CLOCK_AHEAD_S: Final = 60.0
-#: Of buckets that are not well so many are named.
-_TROUBLES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +195,10 @@ def _buckets(folder: Path) -> Iterator[Check]:
         troubles = [str(error)]
     if not troubles:
         yield Check("buckets", True, "all are known and well")
-    for trouble in troubles[:_TROUBLES_MAX]:
+    for trouble in troubles[:TROUBLES_MAX]:
         yield Check("buckets", False, trouble)
-    if len(troubles) > _TROUBLES_MAX:
-        yield Check("buckets", False, f"and {len(troubles) - _TROUBLES_MAX} more")
+    if len(troubles) > TROUBLES_MAX:
+        yield Check("buckets", False, f"and {len(troubles) - TROUBLES_MAX} more")
 
 
 def _options_of(folder: Path) -> dict[str, str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from fluss_lab.client import Connection, KnownBucket, ServerAddress
+from fluss_lab.client import BucketStatus, Connection, KnownBucket, ServerAddress
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.discovery import Discovery
 from fluss_lab.server.metrics_page import HOST, PATH
+
+#: Of buckets that are not well so many are told; the server's log has all.
+TROUBLES_MAX: Final = 10
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -45,9 +49,8 @@ def status_text(folder: Path, found: Discovery) -> str:
     with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
-        admin = connection.admin()
-        infos = [admin.table_info(TablePath(db, name)) for db in admin.databases() for name in admin.tables(db)]
-        tables = [_table_row(connection, info, states) for info in infos]
+        statuses = _statuses(connection)
+    tables = [_table_row(info, buckets, states) for info, buckets in statuses]
     kind = "ephemeral" if described.ephemeral else "permanent"
     head = (
         f"{folder}: {kind}, up since {format_moment(described.started_time)}, {described.attached} attached, coordinator "
@@ -61,6 +64,10 @@ def status_text(folder: Path, found: Discovery) -> str:
     if described.kept_partitions:
         kept = [(*_kept_place(each), format_moment(each.since_time), each.reason) for each in described.kept_partitions]
         parts.append("kept past their retention:\n" + text_table(("table", "partition", "since", "reason"), kept))
+    if troubles := _troubles(statuses):
+        shown = troubles[:TROUBLES_MAX]
+        more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
+        parts.append("buckets that are not well:\n" + "\n".join([*shown, *more]))
     return "\n\n".join(parts)
 
 
@@ -75,16 +82,25 @@ def bucket_troubles(folder: Path) -> list[str]:
         FlussError: The server does not answer.
     """
     place = cluster.locate(folder)
-    errors, warnings = [], []
     with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
-        admin = connection.admin()
-        for path in [TablePath(db, name) for db in admin.databases() for name in admin.tables(db)]:
-            for each in admin.buckets(admin.table_info(path), patient=False):
-                if each.error is not None:
-                    errors.append(str(each.error))
-                elif isinstance(each, KnownBucket) and each.warning is not None:
-                    where = "" if each.partition is None else f" of partition {each.partition!r}"
-                    warnings.append(f"table {path}, bucket {each.bucket.bucket}{where}: {each.warning}")
+        return _troubles(_statuses(connection))
+
+
+def _statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:
+    admin = connection.admin()
+    infos = [admin.table_info(TablePath(db, name)) for db in admin.databases() for name in admin.tables(db)]
+    return [(info, admin.buckets(info, patient=False)) for info in infos]
+
+
+def _troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
+    errors, warnings = [], []
+    for info, buckets in statuses:
+        for each in buckets:
+            if each.error is not None:
+                errors.append(str(each.error))
+            elif isinstance(each, KnownBucket) and each.warning is not None:
+                where = "" if each.partition is None else f" of partition {each.partition!r}"
+                warnings.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}")
     return errors + warnings
 
 
@@ -113,8 +129,9 @@ def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) 
     return text_table(("server", "process", "address", "state", "restarts", "last error"), rows)
 
 
-def _table_row(connection: Connection, info: TableInfo, states: Mapping[int, pb.PbTieringState]) -> tuple[object, ...]:
-    buckets = connection.admin().buckets(info, patient=False)
+def _table_row(
+    info: TableInfo, buckets: Sequence[BucketStatus], states: Mapping[int, pb.PbTieringState]
+) -> tuple[object, ...]:
     state = states.get(info.table_id)
     known = [each for each in buckets if isinstance(each, KnownBucket)]
     errors = [str(each.error) for each in buckets if each.error is not None]

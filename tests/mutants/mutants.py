@@ -4,6 +4,7 @@ from tests.mutants.across import ACROSS
 from tests.mutants.batch_identity import BATCH_IDENTITY
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.configuration import CONFIGURATION
+from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.filtering import FILTERING
 from tests.mutants.guard import GUARD
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + KEEPING
     + STOPPING
     + KNOWN_BUCKETS
+    + DAMAGE_RANGES
     + KV
     + KV_SNAPSHOTS
     + KV_TABLET

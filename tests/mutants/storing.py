@@ -70,8 +70,8 @@ BYTES = (
     ),
     Mutant(
         "corruption_taken_for_a_torn_tail", "P7", RECOVERY,
-        "elif (valid := find_batch(segment.path, segment.size + 1, segment.end_offset)) is not None:",
-        "elif (valid := find_batch(segment.path, 1 << 62, segment.end_offset)) is not None:",
+        "valid = find_batch(segment.path, segment.size + 1, segment.end_offset)",
+        "valid = find_batch(segment.path, 1 << 62, segment.end_offset)",
         (
             f"{IN_RECOVERY}::test_damage_before_a_valid_batch_stops_the_bucket_with_a_message",
             f"{IN_RECOVERY}::test_a_valid_batch_is_found_behind_garbage_of_any_length",
@@ -79,13 +79,13 @@ BYTES = (
     ),
     Mutant(
         "damage_below_the_recovery_point_is_cut_off", "P7", RECOVERY,
-        "elif segment.end_offset < self._floor:",
-        "elif segment.end_offset < 0:",
+        "        if segment.end_offset < self._floor:\n",
+        "        if segment.end_offset < 0:\n",
         (f"{IN_RECOVERY}::test_bytes_missing_below_the_recovery_point_stop_the_bucket",),
     ),
     Mutant(
         "torn_segment_before_another_is_cut_off", "P7", RECOVERY,
-        "elif not is_last:",
+        "elif after is not None:",
         "elif segment.size < 0:",
         (f"{IN_RECOVERY}::test_a_torn_segment_before_another_one_is_damage",),
     ),
@@ -103,7 +103,7 @@ BYTES = (
     ),
     Mutant(
         "damage_that_a_reader_finds_goes_unheeded", "P7", "fluss_lab/server/tablet/reading.py",
-        "        self._stop(error)\n",
+        "        self._stop(kind(text))\n",
         "",
         (f"{IN_RECOVERY}::test_damage_that_a_reader_finds_stops_the_bucket",),
     ),

@@ -20,10 +20,11 @@ class LogReader:
     """The readers' side of one bucket's log. Safe for threads.
 
     Args:
-        title: How errors call the bucket.
+        title: As the attribute.
         stop: Called with what makes the log unfit for writing: damage that a reader found.
 
     Attributes:
+        title: How errors call the bucket.
         view: What may be read now.
         ended_by: Why nothing can ever follow the last readable record, and the log's end is not known; None while it is.
         lost_start: Why the first offset is not known; None when it is.
@@ -32,7 +33,7 @@ class LogReader:
     view: LogView
 
     def __init__(self, title: str, stop: Callable[[FlussError], None]) -> None:
-        self._title = title
+        self.title = title
         self._stop = stop
         self._lock = threading.Lock()
         self._watchers: frozenset[threading.Event] = frozenset()
@@ -91,11 +92,11 @@ class LogReader:
             except FileNotFoundError as error:
                 if self.view is view:
                     raise CorruptDataError(
-                        f"{self._title}: the previous offsets of [{start}, {stop}) are gone with {error.filename}"
+                        f"{self.title}: the previous offsets of [{start}, {stop}) are gone with {error.filename}"
                     ) from error
             except UNREADABLE as error:
-                raise type(error)(f"{self._title}: {error}") from error
-        raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
+                raise type(error)(f"{self.title}: {error}") from error
+        raise NotLeaderError(f"{self.title}: its segments go away faster than they can be read; retry")
 
     def available(self, offset: int) -> int:
         """Return how many bytes can be read from an offset on. It raises what `read` raises."""
@@ -125,7 +126,7 @@ class LogReader:
             CorruptDataError, UnsupportedError: The records there cannot be read, and how many they are is not known.
         """
         if self.ended_by is not None and (offset is None or offset >= self.view.end):
-            raise type(self.ended_by)(f"{self._title} can be read up to offset {self.view.end} only: {self.ended_by}")
+            raise type(self.ended_by)(f"{self.title} can be read up to offset {self.view.end} only: {self.ended_by}")
 
     def check_start(self) -> None:
         """Raise, when segments in front of the first one are missing, what is known of them.
@@ -134,7 +135,7 @@ class LogReader:
             CorruptDataError: The log's first offset is not known.
         """
         if self.lost_start is not None:
-            raise type(self.lost_start)(f"{self._title}: {self.lost_start}")
+            raise type(self.lost_start)(f"{self.title}: {self.lost_start}")
 
     def _newest(self, read: Callable[[LogView], T]) -> T:
         for _ in range(_VIEWS_MAX):
@@ -144,15 +145,14 @@ class LogReader:
             except FileNotFoundError as error:
                 if self._closed:
                     raise NotLeaderError(
-                        f"{self._title}: the bucket was closed; refresh the metadata and retry"
+                        f"{self.title}: the bucket was closed; refresh the metadata and retry"
                     ) from error
                 if self.view is view:
-                    raise self._damaged(f"a file of the log is gone: {error.filename}") from error
+                    raise self._damaged(f"a file of the log is gone: {view.described(error.filename)}") from error
             except UNREADABLE as error:
                 raise self._damaged(str(error), type(error)) from error
-        raise NotLeaderError(f"{self._title}: its segments go away faster than they can be read; retry")
+        raise NotLeaderError(f"{self.title}: its segments go away faster than they can be read; retry")
 
     def _damaged(self, text: str, kind: type[FlussError] = CorruptDataError) -> FlussError:
-        error = kind(f"{self._title}: {text}")
-        self._stop(error)
-        return error
+        self._stop(kind(text))
+        return kind(f"{self.title}: {text}")

@@ -124,8 +124,8 @@ class Recovery:
         if not bases:
             self._check_new(known)
         self._tidy(bases)
-        for base_offset in bases:
-            if not self._take(base_offset, known, is_last=base_offset == bases[-1]):
+        for base_offset, after in zip(bases, [*bases[1:], None], strict=False):
+            if not self._take(base_offset, known, after):
                 break
         if not result.segments:
             segment = self._segment(0)
@@ -134,7 +134,8 @@ class Recovery:
         self._check_start(known)
         end = result.segments[-1].end_offset
         if result.corruption is None and end < self._floor:
-            self._end_by(f"the log ends at offset {end}, but was on the device up to {self._floor}: bytes are missing")
+            problem = f"the log ends at offset {end}, but was on the device up to {self._floor}: bytes are missing"
+            self._end_by(result.segments[-1].path, problem, self._floor)
         result.recovery_point = min(result.recovery_point, end)
         if result.corruption is None and (self._folder / SUSPECT_FILE).exists():
             self._rewrite(result.segments[-1])
@@ -152,9 +153,10 @@ class Recovery:
         """Refuse to begin a log anew where there was one: offsets would be given twice, and records be forgotten."""
         if known is None and self._durable_offset is None and not starts.load(self._folder):
             return
+        first = starts.expected(self._folder, None if known is None else known.segments[0].base_offset)
         raise CorruptDataError(
-            f"{self._folder}: no segment is left of a log that was on the device up to offset {self._floor}: files are "
-            f"missing; {RESTORE}"
+            f"{self._folder}: offsets [{first}, {max(first, self._floor)}) cannot be read: no segment is left of a log that was "
+            f"on the device up to offset {self._floor}: files are missing; {RESTORE}"
         )
 
     def _check_start(self, known: Checkpoint | None) -> None:
@@ -163,21 +165,25 @@ class Recovery:
         expected = starts.expected(self._folder, None if known is None else known.segments[0].base_offset)
         if first > expected:
             self._result.lost_start = CorruptDataError(
-                f"{self._folder}: the first segment is of offset {first}, expected one of {expected}: files with the records "
-                f"in between are missing; {RESTORE}"
+                f"{self._folder}: offsets [{expected}, {first}) cannot be read: the first segment is of offset {first}, expected "
+                f"one of {expected}: files with the records in between are missing; {RESTORE}"
             )
 
-    def _end_by(self, problem: str) -> None:
-        self._result.corruption = CorruptDataError(f"{problem}; {RESTORE}")
+    def _end_by(self, path: Path, problem: str, stop: int) -> None:
+        """End the log before records that cannot be read, up to an offset: the next that can, or that was on the device."""
+        start = self._result.segments[-1].end_offset
+        lost = f"offsets [{start}, {stop}) cannot be read: " if start < stop else ""
+        self._result.corruption = CorruptDataError(f"{path}: {lost}{problem}; {RESTORE}")
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._folder, base_offset, self._pool, self._interval_bytes, changelog=self._changelog)
 
-    def _take(self, base_offset: int, known: Checkpoint | None, *, is_last: bool) -> bool:
-        """Add a segment to the log; tell whether the next one can continue it."""
+    def _take(self, base_offset: int, known: Checkpoint | None, after: int | None) -> bool:
+        """Add a segment to the log; tell whether the next one, at the offset `after`, can continue it."""
         result = self._result
         if result.segments and (expected := result.segments[-1].end_offset) != base_offset:
-            self._end_by(f"expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}")
+            gap = f"it ends there: expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}"
+            self._end_by(result.segments[-1].path, gap, base_offset)
             return False
         segment = self._segment(base_offset)
         result.segments.append(segment)
@@ -190,23 +196,26 @@ class Recovery:
         problem = self._scan(segment, size)
         if problem is None:
             return True
-        self._judge(segment, problem, is_last=is_last)
+        self._judge(segment, problem, after)
         return False
 
-    def _judge(self, segment: Segment, problem: str, *, is_last: bool) -> None:
-        """Decide whether a bad place is a torn tail, and cut it if it is."""
+    def _judge(self, segment: Segment, problem: str, after: int | None) -> None:
+        """Decide whether a bad place is a torn tail, and cut it if it is; `after` is where the next segment begins."""
         result = self._result
-        where = f"{segment.path.name} at byte {segment.size}: {problem}"
+        where = f"at byte {segment.size}: {problem}"
         if (newer := self._other_format(segment)) is not None:
             result.corruption = newer
-        elif segment.end_offset < self._floor:
-            self._end_by(f"{where}; the log was on the device up to offset {self._floor}")
-        elif not is_last:
-            self._end_by(f"{where}; another segment lies behind it")
-        elif (valid := find_batch(segment.path, segment.size + 1, segment.end_offset)) is not None:
-            self._end_by(f"{where}; a valid batch at offset {valid.base_offset} lies behind it")
+            return
+        valid = find_batch(segment.path, segment.size + 1, segment.end_offset)
+        stop = valid.base_offset if valid is not None else after if after is not None else self._floor
+        if segment.end_offset < self._floor:
+            self._end_by(segment.path, f"{where}; the log was on the device up to offset {self._floor}", stop)
+        elif after is not None:
+            self._end_by(segment.path, f"{where}; another segment lies behind it", stop)
+        elif valid is not None:
+            self._end_by(segment.path, f"{where}; a valid batch at offset {valid.base_offset} lies behind it", stop)
         else:
-            log.warning("%s: torn tail cut off: %s", self._folder, where)
+            log.warning("%s: torn tail cut off: %s", segment.path, where)
             segment.cut()
 
     def _other_format(self, segment: Segment) -> FlussError | None:

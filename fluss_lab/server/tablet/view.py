@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
+from fluss_lab.errors import CorruptDataError, FlussError, OffsetOutOfRangeError
 from fluss_lab.rpc.room import SIZE_MIN
-from fluss_lab.server.tablet.segment import Place, Segment
+from fluss_lab.server.tablet.segment import UNREADABLE, Place, Segment
 
 
 class Frontier(NamedTuple):
@@ -105,7 +106,10 @@ class LogView:
             place = self._find(segment, offset)
             if place is None:
                 break  # the last segment, which is empty
-            data, end = _read_whole(segment, place, limit, bytes_max - size, at_least_one and not size)
+            try:
+                data, end = _read_whole(segment, place, limit, bytes_max - size, at_least_one and not size)
+            except UNREADABLE as error:
+                raise self._named(segment, error) from error
             if data:
                 buffers.append(data)
                 size += len(data)
@@ -125,10 +129,23 @@ class LogView:
         Raises:
             CorruptDataError: The offset is below the segment's end and yet in none of its batches.
         """
-        place = segment.find_offset(offset, self.limit(segment))
+        try:
+            place = segment.find_offset(offset, self.limit(segment))
+        except UNREADABLE as error:
+            raise self._named(segment, error) from error
         if place is None and offset < (end := self._end_of(segment)):
-            raise CorruptDataError(f"{segment.path.name}: expected records up to offset {end}, found none at {offset}")
+            raise CorruptDataError(f"{segment.path}: expected records up to offset {end}, found none at {offset}")
         return place
+
+    def _named(self, segment: Segment, error: FlussError) -> FlussError:
+        """Return an error about a segment with the file and its offsets."""
+        return type(error)(f"{self.described(segment.path)}: {error}")
+
+    def described(self, path: str | Path) -> str:
+        """Return a file of a segment, with the offsets that it is of."""
+        stem = Path(path).stem
+        found = next((each for each in self.segments if each.path.stem == stem), None)
+        return str(path) if found is None else f"{path}, of offsets [{found.base_offset}, {self._end_of(found)})"
 
     def previous(self, start: int, stop: int) -> bytes:
         """Return the previous offsets of the records in ``[start, stop)``, whole batches, as little-endian int64.
@@ -163,7 +180,10 @@ class LogView:
         """Return (offset, timestamp) of the first readable record at or after a time; None when all are older."""
         for segment in self.segments:
             if segment.max_timestamp_ms >= timestamp_ms:
-                header = segment.find_time(timestamp_ms, self.limit(segment))
+                try:
+                    header = segment.find_time(timestamp_ms, self.limit(segment))
+                except UNREADABLE as error:
+                    raise self._named(segment, error) from error
                 if header is not None:
                     return header.base_offset, header.timestamp_ms
         return None

@@ -140,3 +140,24 @@ def test_status_tells_where_the_metrics_are(tmp_path):
         assert status.returncode == 0, status.stderr
         assert "metrics, with the token in" in status.stdout
         assert "http://127.0.0.1:" in status.stdout
+
+
+def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
+    with EmbeddedCluster(tmp_path / "lab", lake=False) as cluster:
+        admin = cluster.connection.admin()
+        admin.create_database("db")
+        info = admin.create_table(TablePath("db", "t"), make_descriptor({"id": "bigint"}))
+        with cluster.connection.append_writer(info.path) as writer:
+            for first in (0, 10):
+                writer.append({"id": list(range(first, first + 10))}).result()
+        cluster.stop()
+        (segment,) = (tmp_path / "lab").glob("tablet/data/t*/b0/*.log")
+        segment.write_bytes(segment.read_bytes()[:-1])
+        cluster.start()
+        (bucket,) = cluster.connection.admin().buckets(info)
+        said = (str(bucket.error), run("status", tmp_path / "lab").stdout, found(tmp_path / "lab")["buckets"].found)
+        for text in said:
+            assert "db.t, bucket 0" in text
+            assert f"{segment}: offsets [10, 20) cannot be read" in text
+        assert not found(tmp_path / "lab")["buckets"].is_well
+        assert run("doctor", tmp_path / "lab").returncode == 1

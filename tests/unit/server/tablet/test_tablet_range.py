@@ -109,6 +109,49 @@ def test_the_end_of_a_log_that_lost_durable_records_is_an_error(tablet, damage):
     _is_well(again)
 
 
+def _bad_length(segments):
+    """The header of a middle segment's second batch: the log is as long as it was, so only a reader finds it."""
+    path = segments[len(segments) // 2]
+    data = bytearray(path.read_bytes())
+    at = int.from_bytes(data[8:12], "little") + 12
+    data[at : at + 12] = b"\xff" * 12
+    path.write_bytes(bytes(data))
+
+
+def _short_middle(segments):
+    """A middle segment's first batch is gone, and the rest is where it was: good batches lie behind."""
+    path = segments[len(segments) // 2]
+    data = path.read_bytes()
+    path.write_bytes(data[:8] + b"\0" + data[9:-1])
+
+
+@pytest.mark.parametrize("damage", [_cut_last, _no_last, _no_middle, _empty_middle, _bad_length, _short_middle])
+def test_damage_is_told_with_table_bucket_file_and_offsets(tablet, damage):
+    segments = _segments(tablet)
+    middle, last = segments[len(segments) // 2], segments[-1]
+    starts = [int(path.stem) for path in segments]
+    begin, after = starts[len(segments) // 2], starts[len(segments) // 2 + 1]
+    before = segments[len(segments) // 2 - 1]
+    path, lost = {
+        _cut_last: (last, (RECORDS - 2, RECORDS)),
+        _no_last: (segments[-2], (starts[-1], RECORDS)),
+        _no_middle: (before, (begin, after)),
+        _empty_middle: (middle, (begin, after)),
+        _bad_length: (middle, (begin, after)),
+        _short_middle: (middle, (begin, begin + 2)),
+    }[damage]
+    damage(segments)
+    again = _again(tablet)
+    found = str(_fetched(again, RECORDS - 1 if damage in {_cut_last, _no_last} else begin + 2))
+    assert found.count("db.events bucket 0 [t7/b0]") == 1
+    for text in (found, again.describe()[0].error_message):  # the client says of which bucket that is
+        assert str(path) in text
+        assert f"offsets [{lost[0]}, {lost[1]})" in text
+    refused = again.produce({0: batch(RECORDS, 1)})[0].error_message
+    assert str(path) in refused
+    _is_well(again)
+
+
 def test_a_log_without_its_first_segments_does_not_begin_later(tablet):
     first, second, *_ = _segments(tablet)
     first.unlink()
