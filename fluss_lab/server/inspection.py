@@ -10,8 +10,8 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +22,12 @@ from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.server import process
+from fluss_lab.server.bucket_losses import KnownBuckets, Range, losses, read_known
 from fluss_lab.server.coordinator.store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.locks import LOCK_FILE
 from fluss_lab.server.remote_folders import KV, LOG, remote_root
+from fluss_lab.server.tablet.damaged_ranges import damaged_ranges, log_end
 from fluss_lab.server.tablet.inspection import inspect_bucket
 from fluss_lab.server.tablet.previous import MARKS_SUFFIX
 from fluss_lab.server.tablet.remote import manifest as manifests
@@ -75,9 +77,10 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     Cost: reads every file.
     """
     yield from _metadata(folder / DATABASE_FILE)
-    for tablet in _tablet_folders(folder):
-        yield from _tablet(tablet)
     root = remote_root(process.read_options(folder), folder)
+    known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
+    for tablet in _tablet_folders(folder):
+        yield from _tablet(tablet, known, remote)
     yield from _remote_logs(root / LOG)
     yield from _snapshots(root / KV)
 
@@ -101,10 +104,7 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            for each in (path, path.with_name(path.name + "-wal")):
-                if each.exists():
-                    shutil.copyfile(each, Path(copies) / each.name)
-            with closing(sqlite3.connect(Path(copies) / path.name)) as db:
+            with closing(sqlite3.connect(_copied(path, copies))) as db:
                 problems += [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
                 problems += [f"a row of {row[0]} refers to none" for row in db.execute("PRAGMA foreign_key_check")]
                 if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
@@ -121,10 +121,29 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     yield f"{path}: {len(problems)} problems"
 
 
+def _copied(path: Path, folder: str) -> Path:
+    """Copy metadata, with what was not yet merged into its file."""
+    for each in (path, path.with_name(path.name + "-wal")):
+        if each.exists():
+            shutil.copyfile(each, Path(folder) / each.name)
+    return Path(folder) / path.name
+
+
+def _known(path: Path) -> KnownBuckets | None:
+    """Return what the metadata knows of buckets; None when it cannot be read, which is told where it is checked."""
+    if not path.exists():
+        return None
+    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
+        try:
+            return read_known(_copied(path, copies))
+        except (sqlite3.DatabaseError, OSError):
+            return None
+
+
 # -- logs ------------------------------------------------------------------------------------------------------------
 
 
-def _tablet(folder: Path) -> Iterator[Finding | str]:
+def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range]) -> Iterator[Finding | str]:
     data = folder / "data"
     trash = data / "trash"
     if trash.is_dir() and any(trash.iterdir()):
@@ -141,15 +160,27 @@ def _tablet(folder: Path) -> Iterator[Finding | str]:
         for parent in (table, *_numbered(table, _PARTITION)):
             for bucket in _numbered(parent, _BUCKET):
                 changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
-                count = 0
+                count, is_whole = 0, True
                 try:
                     for finding in inspect_bucket(bucket, schemas, changelog=changelog):
                         count += 1
+                        is_whole = is_whole and finding.is_harmless
                         yield finding
+                    found = _bucket_id(bucket)
+                    durable = 0 if known is None else known.durable.get(found, 0)
+                    if not is_whole or durable > log_end(bucket, schemas):
+                        ranges = damaged_ranges(bucket, schemas, durable)
+                        yield from losses(found, ranges, known, remote.get(found))
                 except OSError as error:
                     count += 1
                     yield _unreadable(bucket, error)
                 yield f"{bucket}: {count} findings"
+
+
+def _bucket_id(folder: Path) -> TableBucket:
+    """Return the bucket of a folder ``t<id>/[p<id>/]b<number>``."""
+    ids = {part[0]: int(part[1:]) for part in folder.parts[-3:] if part[:1] in {"t", "p", "b"} and part[1:].isdigit()}
+    return TableBucket(ids["t"], ids.get("p"), ids["b"])
 
 
 def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
@@ -177,6 +208,16 @@ def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
                     for bucket in sorted(inner.glob("*/")):
                         if bucket.name.isdigit():
                             yield bucket, TableBucket(table_id, int(part[1]), int(bucket.name))
+
+
+def _remote_ranges(root: Path) -> dict[TableBucket, Range]:
+    """Return which offsets remote storage holds of each bucket; what cannot be read is told where it is checked."""
+    ranges: dict[TableBucket, Range] = {}
+    for folder, bucket in _remote_buckets(root):
+        with suppress(FlussError, OSError):
+            if (found := manifests.load(folder, bucket)) is not None and found.segments:
+                ranges[bucket] = (found.start, found.end)
+    return ranges
 
 
 def _remote_logs(root: Path) -> Iterator[Finding | str]:

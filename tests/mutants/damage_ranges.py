@@ -4,6 +4,9 @@ from tests.mutants.mutant import RECOVERY, Mutant
 
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_DOCTOR = "tests/unit/cli/test_doctor.py"
+IN_INSPECTION = "tests/unit/server/test_inspection.py"
+LOSSES = "fluss_lab/server/bucket_losses.py"
+LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_told_exactly_and_who_else_holds_them",)
 TOLD = (f"{IN_RANGE}::test_damage_is_told_with_table_bucket_file_and_offsets",)
 
 DAMAGE_RANGES = (
@@ -24,5 +27,35 @@ DAMAGE_RANGES = (
         "        shown = troubles[:TROUBLES_MAX]\n",
         "        shown = [each[:80] for each in troubles]\n",
         (f"{IN_DOCTOR}::test_damage_of_a_bucket_is_shown_by_status_and_doctor",),
+    ),
+    Mutant(
+        "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
+        "            walked = walk(path, header.base_offset, -1, schemas, position)\n",
+        "            break\n",
+        LOST,
+    ),
+    Mutant(
+        "end_that_only_the_coordinator_knows_not_missed", "P11", "fluss_lab/server/tablet/damaged_ranges.py",
+        "    floor = max(durable_offset, 0 if known is None else known.recovery_point)\n",
+        "    floor = 0 if known is None else known.recovery_point\n",
+        LOST,
+    ),
+    Mutant(
+        "offsets_that_the_lake_held_before_told_as_held", "P11", LOSSES,
+        "coalesce(start_offset, 0), end_offset, max(version) FROM",
+        "coalesce(start_offset, 0), end_offset, min(version) FROM",
+        LOST,
+    ),
+    Mutant(
+        "lake_taken_to_hold_nothing_when_it_is_not_known", "P11", LOSSES,
+        "    if left and known is not None:\n",
+        "    if left:\n",
+        LOST,
+    ),
+    Mutant(
+        "newer_format_told_as_lost", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
+        "        if walked.is_newer:\n            return\n",
+        "",
+        (f"{IN_INSPECTION}::test_a_batch_of_a_newer_format_is_found_as_such",),
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -43,14 +43,18 @@ _NOTHING: Final = "Nothing need be done"
 
 
 @dataclass(slots=True)
-class _Walked:
-    """How far a segment was found good: the place behind its last good batch, and where its batches begin."""
+class Walked:
+    """How far a segment was found good: the place behind its last good batch, and where its batches begin.
+
+    With what is wrong there, and whether that is only a batch of a newer format.
+    """
 
     position: int
     offset: int
     timestamp_ms: int
     problem: str | None
     places: dict[int, tuple[int, int]]
+    is_newer: bool = False
 
 
 def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog: bool) -> Iterator[Finding]:
@@ -107,7 +111,7 @@ def _segments(
         path = folder / f"{base:020d}{LOG_SUFFIX}"
         if base != end:
             yield _lost(path, None, f"expected a segment at offset {end}, found this one at {base}")
-        walked = _walk(path, base, timestamp_ms, schemas)
+        walked = walk(path, base, timestamp_ms, schemas)
         if walked.problem is not None:
             yield _judged(path, walked, known, is_last=base == bases[-1])
         mark = None if known is None else known.mark_of(base)
@@ -127,9 +131,9 @@ def _lost(path: Path, position: int | None, found: str) -> Finding:
     )
 
 
-def _walk(path: Path, base: int, timestamp_ms: int, schemas: Mapping[int, pa.Schema]) -> _Walked:
-    """Follow the chain of batches as far as it is good."""
-    walked = _Walked(0, base, timestamp_ms, None, {})
+def walk(path: Path, base: int, timestamp_ms: int, schemas: Mapping[int, pa.Schema], position: int = 0) -> Walked:
+    """Follow the chain of batches from an offset and its position on, as far as it is good."""
+    walked = Walked(position, base, timestamp_ms, None, {})
     with path.open("rb") as file:
         size = path.stat().st_size
         data, start = b"", 0
@@ -145,7 +149,7 @@ def _walk(path: Path, base: int, timestamp_ms: int, schemas: Mapping[int, pa.Sch
                     start, at, data = walked.position, 0, _read(file.fileno(), walked.position, wanted)
                 _check(header, memoryview(data)[at : at + header.size], walked, schemas)
             except UNREADABLE as error:
-                walked.problem = str(error)
+                walked.problem, walked.is_newer = str(error), isinstance(error, UnsupportedError)
                 break
             walked.places[walked.position] = (walked.offset - base, header.timestamp_ms)
             walked.position += header.size
@@ -157,7 +161,7 @@ def _read(fd: int, start: int, size: int) -> bytes:
     return os.pread(fd, size, start)
 
 
-def _check(header: BatchHeader, whole: memoryview, walked: _Walked, schemas: Mapping[int, pa.Schema]) -> None:
+def _check(header: BatchHeader, whole: memoryview, walked: Walked, schemas: Mapping[int, pa.Schema]) -> None:
     if header.base_offset != walked.offset:
         raise CorruptDataError(f"expected a batch at offset {walked.offset}, found one at {header.base_offset}")
     if header.timestamp_ms < walked.timestamp_ms:
@@ -171,7 +175,7 @@ def _check(header: BatchHeader, whole: memoryview, walked: _Walked, schemas: Map
         decode_checked(header, whole, schema)
 
 
-def _judged(path: Path, walked: _Walked, known: Checkpoint | None, *, is_last: bool) -> Finding:
+def _judged(path: Path, walked: Walked, known: Checkpoint | None, *, is_last: bool) -> Finding:
     """Say what recovery will make of a bad place."""
     problem = walked.problem or ""
     if known is not None and walked.offset < known.recovery_point:
@@ -186,7 +190,7 @@ def _judged(path: Path, walked: _Walked, known: Checkpoint | None, *, is_last: b
     )  # fmt: skip
 
 
-def _against_mark(path: Path, mark: SegmentMark, walked: _Walked) -> Iterator[Finding]:
+def _against_mark(path: Path, mark: SegmentMark, walked: Walked) -> Iterator[Finding]:
     index = SparseIndex(path.with_suffix(""), 1)
     if not index.load(mark.index):
         yield Finding(

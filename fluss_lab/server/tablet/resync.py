@@ -18,9 +18,18 @@ _OFFSET_SPAN: Final = 1 << 34
 
 
 def find_batch(path: Path, start: int, offset_min: int) -> BatchHeader | None:
+    """Return the header that `find_place` finds. It raises and costs the same."""
+    found = find_place(path, start, offset_min)
+    return None if found is None else found[1]
+
+
+def find_place(path: Path, start: int, offset_min: int) -> tuple[int, BatchHeader] | None:
     """Return the first batch with a right CRC at or behind a position, of an offset at or above one; None without any.
 
     Every byte position is tried, because a bad length tells nothing of where the next batch would begin.
+
+    Returns:
+        Its position and its header.
 
     Raises:
         OSError: The file cannot be read.
@@ -34,7 +43,7 @@ def find_batch(path: Path, start: int, offset_min: int) -> BatchHeader | None:
             data = os.pread(fd, _CHUNK_BYTES + HEADER_BYTES - 1, start)
             for at in _candidates(data, size - start, offset_min):
                 if (found := _checked(fd, start + at, data, at)) is not None:
-                    return found
+                    return start + at, found
             start += _CHUNK_BYTES
         return None
     finally:

@@ -1,8 +1,10 @@
 """The deep look at files: whatever is damaged is found and named, what is whole is not, and nothing is changed."""
 
 import random
+import re
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -255,7 +257,8 @@ def test_a_finding_says_what_where_and_what_to_do(lab):
 def test_a_log_without_its_first_segment_is_found(lab):
     first, second, *_ = segments(bucket(lab, "log"))
     first.unlink()
-    (found,) = [each for each in findings(lab) if not each.is_harmless]
+    found, lost = [each for each in findings(lab) if not each.is_harmless]
+    assert f"offsets [0, {int(second.stem)}) cannot be read" in lost.found
     assert f"first segment is of offset {int(second.stem)}, expected one of 0" in found.found
 
 
@@ -265,3 +268,56 @@ def test_a_batch_of_a_newer_format_is_found_as_such(lab):
     data[12] = 1
     path.write_bytes(data)
     assert any("written by a newer version" in each.found for each in findings(lab) if each.path == path)
+    assert not lost_offsets(lab)
+
+
+def lost_offsets(lab):
+    """What is said of offsets that cannot be read: (file, range, what follows)."""
+    wanted = re.compile(r"db\.log bucket 0 \[t\d+/b0\]: offsets (\[\d+, \d+\)) cannot be read")
+    said = [(found, wanted.fullmatch(found.found)) for found in findings(lab)]
+    return [(found.path, match[1], found.meaning) for found, match in said if match is not None]
+
+
+def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
+    """Two damaged batches in one segment, a segment gone, and an end that only the coordinator knows of."""
+    folder = bucket(lab, "log")
+    paths = segments(folder)
+    (remote,) = (lab / "remote" / "log" / "db").glob("log-*/0/manifest")
+    starts = [int(path.stem) for path in paths]
+    data = paths[1].read_bytes()
+    places = [0]
+    while places[-1] < len(data):
+        places.append(places[-1] + int.from_bytes(data[places[-1] + 8 : places[-1] + 12], "little") + 12)
+    assert len(places) > 5
+    flip(paths[1], places[1] + 60)
+    flip(paths[1], places[3] + 60)
+    paths[3].unlink()
+    (folder / "recovery-point").unlink()
+    paths[-1].write_bytes(b"")
+    first, gone, tail = starts[1], (starts[3], starts[4]), (starts[-1], 800)
+    ranges = [(first + 20, first + 40), (first + 60, first + 80), gone, tail]
+    with closing(sqlite3.connect(lab / "metadata.db")) as db, db:
+        (table_id,) = db.execute("SELECT table_id FROM tables WHERE name = 'log'").fetchone()
+        assert db.execute("SELECT durable_offset FROM bucket_offsets WHERE table_id = ?", (table_id,)).fetchone() == (
+            800,
+        )
+        db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 1, 0, ?, 1)", (table_id, first + 30))
+        db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 2, 0, ?, 1)", (table_id, first + 70))
+    said = lost_offsets(lab)
+    assert [each for _, each, _ in said] == [f"[{start}, {stop})" for start, stop in ranges]
+    assert [path for path, _, _ in said] == [paths[1], paths[1], paths[2], paths[-1]]
+    assert [f"he lake holds [{start}, {min(stop, first + 70)})" in said[at][2] for at, (start, stop) in enumerate(ranges)] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    # Remote storage has all but the newest segment.
+    assert [f"emote storage holds [{start}, {stop})" in said[at][2] for at, (start, stop) in enumerate(ranges)] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert ["obody else holds" in meaning for _, _, meaning in said] == [False, False, False, True]
+    remote.unlink()
+    meanings = [meaning for _, _, meaning in lost_offsets(lab)]
+    assert f"nobody else holds [{first + 70}, {first + 80})" in meanings[1]
+    (lab / "metadata.db").unlink()
+    assert all(
+        "what the lake holds is not known" in found.meaning for found in findings(lab) if "offsets [" in found.found
+    )

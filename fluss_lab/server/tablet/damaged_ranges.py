@@ -1,0 +1,70 @@
+"""The offsets of a bucket's log that cannot be read, found by reading every byte while no server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fluss_lab.server.tablet import checkpoint as checkpoints
+from fluss_lab.server.tablet import log_start as starts
+from fluss_lab.server.tablet.inspection import walk
+from fluss_lab.server.tablet.recovery import segment_bases
+from fluss_lab.server.tablet.resync import find_place
+from fluss_lab.server.tablet.segment import LOG_SUFFIX
+
+
+class DamagedRange(NamedTuple):
+    """Offsets ``[start, stop)`` that cannot be read, and the file in which they begin, or behind which they are missing."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offset: int) -> Iterator[DamagedRange]:
+    """Yield the damaged ranges of a bucket's log, ascending. A torn tail behind all that was durable is none.
+
+    A batch of a newer format is no damage: it, and what follows it, is not judged.
+
+    Args:
+        folder: The bucket's.
+        schemas: Arrow schema of each schema id.
+        durable_offset: Up to where the coordinator knows the log to have been on the device.
+
+    Raises:
+        OSError: A file cannot be read at all.
+
+    Cost: reads every byte, and decodes every batch.
+    """
+    known = checkpoints.load(folder)
+    end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
+    path = folder
+    for base in segment_bases(folder):
+        if base > end:
+            yield DamagedRange(path, end, base)
+        path = folder / f"{base:020d}{LOG_SUFFIX}"
+        walked = walk(path, base, -1, schemas)
+        while walked.problem is not None and not walked.is_newer:
+            if (found := find_place(path, walked.position + 1, walked.offset)) is None:
+                break
+            position, header = found
+            yield DamagedRange(path, walked.offset, header.base_offset)
+            walked = walk(path, header.base_offset, -1, schemas, position)
+        if walked.is_newer:
+            return
+        end = walked.offset
+    floor = max(durable_offset, 0 if known is None else known.recovery_point)
+    if end < floor:
+        yield DamagedRange(path, end, floor)
+
+
+def log_end(folder: Path, schemas: Mapping[int, pa.Schema]) -> int:
+    """Return the offset up to which the last segment of a bucket's log is good; 0 without any.
+
+    Cost: reads every byte of that segment.
+    """
+    bases = segment_bases(folder)
+    return walk(folder / f"{bases[-1]:020d}{LOG_SUFFIX}", bases[-1], -1, schemas).offset if bases else 0
