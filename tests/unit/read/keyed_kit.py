@@ -123,19 +123,18 @@ class KeyedTable:
         service.apply_retention(self.clock.now_ms() + FAR_MS)
 
     def drop_partition(self, name: str) -> None:
-        """Drop a partition; what was not tiered of it is lost."""
+        """Drop a partition when the lake holds all of it: what is lost with one is refused, which others test."""
         self.history.read()
-        lake = self.lake()
-        ends = {} if lake is None else {(o.partition, b.bucket): o.end for b, o in lake.offsets.items()}
-        self.connection.admin().drop_partition(
-            self.history.path, {self.kind.partitioned_by[0]: name}, discard_untiered=True
-        )
+        self.tier()
+        self.connection.admin().drop_partition(self.history.path, {self.kind.partitioned_by[0]: name})
         self.history.model.drop_partition(name)
         self.history.frozen.add(name)
+        lake = self.lake()
+        ends = (
+            {} if lake is None else {(each.partition, bucket.bucket): each.end for bucket, each in lake.offsets.items()}
+        )
         for place in [each for each in self.history.logs if each[0] == name]:
-            del self.history.logs[place].events[ends.get(place, 0) :]
-            if place not in ends:
-                del self.history.logs[place]
+            assert ends.get(place, 0) == len(self.history.logs[place].events), f"{place} is in the lake"
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 
