@@ -42,6 +42,7 @@ class Accumulator:
     def __init__(self, buffer_bytes: int, batch_bytes: int, timeout_s: float) -> None:
         self._buffer_bytes = buffer_bytes
         self._joined_bytes = min(JOINED_BYTES, batch_bytes)
+        self._request_bytes = REQUEST_BYTES
         self._timeout_s = timeout_s
         self._changed = Monitor()
         self._queues: dict[TableBucket, BucketQueue] = {}
@@ -57,6 +58,13 @@ class Accumulator:
         self._failed: list[WriteFuture] = []
         #: The server that each sender's thread is busy with; None: one that is still to be looked up.
         self._sending: dict[int, int | None] = {}
+
+    def limit(self, request_bytes: int, batch_bytes: int) -> None:
+        """Take over what the cluster says: the largest request, and with it the largest batch."""
+        with self._changed:
+            self._joined_bytes = min(JOINED_BYTES, batch_bytes)
+            # With room for what is around the batches; one that is larger travels alone.
+            self._request_bytes = min(REQUEST_BYTES, request_bytes // 2)
 
     # -- the writer's side -------------------------------------------------------------------------------------------
 
@@ -199,7 +207,7 @@ class Accumulator:
         taken: list[Batch] = []
         total = 0
         for queue in ready:
-            too_much = taken and total + queue.next_bytes(self._joined_bytes) > REQUEST_BYTES
+            too_much = taken and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
             if queue.leader != ready[0].leader or too_much:
                 continue
             batch = queue.take(self._joined_bytes, self._timeout_s)

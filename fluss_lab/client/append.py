@@ -48,7 +48,7 @@ class AppendWriter(TableWriter):
 
         Raises:
             InvalidRecordError, InvalidPartitionError: The rows do not fit; the text names column, row and value.
-            RecordTooLargeError: One row is over ``client.writer.batch-size``.
+            RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``).
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """

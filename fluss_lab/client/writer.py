@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 
@@ -34,21 +34,19 @@ from fluss_lab.model.arguments import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.options import (
+    REQUEST_SIZE_MAX,
     WRITER_BATCH_SIZE,
     WRITER_BUFFER_SIZE,
     WRITER_DYNAMIC_PARTITIONS,
     WRITER_STOP_TIMEOUT,
 )
+from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 F = TypeVar("F", bound=WriteFuture)
-
-#: Around the data of an encoded batch: its header and Arrow's message, and for each buffer its place and padding.
-_BATCH_OVERHEAD_BYTES: Final = 512
-_COLUMN_OVERHEAD_BYTES: Final = 256
 
 
 @checked
@@ -75,6 +73,7 @@ class TableWriter:
         self._kind = kind
         self._what = f"{kind.verb} {info.path}"
         self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
+        self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
         self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
         buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
         self._accumulator = Accumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
@@ -260,8 +259,12 @@ class TableWriter:
 
     def _new_writer_id(self) -> int:
         path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)
-        writer_id: int = self._connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path])).writer_id
-        return writer_id
+        answer = self._connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path]))
+        request_bytes = answer.request_size_max or REQUEST_SIZE_MAX.default
+        self._row_limit = RowLimit.of(request_bytes, keyed=not self._info.is_log_table)
+        self._batch_bytes = min(self._batch_bytes, self._row_limit.bytes_max)
+        self._accumulator.limit(request_bytes, self._batch_bytes)
+        return int(answer.writer_id)
 
     def _renew(self, queues: dict[TableBucket, BucketQueue]) -> None:
         for queue in queues.values():
@@ -269,24 +272,28 @@ class TableWriter:
                 self._accumulator.renew(queue, self._new_writer_id())
 
     def _size_bytes(self, rows: pa.RecordBatch) -> int:
-        size_bytes: int = rows.nbytes + _BATCH_OVERHEAD_BYTES + _COLUMN_OVERHEAD_BYTES * rows.num_columns
-        return size_bytes
+        return int(rows.nbytes) + around_bytes(rows.schema)
 
     def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the rows in pieces of at most the batch size, each with about its bytes."""
+        """Yield the rows in pieces of at most the batch size, or of one larger row, each with about its bytes."""
         size = self._size_bytes(rows)
         if size <= self._batch_bytes:
             yield rows, size
             return
         if rows.num_rows == 1:
-            raise RecordTooLargeError(
-                f"{self._what}: a row of about {size:,} bytes; expected at most {self._batch_bytes:,} "
-                f"({WRITER_BATCH_SIZE.key}); nothing was sent"
-            )
+            self._check_row(rows)
+            yield rows, size
+            return
         count = min(rows.num_rows, -(-size // self._batch_bytes))
         edges = [rows.num_rows * index // count for index in range(count + 1)]
         for start, stop in pairwise(edges):
             yield from self._cut(rows.slice(start, stop - start))
+
+    def _check_row(self, row: pa.RecordBatch) -> None:
+        try:
+            self._row_limit.check(row)
+        except RecordTooLargeError as error:
+            raise RecordTooLargeError(f"{self._what}: {error}; nothing was sent") from error
 
     def _queue(self, run: Run, partitions: dict[str, PartitionInfo]) -> BucketQueue:
         partition_id = None if run.partition is None else partitions[run.partition].partition_id

@@ -226,7 +226,12 @@ BUCKET_REPORT_INTERVAL: Final = duration(
 WRITER_ID_EXPIRATION: Final = duration(
     "log.writer-id-expiration", "7d", "when an idle writer id is forgotten", minimum=1000
 )
-REQUEST_SIZE_MAX: Final = size("server.request-size-max", "32mb", "largest request or answer", minimum=65536)
+REQUEST_SIZE_MAX: Final = size(
+    "server.request-size-max",
+    "32mb",
+    "largest request or answer; a row may have 7/16 of it, without primary key 7/8",
+    minimum=65536,
+)
 SERVER_THREADS: Final = integer("server.threads", 16, "threads for short calls", minimum=2)
 SERVER_FETCH_THREADS: Final = integer("server.fetch-threads", 64, "threads for long polls", minimum=1)
 SERVER_ATTACHED_MAX: Final = integer("server.attached-max", 256, "processes attached at once", minimum=1)
@@ -298,7 +303,9 @@ CLIENT_REQUEST_TIMEOUT: Final = duration(
     "client.request-timeout", "30s", "how long a call is retried while no server answers", minimum=1
 )
 CLIENT_CONNECT_TIMEOUT: Final = duration("client.connect-timeout", "5s", "longest wait for one connection", minimum=1)
-WRITER_BATCH_SIZE: Final = size("client.writer.batch-size", "8mb", "largest log batch a writer makes", minimum=1024)
+WRITER_BATCH_SIZE: Final = size(
+    "client.writer.batch-size", "8mb", "largest log batch a writer makes, unless of one row", minimum=1024
+)
 WRITER_BUFFER_SIZE: Final = size("client.writer.buffer-memory-size", "64mb", "bytes unacknowledged before append waits")
 WRITER_STOP_TIMEOUT: Final = duration(
     "client.writer.stop-timeout", "2s", "how long an interrupted write waits for answers under way before it tells"

@@ -381,10 +381,12 @@ class InitWriterRequest(_message.Message):
     def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ...) -> None: ...
 
 class InitWriterResponse(_message.Message):
-    __slots__ = ("writer_id",)
+    __slots__ = ("writer_id", "request_size_max")
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_SIZE_MAX_FIELD_NUMBER: _ClassVar[int]
     writer_id: int
-    def __init__(self, writer_id: _Optional[int] = ...) -> None: ...
+    request_size_max: int
+    def __init__(self, writer_id: _Optional[int] = ..., request_size_max: _Optional[int] = ...) -> None: ...
 
 class ProduceLogRequest(_message.Message):
     __slots__ = ("acks", "table_id", "timeout_ms", "buckets_req")

@@ -76,7 +76,10 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
         case grpc.StatusCode.UNAUTHENTICATED:
             return errors.AuthenticationError(f"{what}: {details or 'the token is missing or wrong'}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details:
-            return errors.RecordTooLargeError(f"{what}: {details}")
+            return errors.RecordTooLargeError(
+                f"{what}: the request has more bytes than the server takes ({details}); send less at once, or raise "
+                "server.request-size-max"
+            )
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return errors.ResourceExhaustedError(f"{what}: {details}")
         case grpc.StatusCode.CANCELLED:

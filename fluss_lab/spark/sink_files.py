@@ -18,6 +18,7 @@ from fluss_lab.client.routing import Router
 from fluss_lab.errors import CorruptDataError, RecordTooLargeError
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.model.changes import ChangeType
+from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.spark.sink_rows import RowForm
 
 #: A run goes into the file when it has so many bytes: what a writer joins into one batch of the log.
@@ -71,15 +72,15 @@ class Stager:
         form: How rows become those of the table.
         batch_id: Of the stream's batch, for the file's name: by it leftovers are known.
         turn: The bucket to begin with, where no key decides it; any number.
-        row_bytes_max: The largest row that the cluster takes.
+        row_limit: The largest row that the cluster takes.
     """
 
-    def __init__(self, folder: Path, form: RowForm, batch_id: int, turn: int, row_bytes_max: int) -> None:
+    def __init__(self, folder: Path, form: RowForm, batch_id: int, turn: int, row_limit: RowLimit) -> None:
         self._folder = folder
         self._form = form
         self._name = f"{batch_id}-{uuid.uuid4().hex}.arrow"
         self._router = Router(form.info.descriptor, turn)
-        self._row_bytes_max = row_bytes_max
+        self._row_limit = row_limit
         self._held: defaultdict[tuple[str | None, int], list[pa.RecordBatch]] = defaultdict(list)
         self._bytes: defaultdict[tuple[str | None, int], int] = defaultdict(int)
         self._total = 0
@@ -142,11 +143,8 @@ class Stager:
     def _cut(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows in runs of about `RUN_BYTES`."""
         size = rows.nbytes
-        if rows.num_rows == 1 and size > self._row_bytes_max:
-            raise RecordTooLargeError(
-                f"write to {self._form.info.path}: a row of about {size:,} bytes; expected at most {self._row_bytes_max:,} "
-                "(client.writer.batch-size)"
-            )
+        if rows.num_rows == 1:
+            self._check_row(rows)
         if rows.num_rows == 1 or size < 2 * RUN_BYTES:
             yield rows
             return
@@ -154,6 +152,12 @@ class Stager:
         edges = [rows.num_rows * index // count for index in range(count + 1)]
         for start, stop in pairwise(edges):
             yield from self._cut(rows.slice(start, stop - start))
+
+    def _check_row(self, row: pa.RecordBatch) -> None:
+        try:
+            self._row_limit.check(row)
+        except RecordTooLargeError as error:
+            raise RecordTooLargeError(f"write to {self._form.info.path}: {error}; nothing was sent") from error
 
 
 class StagedRows:

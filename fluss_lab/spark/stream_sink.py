@@ -35,7 +35,9 @@ from pyspark.taskcontext import TaskContext
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.files import make_folder
-from fluss_lab.model.options import WRITER_BATCH_SIZE
+from fluss_lab.model.options import REQUEST_SIZE_MAX
+from fluss_lab.records.row_sizes import RowLimit
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark import source_options as names
 from fluss_lab.spark.sink_commit import SinkCommit
 from fluss_lab.spark.sink_files import StagedFile, Stager
@@ -73,8 +75,10 @@ class _Staging:
             raise UnsupportedError(f"write to {options.table}: rows are only added, not overwritten; use mode append")
         with options.connect() as connection:
             info = connection.table_info(options.table)
+            described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        request_bytes = REQUEST_SIZE_MAX.of({each.key: each.value for each in described.options})
+        self._row_limit = RowLimit.of(request_bytes, keyed=not info.is_log_table)
         self.form = RowForm.of(info, schema.names, options.text(names.CHANGE_COLUMN), options.names(names.COLUMNS))
-        self._row_bytes_max = WRITER_BATCH_SIZE.of(options.client)
 
     def stage(self, folder: SinkFolder, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Write a task's rows into a file."""
@@ -86,7 +90,7 @@ class _Staging:
         context = TaskContext.get()
         batch_id = None if context is None else context.getLocalProperty(_BATCH_PROPERTY)
         turn = int(batch_id or _SINGLE) + (0 if context is None else context.partitionId())
-        stager = Stager(folder.staged, self.form, int(batch_id or _SINGLE), turn, self._row_bytes_max)
+        stager = Stager(folder.staged, self.form, int(batch_id or _SINGLE), turn, self._row_limit)
         try:
             for batch in batches:
                 stager.add(batch)

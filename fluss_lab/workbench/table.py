@@ -144,7 +144,7 @@ class Table(LakeUpkeep):
         Raises:
             UnsupportedError: It is a primary-key table: call `upsert`.
             InvalidRecordError: The rows do not fit; the text names column, expected and found. None was appended.
-            RecordTooLargeError: A row over the batch limit. None was appended.
+            RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``). None was appended.
             ServerUnavailableError: No server answered in time. Rows may have been appended.
         """
         with self.lab.connection.append_writer(self.path) as writer:
@@ -164,7 +164,7 @@ class Table(LakeUpkeep):
         Raises:
             UnsupportedError: It is a log table, or one that cannot be updated partially.
             InvalidRecordError, InvalidSchemaError: Rows or columns do not fit; the text says where. Nothing was written.
-            RecordTooLargeError: A row over the batch limit. Nothing was written.
+            RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``). Nothing was written.
             ServerUnavailableError: No server answered in time. Rows may have been written.
         """
         with self.lab.connection.upsert_writer(self.path, columns) as writer:

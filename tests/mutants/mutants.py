@@ -30,6 +30,7 @@ from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resources import RESOURCES
 from tests.mutants.retention import RETENTION
+from tests.mutants.row_sizes import ROW_SIZES
 from tests.mutants.running import RUNNING
 from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
@@ -70,6 +71,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + REPAIRING
     + RESOURCES
     + RETENTION
+    + ROW_SIZES
     + RUNNING
     + GUARD
     + INTEGRITY

@@ -22,6 +22,7 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.options import (
     AUTO_PARTITION_INTERVAL,
     PARTITIONS_MAX,
+    REQUEST_SIZE_MAX,
     SERVER_ATTACHED_MAX,
     SERVER_GRACE,
     TABLET_SERVERS,
@@ -348,10 +349,11 @@ class CoordinatorService:
         return next((group.leaders for group in groups if group.partition_id == partition_id), ())
 
     def init_writer(self, request: pb.InitWriterRequest, /) -> pb.InitWriterResponse:
-        """Give out a writer id that was never given out before."""
+        """Give out a writer id that was never given out before, and say how large requests may be."""
         for path in request.table_path:
             self._catalog.table(messages.path_of(path))
-        return pb.InitWriterResponse(writer_id=self.store.next_id("writer", FIRST_ID))
+        size_max = REQUEST_SIZE_MAX.of(self._options)
+        return pb.InitWriterResponse(writer_id=self.store.next_id("writer", FIRST_ID), request_size_max=size_max)
 
     # -- key-value snapshots -----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from fluss_lab.records.batch import (
     decode_checked,
     split_headers,
 )
+from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.tablet.bodies import check_body
 
 #: Records of one payload: their offsets must fit in a segment's relative ones.
@@ -49,7 +50,7 @@ def check_payload(
         size_max: Bytes of the payload, at most.
 
     Raises:
-        RecordTooLargeError: The payload is larger, or has more records than a segment can hold.
+        RecordTooLargeError: It is larger, or a row of it is, or it has more records than a segment can hold.
         CorruptDataError: It is damaged: lengths or CRCs do not agree.
         InvalidRecordError: It is whole, but not rows of this table.
         NotLeaderError: It has a schema that this server has not been told of yet; the sender's next look at the metadata
@@ -57,8 +58,9 @@ def check_payload(
 
     Cost: a pass for the CRC and one for the validation; no lock is needed.
     """
+    limit = RowLimit.of(size_max, keyed=False)
     batches = [
-        _checked(header, data, schemas, current_schema_id)
+        _checked(header, data, schemas, current_schema_id, limit)
         for header, data in split_headers(_gathered(payload, size_max))
     ]
     if not batches:
@@ -151,7 +153,11 @@ def _gathered(payload: Sequence[Buffer], size_max: int) -> memoryview:
 
 
 def _checked(
-    header: BatchHeader, data: memoryview, schemas: Mapping[int, pa.Schema], current_schema_id: int
+    header: BatchHeader,
+    data: memoryview,
+    schemas: Mapping[int, pa.Schema],
+    current_schema_id: int,
+    limit: RowLimit,
 ) -> CheckedBatch:
     _check_origin(header, data, schemas, current_schema_id)
     if not header.append_only or header.attributes != 1:
@@ -161,10 +167,11 @@ def _checked(
         )
     check_body(data[HEADER_BYTES:])
     try:
-        decode_checked(header, data, schemas[header.schema_id])
+        rows = decode_checked(header, data, schemas[header.schema_id]).rows
     except CorruptDataError as error:
         # The CRC is right, so this is what the sender meant to send.
         raise InvalidRecordError(str(error)) from error
+    limit.check(rows)
     return CheckedBatch(header, data)
 
 

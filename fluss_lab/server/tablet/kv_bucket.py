@@ -23,6 +23,7 @@ from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.evolve import padded
+from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.kv.change import Change
 from fluss_lab.server.kv.image import KvImage
 from fluss_lab.server.kv.snapshot import SnapshotStore
@@ -126,6 +127,7 @@ class KvBucket:
         # The key's columns stay as they are, whatever becomes of the table.
         self.key_schema = key_schema(table.descriptor, table.descriptor.schema.primary_key)
         self._size_max = size_max
+        self._row_limit = RowLimit.of(size_max, keyed=True)
         self._failure = failure
         self._behind: _Behind | None = None
         self._definition, self._schema_id = table.definition, table.schema_id
@@ -181,7 +183,7 @@ class KvBucket:
 
         Raises:
             InvalidRecordError: Rows that do not fit the table.
-            RecordTooLargeError: The payload, or the changelog that it leads to, is too large; send smaller batches.
+            RecordTooLargeError: The payload, a row as it would become, or the changelog is too large; send smaller batches.
             FlussError: As `BucketLog.append_derived`.
         """
         table = self.table
@@ -211,6 +213,8 @@ class KvBucket:
         change = self.store.prepare(
             rows, put.change_types, base_offset=base_offset, columns=names, known=known, bytes_max=extent
         )
+        # As it will be, also where only a part of it was sent: an update must be possible afterwards.
+        self._row_limit.check(change.rows, bytes(change.change_types))
         if not change.rows.num_rows and header.writer_id == NO_WRITER:
             return Derived(None, _nothing)
         entry = Entry.encoded(

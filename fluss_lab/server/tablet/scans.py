@@ -70,14 +70,15 @@ def _latest(bucket: Bucket, limit: int, bytes_max: int) -> list[Buffer]:
     reader.check_end()
     if reader.view.end - limit < reader.view.start:
         reader.check_start()
-    start, end = max(reader.view.start, reader.view.end - limit), reader.view.end
+    first, end = max(reader.view.start, reader.view.end - limit), reader.view.end
+    start = first
     buffers: list[Buffer] = []
     size = 0
     while start < end:
         found = reader.read(start, bytes_max - size + 1)
         buffers += found.buffers
         size += found.size
-        if size > bytes_max:
+        if size > bytes_max and (start > first or found.next_offset < end):  # one batch is always returned
             raise _too_large(size, bytes_max)
         start = found.next_offset
     return buffers

@@ -280,8 +280,8 @@ def test_many_rows_are_sent_in_pieces_and_wide_ones_in_smaller_pieces(make):
 def test_one_row_that_is_too_large_is_refused(make):
     sink = make()
     sink.options["client.writer.batch-size"] = "10kb"
-    with pytest.raises(RecordTooLargeError):
-        sink.run(0, [[rows(1, text="x" * 20_000)]])
+    with pytest.raises(RecordTooLargeError, match=r"expected at most .* \(7/.* of server.request-size-max"):
+        sink.run(0, [[rows(1, text="x" * 30_000_000)]])
     assert sink.files() == []
 
 

@@ -355,10 +355,10 @@ def test_bad_rows_name_the_column_and_append_nothing(table, bad, says):
 
 def test_an_oversized_row_is_refused(lab):
     notes = lab.create_table("shop.notes", {"id": "int", "note": "string"})
-    with pytest.raises(errors.RecordTooLargeError, match="at most 8,388,608"):
-        notes.append([{"id": 1, "note": "small"}, {"id": 2, "note": "x" * 9_000_000}])
+    with pytest.raises(errors.RecordTooLargeError, match="at most 29,360,128 in a table without a primary key"):
+        notes.append([{"id": 1, "note": "small"}, {"id": 2, "note": "x" * 29_360_000}])
     assert notes.scan().count() == 0
-    notes.append([{"id": 3, "note": "x" * 8_000_000}])
+    notes.append([{"id": 3, "note": "x" * 29_000_000}])
     assert notes.scan().count() == 1
 
 

@@ -276,9 +276,9 @@ def test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often(tmp_path
     tablet = KvTablet(tmp_path, server__request_size_max="1mb").open(0)
     # Among many small ones it is not to be seen in their average.
     tablet.put(upserts(0, 5_000))
-    tablet.put([{"id": 7, "name": "x" * 500_000, "score": 0}])
+    tablet.put([{"id": 7, "name": "x" * 400_000, "score": 0}])
     monkeypatch.setattr(Partial, "completed", None)
-    with pytest.raises(RecordTooLargeError, match=r"10000 rows have 50000\d{5} bytes"):
+    with pytest.raises(RecordTooLargeError, match=r"10000 rows have 40000\d{5} bytes"):
         tablet.put([{"id": 7, "score": i} for i in range(10_000)], [change] * 10_000, columns=["id", "score"])
     monkeypatch.undo()
     assert tablet.put([{"id": 7, "score": 1}], columns=["id", "score"]) == (5_002, 5_004)
