@@ -122,19 +122,23 @@ class KeyedTable:
             service.snapshot_now(status.bucket)
         service.apply_retention(self.clock.now_ms() + FAR_MS)
 
-    def drop_partition(self, name: str) -> None:
-        """Drop a partition when the lake holds all of it: what is lost with one is refused, which others test."""
+    def drop_partition(self, name: str, *, discard: bool = False) -> None:
+        """Drop a partition when the lake holds all of it; or with `discard` as it is: what was not tiered is lost."""
         self.history.read()
-        self.tier()
-        self.connection.admin().drop_partition(self.history.path, {self.kind.partitioned_by[0]: name})
-        self.history.model.drop_partition(name)
-        self.history.frozen.add(name)
+        if not discard:
+            self.tier()
         lake = self.lake()
         ends = (
             {} if lake is None else {(each.partition, bucket.bucket): each.end for bucket, each in lake.offsets.items()}
         )
+        partition = {self.kind.partitioned_by[0]: name}
+        self.connection.admin().drop_partition(self.history.path, partition, discard_untiered=discard)
+        self.history.model.drop_partition(name)
+        self.history.frozen.add(name)
         for place in [each for each in self.history.logs if each[0] == name]:
-            assert ends.get(place, 0) == len(self.history.logs[place].events), f"{place} is in the lake"
+            del self.history.logs[place].events[ends.get(place, 0) :]
+            if place not in ends:
+                del self.history.logs[place]
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 

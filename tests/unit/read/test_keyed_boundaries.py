@@ -182,7 +182,7 @@ def test_a_partition_that_only_the_lake_has(make_keyed):
     table.upsert([each | {"name": "b"} for each in rows[:6]])
     kept = table.keep()
     table.tier()
-    table.drop_partition("p1")
+    table.drop_partition("p1", discard=True)
     check(table, table.now())
     check(table, kept)
     assert table.scan(partitions=["p1"]).count() == 9
@@ -196,7 +196,7 @@ def test_a_point_whose_partition_was_dropped_before_it_was_tiered_is_an_error_no
     table.tier()
     table.upsert([{"id": 1, "p": "p1", "name": "b", "x": 1.0}, {"id": 1, "p": "p2", "name": "b", "x": 1.0}])
     point = table.reader().read_point()
-    table.drop_partition("p1")
+    table.drop_partition("p1", discard=True)
     with pytest.raises(OffsetOutOfRangeError, match=r"partition 'p1'.*cannot be told any more"):
         table.scan(read_point=point).to_arrow()
     assert table.scan(read_point=point, partitions=["p2"]).count() == 1
