@@ -20,7 +20,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.times import fixed_moment, shown_moment
+from fluss_lab.model.times import fixed_moment, shown_moment, whole_number
 from fluss_lab.read.changelog import ChangelogRange, read_changes
 from fluss_lab.read.points import PointBucket, ReadPoint
 from fluss_lab.read.ranges import EARLIEST, LATEST, LogRange, resolve_starts
@@ -287,7 +287,7 @@ def start_text(info: TableInfo, start: Any, zone: tzinfo | None = None) -> str:
     if isinstance(start, ReadPoint):
         return start.to_json()
     if isinstance(start, Mapping):
-        return json.dumps({_bucket_text(key): offset for key, offset in start.items()})
+        return json.dumps({_bucket_text(key): _plain(offset) for key, offset in start.items()})
     if not (isinstance(start, str) and start in {EARLIEST, LATEST}):
         start = fixed_moment(start, zone)
     if isinstance(start, bool) or not isinstance(start, str | int | datetime):
@@ -296,6 +296,10 @@ def start_text(info: TableInfo, start: Any, zone: tzinfo | None = None) -> str:
             f"snapshot id, found {start!r}"
         )
     return shown_moment(start) if isinstance(start, datetime) else str(start)
+
+
+def _plain(offset: Any) -> Any:
+    return offset if (number := whole_number(offset)) is None else number
 
 
 def _bucket_text(key: Any) -> str:

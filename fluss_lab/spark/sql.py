@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fluss_lab.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -18,6 +20,13 @@ _BARE: Final = frozenset({"UnresolvedTableOrView"})
 _FIRST_PART: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^.`\s]+)\s*\.")
 #: What the clauses of a relation, which stand before its alias, become.
 _CLAUSES: Final = frozenset({"Sample", "GlobalLimit", "LocalLimit", "UnresolvedSubqueryColumnAliases"})
+#: Statements that write, and what gives the relation that they write to.
+_WRITES: Final = {
+    "InsertIntoStatement": "table",
+    "UpdateTable": "table",
+    "DeleteFromTable": "table",
+    "MergeIntoTable": "targetTable",
+}
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
@@ -40,11 +49,20 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
         resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name.
 
     Raises:
+        UnsupportedError: The statement writes to what `resolve` knows.
         pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says; positions in messages are those
             of the text with the views' names in it.
     """
     parsed = _parse(session, text)
     found = _named(parsed)
+    for path in found.written:
+        if resolve(list(path)) is not None:
+            name = ".".join(path)
+            raise UnsupportedError(
+                f"sql: INSERT, UPDATE, DELETE and MERGE are not offered for tables of the lab, found one of {name}; write the "
+                f'frame of a SELECT: lab.sql("select ...").write.format("fluss").mode("append").option("table", "{name}")'
+                f'.save(), or use append, upsert and delete of lab.table("{name}")'
+            )
     frames: dict[tuple[str, ...], DataFrame] = {}
     for path in dict.fromkeys(each.path for each in found.tables):
         frame = resolve(list(path))
@@ -98,6 +116,8 @@ class _Qualified:
 class _Found:
     tables: list[_Table] = field(default_factory=list)
     columns: list[_Qualified] = field(default_factory=list)
+    #: Relations with two name parts that the statement writes to.
+    written: list[tuple[str, ...]] = field(default_factory=list)
 
 
 def _parse(session: SparkSession, text: str) -> Any:
@@ -115,6 +135,8 @@ def _named(plan: Any) -> _Found:
     while pending:
         node, aliased = pending.pop()
         kind = node.getClass().getSimpleName()
+        if kind in _WRITES and (path := _target(getattr(node, _WRITES[kind])())) is not None:
+            found.written.append(path)
         if kind == _RELATION or kind in _BARE:
             path, place = tuple(_each(node.multipartIdentifier())), _place(node)
             if len(path) == 2 and place is not None:
@@ -127,6 +149,16 @@ def _named(plan: Any) -> _Found:
         pending += [(child, below) for child in _each(node.children())]
         pending += [(child, False) for child in _beside(node, kind)]
     return found
+
+
+def _target(node: Any) -> tuple[str, ...] | None:
+    """Return the name of the relation that a statement writes to, below its alias; None when it has not two parts."""
+    while node.getClass().getSimpleName() == "SubqueryAlias":
+        node = node.child()
+    if node.getClass().getSimpleName() != _RELATION:
+        return None
+    path = tuple(_each(node.multipartIdentifier()))
+    return path if len(path) == 2 else None
 
 
 def _beside(node: Any, kind: str) -> Iterator[Any]:

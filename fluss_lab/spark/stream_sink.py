@@ -72,7 +72,9 @@ class _Staging:
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool, what: str) -> None:
         options.check(_KNOWN, what)
         if overwrite:
-            raise UnsupportedError(f"write to {options.table}: rows are only added, not overwritten; use mode append")
+            raise UnsupportedError(
+                f"write to {options.table}: rows are only added, not overwritten; use mode append" + _other_way(options)
+            )
         with options.connect() as connection:
             info = connection.table_info(options.table)
             described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
@@ -188,6 +190,16 @@ class FlussBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks staged; nothing was sent."""
         shutil.rmtree(self._folder.path, ignore_errors=True)
+
+
+def _other_way(options: SourceOptions) -> str:
+    """Return how a stream writes what it updates."""
+    if names.CHECKPOINT not in options.values:
+        return ""
+    return (
+        "; what a stream updates (output modes update and complete) is written into a primary-key table by "
+        f'foreachBatch(lambda batch, _: lab.table("{options.table}").upsert(batch.toArrow()))'
+    )
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +15,9 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
-    InvalidNameError,
     InvalidRequestError,
     InvalidSchemaError,
     LakeNotConfiguredError,
-    NotFoundError,
     TableExistsError,
     TableNotFoundError,
 )
@@ -40,6 +38,7 @@ from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.given_rows import gathered_rows
+from fluss_lab.workbench.statements import run_statement
 from fluss_lab.workbench.status import LabStatus
 from fluss_lab.workbench.table import Table
 
@@ -427,6 +426,7 @@ class Lab(Closing):
         *,
         as_of: Moment | None = None,
         read_points: Mapping[str | TablePath, ReadPoint] | None = None,
+        session: SparkSession | None = None,
     ) -> DataFrame:
         """Run Spark SQL in which every table of the lab is known by its path.
 
@@ -436,40 +436,20 @@ class Lab(Closing):
             text: One statement.
             as_of: Read every table as it was at this time; see `Table.scan`.
             read_points: By path, read these tables as they were at these points.
+            session: Whose views the statement sees: in ``foreachBatch`` the batch's own, ``batch.sparkSession``; None:
+                `spark`.
 
         Raises:
             InvalidRequestError: A read point of a table that the statement does not name.
+            UnsupportedError: The statement writes to a table of the lab; the text names how to.
             InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
-        from fluss_lab.spark.sql import named_tables, sql
-
-        session = self.spark
-        points = {TablePath.parse(path): point for path, point in (read_points or {}).items()}
-        if points and (unnamed := set(points) - {self._path_of(parts) for parts in named_tables(session, text)}):
-            raise InvalidRequestError(
-                f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
-            )
-        return sql(session, text, lambda parts: self._frame_of(parts, as_of, points))
-
-    def _path_of(self, parts: Sequence[str]) -> TablePath | None:
-        try:
-            return TablePath.parse(".".join(parts)) if len(parts) == 2 else None
-        except InvalidNameError:
-            return None
-
-    def _frame_of(
-        self, parts: list[str], as_of: Moment | None, points: Mapping[TablePath, ReadPoint]
-    ) -> DataFrame | None:
-        if (path := self._path_of(parts)) is None:
-            return None
-        try:
-            table = self.table(path)
-        except NotFoundError:
-            return None
-        point = points.get(path)
-        frame: DataFrame = table.scan(as_of=as_of if point is None else None, read_point=point).to_spark()
-        return frame
+        if session is None:
+            session = self.spark
+        else:
+            self._registered(session)
+        return run_statement(self, session, text, as_of, read_points or {})
 
     # -- the state of things -------------------------------------------------------------------------------------------
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
-from fluss_lab.errors import LakeNotConfiguredError
+from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment
 from fluss_lab.read.changelog import Changelog
 from fluss_lab.read.diff import Diff
 from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.ranges import checked_buckets
 from fluss_lab.read.reader import TableReader
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek
@@ -395,13 +397,20 @@ class Table(LakeUpkeep):
                 more; else it goes on from the first that is held, with a warning.
 
         Raises:
-            InvalidRequestError: A start that is none.
+            InvalidRequestError, InvalidTimestampError: A start that is none.
+            BucketNotFoundError: Offsets of a bucket that the table cannot have.
             InvalidSchemaError: There is no such column.
         """
         from fluss_lab.read.stream import start_text
 
         # What cannot be is refused here, in our words, and not by Spark's planner.
-        wanted = self._reader().changelog(columns=columns).columns
+        reader = self._reader()
+        wanted = reader.changelog(columns=columns).columns
+        if isinstance(start, Mapping) and not isinstance(start, Seek):
+            checked_buckets(self.info, list(start))
+        # What is held no more, or dropped, is refused by a query that is new: one with a checkpoint does not ask.
+        with suppress(OffsetOutOfRangeError, NotFoundError):
+            reader.starts(start)
         session = self.lab.spark
         options = {
             "table": str(self.path),

@@ -32,6 +32,7 @@ from tests.mutants.resources import RESOURCES
 from tests.mutants.retention import RETENTION
 from tests.mutants.row_sizes import ROW_SIZES
 from tests.mutants.running import RUNNING
+from tests.mutants.spark_statements import SPARK_STATEMENTS
 from tests.mutants.spark_streams import SPARK_STREAMS
 from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.stopping import STOPPING
@@ -78,6 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + FILTERING
     + SPARK_STREAMS
     + SPARK_TABLES
+    + SPARK_STATEMENTS
     + TABLE_IDENTITY
     + UNION_READING
     + ACROSS

@@ -1,8 +1,9 @@
 """A lab's own Spark: its tables by name in SQL, at the latest moment or at kept ones, and as a data source."""
 
+import numpy as np
 import pytest
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import BucketNotFoundError, InvalidError, InvalidRequestError, UnsupportedError
 from fluss_lab.workbench import Lab
 
 pytestmark = pytest.mark.spark
@@ -59,3 +60,47 @@ def test_the_lab_s_session_reads_its_tables_by_name(lab):
     expected = lab.table("nyc.flights").scan(where="delay = 1").count()
     assert one(lab.spark.sql("select count(*) from on_time")) == (expected,)
     assert lab.table("nyc.flights").changelog(net=True).to_spark().count() == lab.table("nyc.flights").scan().count()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into nyc.log values (1, 2)",
+        "insert overwrite nyc.log select * from nyc.flights",
+        "with rows as (select 1 id, 2 delay) insert into nyc.log select * from rows",
+        "update nyc.flights f set delay = 0 where id = 1",
+        "delete from nyc.flights where id = 1",
+        "merge into nyc.flights t using nyc.log s on t.id = s.id when matched then delete",
+    ],
+)
+def test_statements_that_write_to_a_table_say_how_it_is_done(lab, text):
+    with pytest.raises(UnsupportedError, match=r"not offered.*nyc\.(log|flights); write the frame.*append, upsert"):
+        lab.sql(text)
+
+
+def test_a_stream_s_start_is_checked_when_it_is_given(lab):
+    log = lab.table("nyc.log")
+    for wrong in (None, True, 1.5, ["earliest"], "soon", {0: -1}, {0: "x"}):
+        with pytest.raises(InvalidError):
+            log.stream(start=wrong)
+    with pytest.raises(BucketNotFoundError):
+        log.stream(start={7: 0})
+    # A query that goes on from its checkpoint does not ask for what is held no more, or not yet.
+    assert log.stream(start={0: 10**6}).isStreaming
+
+
+def test_a_batch_of_a_stream_joins_tables_of_the_lab_and_updates_one(lab, tmp_path):
+    log = lab.table("nyc.log")
+    sums = lab.create_table("nyc.sums", {"delay": "int", "n": "bigint"}, primary_key=["delay"])
+    sums.upsert([{"delay": 1, "n": 0}])
+
+    def update(batch, _):
+        batch.createOrReplaceTempView("counted")
+        text = "select c.delay, c.n + s.n as n from counted c join nyc.sums s using (delay)"
+        sums.upsert(lab.sql(text, session=batch.sparkSession).toArrow())
+
+    first = log.scan(columns=["id"]).count() - 3
+    counted = log.stream(start={np.int64(0): np.int64(first)}).groupBy("delay").count().withColumnRenamed("count", "n")
+    query = counted.writeStream.outputMode("update").foreachBatch(update)
+    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert sums.scan().to_arrow().to_pylist() == [{"delay": 1, "n": 3}]

@@ -631,7 +631,9 @@ def test_options_that_a_sink_needs_or_does_not_have(make, cluster, tmp_path):
         writer(checkpointLocation=str(tmp_path), start="earliest")
     with pytest.raises(InvalidPropertyError, match="staging"):
         writer(checkpointLocation="s3://bucket/checkpoint")
-    with pytest.raises(UnsupportedError, match="append"):
+    with pytest.raises(
+        UnsupportedError, match=r'append; .*foreachBatch\(lambda batch, _: lab\.table\("db\.t"\)\.upsert'
+    ):
         writer(overwrite=True, checkpointLocation=str(tmp_path))
     writer(checkpointLocation="s3://bucket/checkpoint", staging=str(tmp_path / "here"))
     assert (tmp_path / "here" / "staged").is_dir()
