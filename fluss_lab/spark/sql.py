@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,19 @@ _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE 
 _TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
 #: Statements that keep the text of the query for later, so that what it names must stay.
 _KEEPS_TEXT: Final = re.compile(r"View|CacheTable")
+
+
+def checked_session(session: object) -> SparkSession:
+    """Return a session that a statement is to run in.
+
+    Raises:
+        InvalidRequestError: It is none.
+    """
+    from pyspark.sql import SparkSession
+
+    if not isinstance(session, SparkSession):
+        raise InvalidRequestError(f"Lab.sql: session: expected a SparkSession, found {session!r}")
+    return session
 
 
 def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFrame | None]) -> DataFrame:

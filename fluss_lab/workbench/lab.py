@@ -38,7 +38,7 @@ from fluss_lab.tiering.report import TieringReport
 from fluss_lab.tiering.service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.given_rows import gathered_rows
-from fluss_lab.workbench.statements import checked_session, run_statement
+from fluss_lab.workbench.statements import run_statement
 from fluss_lab.workbench.status import LabStatus
 from fluss_lab.workbench.table import Table
 
@@ -448,6 +448,8 @@ class Lab(Closing):
         if session is None:
             session = self.spark
         else:
+            from fluss_lab.spark.sql import checked_session
+
             self._registered(checked_session(session))
         return run_statement(self, session, text, as_of, read_points or {})
 

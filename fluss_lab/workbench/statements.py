@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from fluss_lab.workbench.lab import Lab
 
 
-def checked_session(session: object) -> SparkSession:
-    """Return a session that a statement is to run in.
-
-    Raises:
-        InvalidRequestError: It is none.
-    """
-    from pyspark.sql import SparkSession
-
-    if not isinstance(session, SparkSession):
-        raise InvalidRequestError(f"Lab.sql: session: expected a SparkSession, found {session!r}")
-    return session
-
-
 def run_statement(
     lab: Lab,
     session: SparkSession,
