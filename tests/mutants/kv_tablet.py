@@ -84,7 +84,7 @@ KV_TABLET = (
         "previous_offsets_without_crc", "P7", PREVIOUS,
         "if count <= 0 or found[mark : mark + _MARK.size] != _mark(relative, batch):",
         "if count <= 0 or found[mark : mark + _SPAN.size] != _mark(relative, batch)[: _SPAN.size]:",
-        (f"{IN_READS}::test_damaged_previous_offsets_are_refused_and_other_fetches_go_on",),
+        (f"{IN_READS}::test_damaged_previous_offsets_are_rebuilt_and_writes_go_on",),
     ),
     Mutant(
         "previous_offsets_of_one_record_before", "P7", PREVIOUS,
