@@ -88,10 +88,15 @@ def _sockets() -> list[int]:
     try:
         for name in os.listdir(_DESCRIPTORS):
             try:
-                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                    copies.append(os.dup(int(name)))
+                if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    continue
+                copy = os.dup(int(name))
             except OSError:
                 continue  # closed meanwhile
+            if stat.S_ISSOCK(os.fstat(copy).st_mode):
+                copies.append(copy)
+            else:
+                os.close(copy)  # closed between the two steps, and its number given to another file
     except OSError as error:
         log.warning("event=connections_not_seen error=%s", error)
     return copies

@@ -197,6 +197,7 @@ def test_a_partition_only_in_the_lake_and_one_of_its_name(make_world, kind):
     rows_at(world, world.at(world.times()[0]), as_of=world.times()[0])
     replayed(world)
     admin.drop_partition(path, {"p": "p2"}, True, lake=True)
+    dropped_ms = world.clock.now_ms()
     history.frozen.discard("p2")
     for place in [place for place in world.logs if place[0] == "p2"]:
         world.logs.pop(place).events.clear()
@@ -206,7 +207,11 @@ def test_a_partition_only_in_the_lake_and_one_of_its_name(make_world, kind):
     assert any(place[0] == "p2" and log.events for place, log in world.logs.items())
     for moment_ms in world.times()[-3:]:
         world.clock.advance(1)
-        rows_at(world, world.at(moment_ms), as_of=moment_ms)
+        if moment_ms < dropped_ms:
+            with pytest.raises(OffsetOutOfRangeError, match="partition 'p2' was dropped"):
+                world.reader().read_point(moment_ms)
+        else:
+            rows_at(world, world.at(moment_ms), as_of=moment_ms)
     rows_at(world, world.now())
     replayed(world)
     # A snapshot from before tells of the others, and nothing about the second one of the name.
