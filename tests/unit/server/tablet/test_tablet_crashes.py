@@ -67,7 +67,7 @@ def test_writers_at_once_keep_each_their_order(tmp_path, seed, fsync):
         for sequence in range(60):
             first = append(log, writer_id * 1000 + sequence, 1, writer_id=writer_id, sequence=sequence)
             if chance.random() < 0.3:
-                again = append(log, 0, 1, writer_id=writer_id, sequence=sequence)
+                again = append(log, writer_id * 1000 + sequence, 1, writer_id=writer_id, sequence=sequence)
                 assert (again.base_offset, again.end_offset) == (first.base_offset, first.end_offset)
             assert log.high_watermark >= first.end_offset
 
