@@ -78,7 +78,8 @@ def _act(name: str) -> None:
     if verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif verb == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # To this thread, which so stops here; one to the process would stop the main thread first, and this one later.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     elif verb == "error":
         raise FailpointError(f"failpoint {name}")
     else:

@@ -1,7 +1,8 @@
 """Mutants of commits to primary-key tables in the lake: what they are made of, and what they are made on top of."""
 
-from tests.mutants.mutant import COMMITS, Mutant
+from tests.mutants.mutant import COMMITS, IN_COMMITTER, Mutant
 
+SQL_CATALOG = "fluss_lab/lake/iceberg/sql_catalog.py"
 SNAPSHOT = "fluss_lab/lake/iceberg/snapshot.py"
 MANIFEST_FILES = "fluss_lab/lake/iceberg/manifest_files.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/row_delta.py"
@@ -15,6 +16,14 @@ IN_COMMITS = "tests/unit/lake/test_iceberg_commits.py"
 
 #: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
 LAKE_COMMITS = (
+    Mutant(
+        "failed_commits_left_open",
+        "P5",
+        SQL_CATALOG,
+        "context.is_disconnect, context.invalidate_pool_on_disconnect = True, False",
+        "context.is_disconnect, context.invalidate_pool_on_disconnect = False, False",
+        (f"{IN_COMMITTER}::test_a_commit_waits_for_a_reader_of_the_catalogs_file",),
+    ),
     Mutant(
         "equality_ids_as_longs",
         "P4",

@@ -1,9 +1,11 @@
 """Failpoints do nothing until armed, then exactly what they are armed for."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -39,6 +41,38 @@ def test_a_process_dies_where_it_is_told():
     )
     assert run.returncode == -signal.SIGKILL
     assert run.stdout == ""
+
+
+#: The main thread sleeps, as of one whose round runs beside it; the count is what was done behind the failpoint.
+_STOPS_BESIDE = """
+import mmap, sys, threading
+from fluss_lab.failpoints import failpoint
+shared = mmap.mmap(int(sys.argv[1]), 8)
+def run():
+    failpoint('a')
+    count = 0
+    while True:
+        count += 1
+        shared[:8] = count.to_bytes(8, 'little')
+threading.Thread(target=run, daemon=True).start()
+threading.Event().wait(60)
+"""
+
+
+def test_a_thread_stops_where_it_is_told_though_it_is_not_the_main_one():
+    done = []
+    for _ in range(10):
+        with tempfile.TemporaryFile() as file:
+            file.truncate(8)
+            command = [sys.executable, "-c", _STOPS_BESIDE, str(file.fileno())]
+            environment = {"FLUSS_LAB_FAILPOINTS": "a=stop"}
+            with subprocess.Popen(command, env=environment, pass_fds=[file.fileno()]) as process:
+                try:
+                    os.waitpid(process.pid, os.WUNTRACED)
+                    done.append(int.from_bytes(os.pread(file.fileno(), 8, 0), "little"))
+                finally:
+                    process.kill()
+    assert done == [0] * 10
 
 
 def test_unknown_actions_are_refused():

@@ -25,6 +25,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.config import Config
 from pyiceberg.utils.datetime import datetime_to_millis
+from sqlalchemy import event
 
 from fluss_lab.lake.iceberg.metadata_files import read_metadata
 from fluss_lab.lake.iceberg.seals import seal_json
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
+    from sqlalchemy.engine import ExceptionContext
 
 #: Metadata kept: the newest and the one before of a dozen tables; with 1,000 snapshots one takes some 5 MB.
 KEPT: Final = 24
@@ -44,6 +46,7 @@ class CachingSqlCatalog(SqlCatalog):
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
+        event.listen(self.engine, "handle_error", _close_after_failed_commit)
         self._kept: OrderedDict[str, TableMetadata] = OrderedDict()
         self._kept_lock = threading.Lock()
 
@@ -100,6 +103,16 @@ class CachingSqlCatalog(SqlCatalog):
             self._kept[location] = metadata
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+
+
+def _close_after_failed_commit(context: ExceptionContext) -> None:
+    """Have a connection whose COMMIT failed closed, which rolls back.
+
+    A COMMIT that SQLite refuses because somebody reads leaves the transaction open, and SQLAlchemy puts the connection back
+    into its pool as it is: whoever looks next whether the commit was made finds it there, and nobody else ever does.
+    """
+    if context.statement is None:
+        context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table.snapshots import Operation
 
@@ -20,6 +21,7 @@ from fluss_lab.errors import (
     InternalError,
     StorageError,
     TableNotFoundError,
+    UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg import io
@@ -219,6 +221,53 @@ def test_a_locked_catalog_is_waited_for(tmp_path):
     assert committer.commit(committer.to_committable([]), None, summary()) == committer.current_snapshot_id()
     other.close()
     assert catalog is lake.storage.access.catalog()
+
+
+@pytest.fixture
+def read_locked(tmp_path):
+    """A lake whose catalog's file somebody else reads in a transaction: others may begin to write, but not commit."""
+    lake = Lake(tmp_path / "a lab", uri=f"sqlite:///{tmp_path}/catalog/lake.db?timeout=0.01")
+    table = lake.table(COLUMNS, properties={"iceberg.commit.retry.min-wait-ms": "1"})
+    reader = sqlite3.connect(tmp_path / "catalog" / "lake.db", isolation_level=None)
+    reader.execute("begin")
+    reader.execute("select * from iceberg_tables").fetchall()
+    yield lake, table, reader
+    reader.close()
+
+
+def newest_to_others(lake):
+    properties = dict(lake.storage.properties)
+    return load_catalog(properties.pop("name"), **properties).load_table(("db", "t")).current_snapshot()
+
+
+def test_a_commit_that_a_reader_kept_from_the_catalogs_file_is_not_taken_for_made(read_locked):
+    lake, table, reader = read_locked
+    committer = lake.committer(table)
+    with pytest.raises(CommitConflictError, match="nothing was committed"):
+        committer.commit(committer.to_committable([]), None, summary())
+    assert committer.current_snapshot_id() is None
+    reader.execute("rollback")
+    assert newest_to_others(lake) is None
+    made = committer.commit(committer.to_committable([]), None, summary())
+    assert newest_to_others(lake).snapshot_id == made
+
+
+def test_a_commit_waits_for_a_reader_of_the_catalogs_file(read_locked):
+    lake, table, reader = read_locked
+    committer = lake.committer(table)
+    failing(lake, [("before", lambda: None), ("before", lambda: reader.execute("rollback"))])
+    made = committer.commit(committer.to_committable([]), None, summary())
+    assert newest_to_others(lake).snapshot_id == made
+
+
+def test_a_table_that_a_reader_kept_from_the_catalogs_file_is_not_there(read_locked):
+    lake, _, reader = read_locked
+    with pytest.raises(UnavailableError, match="locked by another process"):
+        lake.table(COLUMNS, name="other", table_id=8)
+    reader.execute("rollback")
+    made = lake.table(COLUMNS, name="other", table_id=8)
+    committer = lake.committer(made)
+    committer.commit(committer.to_committable([]), None, summary())
 
 
 def test_to_committable_refuses_what_cannot_be_one_round(lake, table):
