@@ -24,7 +24,6 @@ from fluss_lab.records.batch import (
     LogBatch,
     checksum,
     decode_checked,
-    split_headers,
 )
 from fluss_lab.records.blocks import SegmentFile, SegmentKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -149,7 +148,7 @@ def _segment_records(
                 data = file.previous(at)
                 previous = pa.Array.from_buffers(pa.int64(), len(data) // 8, [None, pa.py_buffer(data)])
             base, end = expected, stop = file.index.offsets(at)
-            for header, whole in split_headers(file.block(at)):
+            for header, whole in file.batches(at):
                 if header.base_offset != expected or header.next_offset > stop or header.timestamp_ms < floor_ms:
                     raise CorruptDataError(
                         f"{file.path}: expected a batch at offset {expected} with a time from {floor_ms} on, found offset "

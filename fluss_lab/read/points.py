@@ -11,6 +11,7 @@ from fluss_lab.display import html_table
 from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, error_from_code
 from fluss_lab.model import TablePath
 from fluss_lab.model.arguments import checked
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.times import format_moment
 
 _VERSION: Final = 1
@@ -152,10 +153,12 @@ class ReadPoint:
         """Read a point.
 
         Raises:
-            InvalidRequestError: The text is none, or of a newer version.
+            InvalidRequestError: The text is none.
+            UnsupportedError: A newer version wrote it.
         """
         try:
             value = json.loads(text)
+            check_format("read point", value["version"], _VERSION_UNKNOWN)
             if value["version"] not in (_VERSION, _VERSION_UNKNOWN):
                 raise InvalidRequestError(
                     f"read point: expected version {_VERSION} or {_VERSION_UNKNOWN}, found {value['version']!r}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model import TableBucket
+from fluss_lab.model.formats import check_format
 
 _VERSION: Final = 1
 #: What no partition's id is.
@@ -58,9 +59,11 @@ class StreamOffset:
         """Read an offset.
 
         Raises:
-            InvalidRequestError: It is none, or of a newer version.
+            InvalidRequestError: It is none.
+            UnsupportedError: A newer version wrote it.
         """
         try:
+            check_format("offset of a stream, in the query's checkpoint", value["version"], _VERSION)
             if value["version"] != _VERSION:
                 raise InvalidRequestError(
                     f"offset of a stream: expected version {_VERSION}, found {value['version']!r}: this checkpoint was "

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ import numpy.typing as npt
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.formats import check_format
+from fluss_lab.records.batch import BatchHeader, split_headers
 
 LOG_SUFFIX: Final = ".log"
 PREVIOUS_SUFFIX: Final = ".prev"
@@ -207,6 +208,20 @@ class SegmentFile(Closing):
         data = _read(self._fd, start, stop)
         _check(self.path, start, stop, data, self.index.block(at).crc)
         return data
+
+    def batches(self, at: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield header and whole bytes of each batch of a block; their own CRCs are not checked.
+
+        Raises:
+            CorruptDataError: As `block`; or it is not made of batches.
+            UnsupportedError: A batch is of a newer format.
+            OSError: They cannot be read.
+        """
+        data = self.block(at)
+        try:
+            yield from split_headers(data)
+        except (CorruptDataError, UnsupportedError) as error:
+            raise type(error)(f"{self.path}: {error}") from error
 
     def previous(self, at: int) -> bytes:
         """Return the previous offsets of a block's records, little-endian int64.

@@ -17,6 +17,7 @@ from typing import Final
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError, UnsupportedError
 from fluss_lab.files import try_lock
+from fluss_lab.model.formats import newer_text
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
@@ -27,6 +28,7 @@ from fluss_lab.server.coordinator.store import APPLICATION_ID, DATABASE_FILE, SC
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.locks import LOCK_FILE
 from fluss_lab.server.remote_folders import KV, LOG, remote_root
+from fluss_lab.server.remote_owner import OWNER_FILE, owner_of
 from fluss_lab.server.tablet.damaged_ranges import damaged_ranges, log_end
 from fluss_lab.server.tablet.inspection import inspect_bucket
 from fluss_lab.server.tablet.previous import MARKS_SUFFIX
@@ -78,6 +80,7 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     """
     yield from _metadata(folder / DATABASE_FILE)
     root = remote_root(process.read_options(folder), folder)
+    yield from _owner(root)
     known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
     for tablet in _tablet_folders(folder):
         yield from _tablet(tablet, known, remote)
@@ -110,7 +113,7 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
                 if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
                     problems.append(f"application id {found:#x} is not fluss_lab's")
                 if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
-                    problems.append(f"version {version}, this fluss_lab knows up to {SCHEMA_VERSION}")
+                    problems.append(newer_text("metadata", version, SCHEMA_VERSION))
         except (sqlite3.DatabaseError, OSError) as error:
             problems.append(str(error))
     for problem in problems:
@@ -171,6 +174,9 @@ def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucke
                     if not is_whole or durable > log_end(bucket, schemas):
                         ranges = damaged_ranges(bucket, schemas, durable)
                         yield from losses(found, ranges, known, remote.get(found))
+                except UnsupportedError as error:
+                    count += 1
+                    yield Finding(bucket, None, str(error), "The bucket cannot be opened", "Use that version")
                 except OSError as error:
                     count += 1
                     yield _unreadable(bucket, error)
@@ -192,6 +198,14 @@ def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
 
 
 # -- remote storage --------------------------------------------------------------------------------------------------
+
+
+def _owner(root: Path) -> Iterator[Finding]:
+    try:
+        owner_of(root)
+    except (FlussError, OSError) as error:
+        meaning = "Whose remote.data.dir it is, is not known; what needs it is refused"
+        yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
 
 
 def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
@@ -242,10 +256,11 @@ def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
         try:
             with SegmentFile(folder, segment.key) as file:
                 for block in range(len(file.index)):
-                    file.block(block)
+                    for _ in file.batches(block):
+                        pass
                     if file.index.has_previous:
                         file.previous(block)
-        except (CorruptDataError, OSError) as error:
+        except (CorruptDataError, UnsupportedError, OSError) as error:
             yield Finding(
                 folder / segment.segment_id, None, str(error),
                 f"Offsets [{segment.base_offset}, {segment.end_offset}) cannot all be read from remote storage", _COPY,

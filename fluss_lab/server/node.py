@@ -139,6 +139,7 @@ class Node:
             raise
 
     def _start(self) -> None:
+        process.check_options(self.folder)
         if self._token is None:
             self._token = _token_of(self.folder)
         self._coordinator = coordinator = CoordinatorService(

@@ -118,6 +118,16 @@ def save_options(folder: Path, options: Mapping[str, str]) -> None:
     write_json_atomic(folder / OPTIONS_FILE, {"version": OPTIONS_FORMAT, "options": dict(options)})
 
 
+def check_options(folder: Path) -> None:
+    """See that kept options may be replaced: whatever they are, if no newer version wrote them.
+
+    Raises:
+        UnsupportedError: A newer version did.
+    """
+    with suppress(LabError):
+        read_options(folder)
+
+
 def read_options(folder: Path) -> dict[str, str]:
     """Return the options of the folder's last server; none when there was none.
 

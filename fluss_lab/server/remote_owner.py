@@ -62,7 +62,7 @@ class RemoteDir:
         if self.owner is None:
             return
         try:
-            found = _read(self.path / OWNER_FILE)
+            found = owner_of(self.path)
         except OSError as error:
             raise StorageError(f"{_title(self.path)} cannot be read: {error}; mount or mend it") from error
         if found is None:
@@ -94,7 +94,7 @@ def claim_remote(remote: Path, store: Meta) -> None:
     path, begun = remote / OWNER_FILE, store.meta(CLAIM_KEY)
     try:
         files.make_folder(remote)
-        found = _read(path)
+        found = owner_of(remote)
         if found is not None and found != begun:
             raise LabError(_foreign(remote))
         mine = begun or str(uuid.uuid4())
@@ -129,7 +129,15 @@ def _absent(remote: Path, owner: str) -> str:
     )
 
 
-def _read(path: Path) -> str | None:
+def owner_of(remote: Path) -> str | None:
+    """Return the id of the lab that a ``remote.data.dir`` is of; None when no lab ever claimed it.
+
+    Raises:
+        LabError: Its owner's file is none.
+        UnsupportedError: A newer version wrote it.
+        OSError: It cannot be read.
+    """
+    path = remote / OWNER_FILE
     try:
         value = json.loads(path.read_bytes())
         check_format(path, value["version"], FORMAT)

@@ -38,21 +38,18 @@ def _run(lab: WholeLab, cases: list[tuple[str, str]], rng: random.Random) -> tup
     return exact, refused
 
 
-def test_a_lab_that_is_not_damaged_answers_exactly(tmp_path):
-    lab = WholeLab(tmp_path)
-    assert len(lab.kinds()) >= 22, sorted(lab.kinds())
-    assert lab.problems(lambda _path: None, next(iter(lab.kinds().values()))[0]) == ([], 0)
+def test_a_lab_that_is_not_damaged_answers_exactly(whole_lab):
+    assert len(whole_lab.kinds()) >= 22, sorted(whole_lab.kinds())
+    assert whole_lab.problems(lambda _path: None, next(iter(whole_lab.kinds().values()))[0]) == ([], 0)
 
 
-def test_a_damaged_file_of_a_lab_leads_to_the_truth_or_to_an_error(tmp_path):
+def test_a_damaged_file_of_a_lab_leads_to_the_truth_or_to_an_error(whole_lab):
     rng = random.Random(_seed())
-    lab = WholeLab(tmp_path)
-    kinds = sorted(lab.kinds())
-    _run(lab, [(rng.choice(kinds), rng.choice(sorted(DAMAGES))) for _ in range(DRAWN)], rng)
+    kinds = sorted(whole_lab.kinds())
+    _run(whole_lab, [(rng.choice(kinds), rng.choice(sorted(DAMAGES))) for _ in range(DRAWN)], rng)
 
 
 @pytest.mark.campaign
-def test_every_damage_of_every_kind_of_file_of_a_lab(tmp_path):
+def test_every_damage_of_every_kind_of_file_of_a_lab(whole_lab):
     rng = random.Random(_seed())
-    lab = WholeLab(tmp_path)
-    _run(lab, [(kind, damage) for kind in sorted(lab.kinds()) for damage in DAMAGES], rng)
+    _run(whole_lab, [(kind, damage) for kind in sorted(whole_lab.kinds()) for damage in DAMAGES], rng)

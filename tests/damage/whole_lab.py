@@ -167,6 +167,11 @@ class WholeLab:
 
     # -- damaging ------------------------------------------------------------------------------------------------------
 
+    @property
+    def kept(self) -> Path:
+        """Return the lab as it was filled; nobody changes it."""
+        return self._kept
+
     def kinds(self) -> dict[str, list[Path]]:
         """Return the lab's files by kind: those whose names differ by numbers only are of one. Paths count from the lab."""
         found: dict[str, list[Path]] = {}
@@ -182,6 +187,13 @@ class WholeLab:
         Returns:
             What was neither exact nor an error of the house, and how many errors there were.
         """
+        wrong, errors = self.heard(damage, file)
+        return wrong, len(errors)
+
+    def heard(
+        self, damage: Callable[[Path], None], file: Path, *, again: bool = True
+    ) -> tuple[list[str], list[FlussError]]:
+        """Do what `problems` does; return the errors themselves. Not `again`: nothing is asked after the rounds."""
         shutil.rmtree(self.place)
         shutil.copytree(self._kept, self.place)
         damage(self.place / file)
@@ -190,28 +202,28 @@ class WholeLab:
         try:
             try:
                 cluster.start()
-            except FlussError:
-                return wrong, 1
+            except FlussError as error:
+                return wrong, [error]
             errors = self._ask(cluster, wrong, "")
             for path in PATHS:
                 try:
                     self._tier(cluster, path)
-                except FlussError:
-                    errors += 1
-            return wrong, errors + self._ask(cluster, wrong, "after a round: ")
+                except FlussError as error:
+                    errors.append(error)
+            return wrong, errors + (self._ask(cluster, wrong, "after a round: ") if again else [])
         except Exception as error:
             wrong.append(f"a raw {type(error).__name__}: {error}")
-            return wrong, 0
+            return wrong, []
         finally:
             cluster.close()
 
-    def _ask(self, cluster: EmbeddedCluster, wrong: list[str], when: str) -> int:
-        errors = 0
+    def _ask(self, cluster: EmbeddedCluster, wrong: list[str], when: str) -> list[FlussError]:
+        errors: list[FlussError] = []
         for name, ask in self._questions(cluster):
             try:
                 found = ask()
-            except FlussError:
-                errors += 1
+            except FlussError as error:
+                errors.append(error)
                 continue
             except Exception as error:
                 wrong.append(f"{when}{name}: a raw {type(error).__name__}: {error}")

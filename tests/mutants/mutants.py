@@ -24,6 +24,7 @@ from tests.mutants.log_side import LOG_SIDE
 from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.moving import DOORS, READING, TIERING
 from tests.mutants.mutant import Mutant
+from tests.mutants.newer_formats import NEWER_FORMATS
 from tests.mutants.processes import PROCESSES
 from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
@@ -63,6 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + LAKE_STATE
     + LOG_SIDE
     + MAINTAINING
+    + NEWER_FORMATS
     + PROVING
     + READING
     + DOORS

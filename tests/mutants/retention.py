@@ -132,15 +132,6 @@ RETENTION = (
         (f"{IN_UNKNOWN}::test_batches_of_an_older_schema_agree_with_a_model",),
     ),
     Mutant(
-        "formats_of_newer_versions_read", "P11", "fluss_lab/model/formats.py",
-        "if isinstance(found, int) and found > known:",
-        "if isinstance(found, str) and found > known:",
-        (
-            "tests/unit/server/test_newer_formats.py::test_options_of_the_server",
-            "tests/unit/server/test_newer_formats.py::test_a_schema_beside_the_logs_keeps_its_buckets_closed",
-        ),
-    ),
-    Mutant(
         "renewal_forgets_or_keeps_the_wrong_session", "P5", TIERING,
         "            if session_id is not None:\n                held.session_id = session_id\n",
         "            if session_id is None:\n                held.session_id = session_id\n",

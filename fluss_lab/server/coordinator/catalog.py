@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.formats import read_from
 from fluss_lab.server.coordinator.store import MetadataStore
 
 #: Stands for "the table itself" where a partition id is part of a key.
@@ -128,14 +129,14 @@ class Catalog:
     def all_tables(self) -> list[TableInfo]:
         """Return every table, by id."""
         with self._store.read() as db:
-            return [_table(row) for row in db.execute("SELECT * FROM tables ORDER BY table_id")]
+            return [self._table(row) for row in db.execute("SELECT * FROM tables ORDER BY table_id")]
 
     def find_table(self, path: TablePath) -> TableInfo | None:
         """Return a table by its path; None when there is none."""
         with self._store.read() as db:
             query = "SELECT * FROM tables WHERE database = ? AND name = ?"
             row = db.execute(query, (path.database, path.table)).fetchone()
-        return None if row is None else _table(row)
+        return None if row is None else self._table(row)
 
     def table(self, path: TablePath) -> TableInfo:
         """Return a table by its path.
@@ -158,7 +159,14 @@ class Catalog:
             row = db.execute(query, (table_id,)).fetchone()
         if row is None:
             raise TableNotFoundError(f"no table with id {table_id}: it was dropped, or created again under another id")
-        return _table(row)
+        return self._table(row)
+
+    def _table(self, row: tuple[int, str, str, int, str, int, int]) -> TableInfo:
+        table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
+        path = TablePath(database, name)
+        with read_from(f"{self._store.path}: table {path}"):
+            parsed = TableDescriptor.from_json(json.loads(descriptor))
+        return TableInfo(path, table_id, schema_id, parsed, created_ms, modified_ms)
 
     def add_table(self, info: TableInfo, leaders: Sequence[int]) -> None:
         """Add a table.
@@ -205,14 +213,18 @@ class Catalog:
         with self._store.read() as db:
             query = "SELECT schema FROM schemas WHERE table_id = ? AND schema_id = ?"
             row = db.execute(query, (table_id, schema_id)).fetchone()
-        return None if row is None else Schema.from_json(json.loads(row[0]))
+        return None if row is None else self._schema(table_id, schema_id, row[0])
 
     def schemas(self, table_id: int) -> dict[int, Schema]:
         """Return every schema that a table has had, by id in ascending order."""
         with self._store.read() as db:
             query = "SELECT schema_id, schema FROM schemas WHERE table_id = ? ORDER BY schema_id"
             rows = db.execute(query, (table_id,)).fetchall()
-        return {int(row[0]): Schema.from_json(json.loads(row[1])) for row in rows}
+        return {int(row[0]): self._schema(table_id, int(row[0]), row[1]) for row in rows}
+
+    def _schema(self, table_id: int, schema_id: int, text: str) -> Schema:
+        with read_from(f"{self._store.path}: schema {schema_id} of table id {table_id}"):
+            return Schema.from_json(json.loads(text))
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -317,12 +329,6 @@ _PARTITION_QUERY: Final = (
     "SELECT p.partition_id, p.table_id, p.name, p.dropped_ms, coalesce(a.leaders, '[]'), p.created_ms FROM partitions p "
     "LEFT JOIN assignments a ON a.table_id = p.table_id AND a.partition_id = p.partition_id"
 )
-
-
-def _table(row: tuple[int, str, str, int, str, int, int]) -> TableInfo:
-    table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
-    parsed = TableDescriptor.from_json(json.loads(descriptor))
-    return TableInfo(TablePath(database, name), table_id, schema_id, parsed, created_ms, modified_ms)
 
 
 def _partition(row: tuple[int, int, str, int | None, str, int]) -> Partition:

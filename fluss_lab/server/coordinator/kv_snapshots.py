@@ -16,15 +16,17 @@ from fluss_lab.errors import (
     KvSnapshotNotFoundError,
     PartitionNotFoundError,
     StorageError,
+    UnsupportedError,
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
+from fluss_lab.model.formats import read_from
 from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import messages
 from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION, Catalog
 from fluss_lab.server.coordinator.store import MetadataStore
-from fluss_lab.server.kv.completed import CompletedSnapshot
+from fluss_lab.server.kv.completed import FORMAT, CompletedSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +58,16 @@ class KvSnapshots:
         store: The metadata file.
         catalog: What exists.
         coordinator_epoch: Of this run; reports that name another one are refused.
+
+    Raises:
+        UnsupportedError: A newer version noted a snapshot: what it says is not known, and must not be replaced.
     """
 
     def __init__(self, store: MetadataStore, catalog: Catalog, *, coordinator_epoch: int) -> None:
         self._store = store
         self._catalog = catalog
         self._coordinator_epoch = coordinator_epoch
+        self._check_formats()
 
     # -- the calls -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +216,18 @@ class KvSnapshots:
             row = db.execute(query, (*bucket.key, snapshot_id)).fetchone()
         if row is None:
             raise KvSnapshotNotFoundError(f"{bucket} has no snapshot {snapshot_id} (any more): ask for the latest one")
-        return CompletedSnapshot.from_json(json.loads(row[0]))
+        return self._read(bucket, row[0])
+
+    def _read(self, bucket: _Bucket, text: str) -> CompletedSnapshot:
+        with read_from(f"{self._store.path}: {bucket}"):
+            return CompletedSnapshot.from_json(json.loads(text))
+
+    def _check_formats(self) -> None:
+        query = "SELECT table_id, partition_id, bucket, completed FROM kv_snapshots WHERE completed NOT LIKE ?"
+        with self._store.read() as db:
+            rows = db.execute(query, (f'{{"version": {FORMAT},%',)).fetchall()
+        for *key, text in rows:
+            self._read(_Bucket(*key), text)
 
     def _partition_of(self, info: TableInfo, name: str | None) -> PartitionInfo | None:
         if not info.descriptor.schema.primary_key:
@@ -232,7 +249,7 @@ def _completed_of(data: bytes) -> CompletedSnapshot:
         raise InvalidRequestError(f"completed snapshot: expected at most {REPORT_BYTES_MAX} bytes, found {len(data)}")
     try:
         completed = CompletedSnapshot.from_json(json.loads(data))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, UnsupportedError) as error:
         raise InvalidRequestError(f"not a completed snapshot in JSON: {error!r}") from error
     if completed.snapshot_id not in completed.retained:
         raise InvalidRequestError(f"snapshot {completed.snapshot_id} is not among those retained, {completed.retained}")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from fluss_lab.model.formats import check_format
 from fluss_lab.model.names import TableBucket
+
+#: Of the JSON form.
+FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class CompletedSnapshot:
     def to_json(self) -> dict[str, Any]:
         """Return what the coordinator is told: plain values."""
         return {
-            "version": 1,
+            "version": FORMAT,
             "table_id": self.bucket.table_id,
             "partition_id": self.bucket.partition_id,
             "bucket_id": self.bucket.bucket,
@@ -62,9 +66,11 @@ class CompletedSnapshot:
 
         Raises:
             ValueError, TypeError, KeyError: It is nothing of that form.
+            UnsupportedError: A newer version wrote it.
         """
-        if value["version"] != 1:
-            raise ValueError(f"version: expected 1, found {value['version']!r}")
+        check_format("completed snapshot in JSON", value["version"], FORMAT)
+        if value["version"] != FORMAT:
+            raise ValueError(f"version: expected {FORMAT}, found {value['version']!r}")
         partition_id = value["partition_id"]
         bucket = TableBucket(
             _whole(value["table_id"]),

@@ -1,7 +1,8 @@
 """The recovery point of a bucket: up to where its log is whole and on the device, and what was known there.
 
 One small file, replaced at once, with a CRC of its own. It is never needed, only believed when it is right: without it
-recovery reads all segments. So it is swapped in without waiting for the device, except when the log is closed.
+recovery reads all segments. So it is swapped in without waiting for the device, except when the log is closed. One of a
+newer version is refused: what that version wrote into the log may be more than this one can judge.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 from fluss_lab import files
 from fluss_lab.failpoints import failpoint
+from fluss_lab.model.formats import check_format
 from fluss_lab.records.sealed import sealed, unsealed
 from fluss_lab.server.tablet.index import IndexMark
 from fluss_lab.server.tablet.segment import SegmentMark
@@ -65,7 +67,11 @@ def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
 
 
 def load(folder: Path) -> Checkpoint | None:
-    """Return the recovery point of the bucket in a folder; None when there is none that can be believed."""
+    """Return the recovery point of the bucket in a folder; None when there is none that can be believed.
+
+    Raises:
+        UnsupportedError: A newer version wrote it.
+    """
     path = folder / FILE_NAME
     try:
         data = path.read_bytes()
@@ -76,6 +82,7 @@ def load(folder: Path) -> Checkpoint | None:
         return None
     try:
         value = json.loads(body)
+        check_format(path, value["version"], VERSION)
         if value["version"] != VERSION:
             log.warning("%s: version %s is not known; the log is read from its start", path, value["version"])
             return None

@@ -36,6 +36,7 @@ def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offse
 
     Raises:
         OSError: A file cannot be read at all.
+        UnsupportedError: A newer version wrote what is known of the log beside it.
 
     Cost: reads every byte, and decodes every batch.
     """

@@ -67,13 +67,14 @@ def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog:
 
     Raises:
         OSError: A file cannot be read at all.
+        UnsupportedError: A newer version wrote what is known of the log beside it.
 
     Cost: reads every byte, and decodes every batch.
     """
     known = checkpoints.load(folder)
     if known is None and (path := folder / checkpoints.FILE_NAME).exists():
         yield Finding(
-            path, None, "not a recovery point: its checksum or its version is another", "The next start reads the "
+            path, None, "not a recovery point: its checksum does not agree, or it is none", "The next start reads the "
             "whole log instead of its end", _NOTHING, is_harmless=True,
         )  # fmt: skip
     if (path := folder / SUSPECT_FILE).exists():
@@ -114,6 +115,8 @@ def _segments(
         walked = walk(path, base, timestamp_ms, schemas)
         if walked.problem is not None:
             yield _judged(path, walked, known, is_last=base == bases[-1])
+        if walked.is_newer:
+            return
         mark = None if known is None else known.mark_of(base)
         if mark is not None:
             yield from _against_mark(path, mark, walked)
@@ -178,6 +181,9 @@ def _check(header: BatchHeader, whole: memoryview, walked: Walked, schemas: Mapp
 def _judged(path: Path, walked: Walked, known: Checkpoint | None, *, is_last: bool) -> Finding:
     """Say what recovery will make of a bad place."""
     problem = walked.problem or ""
+    if walked.is_newer:
+        ends = "The bucket is served up to there and takes no more; nothing is cut off"
+        return Finding(path, walked.position, problem, ends, "Use that version")
     if known is not None and walked.offset < known.recovery_point:
         return _lost(path, walked.position, f"{problem}; the log was on the device up to {known.recovery_point}")
     if not is_last:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
+from fluss_lab.model.formats import check_format
 from fluss_lab.records.sealed import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "log-start"
+VERSION: Final = 1
 
 
 def save(folder: Path, offset: int) -> None:
@@ -25,7 +27,7 @@ def save(folder: Path, offset: int) -> None:
     Raises:
         OSError: The file system refused; nothing in front of the offset may be deleted.
     """
-    files.write_atomic(folder / FILE_NAME, sealed(json.dumps({"version": 1, "start": offset}).encode()))
+    files.write_atomic(folder / FILE_NAME, sealed(json.dumps({"version": VERSION, "start": offset}).encode()))
 
 
 def expected(folder: Path, checkpointed: int | None) -> int:
@@ -34,21 +36,31 @@ def expected(folder: Path, checkpointed: int | None) -> int:
     Args:
         folder: The bucket's.
         checkpointed: The first segment of its checkpoint; None without one.
+
+    Raises:
+        UnsupportedError: A newer version noted it.
     """
     # A crash may come between noting a start and deleting what lies in front of it, not the other way round.
     return max(load(folder) or 0, checkpointed or 0)
 
 
 def load(folder: Path) -> int | None:
-    """Return what was noted; None when nothing was, or it cannot be believed."""
+    """Return what was noted; None when nothing was, or it cannot be believed.
+
+    Raises:
+        UnsupportedError: A newer version noted it.
+    """
     path = folder / FILE_NAME
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        body = unsealed(data)
-        return None if body is None else int(json.loads(body)["start"])
-    except (KeyError, TypeError, ValueError) as error:
+        if (body := unsealed(data)) is None:
+            return None
+        value = json.loads(body)
+        check_format(path, value.get("version"), VERSION)
+        return int(value["start"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.warning("%s: not the start of a log (%r)", path, error)
         return None

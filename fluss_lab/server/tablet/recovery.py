@@ -113,6 +113,7 @@ class Recovery:
         Raises:
             OSError: The file system refused to read or to cut.
             CorruptDataError: Nothing is left of a log that had records.
+            UnsupportedError: A newer version wrote what is known of the log beside it.
         """
         failpoint("tablet.recover.before")
         result = self._result

@@ -21,6 +21,7 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, StorageError, TableNotFoundError
 from fluss_lab.files import create_atomic, fsync_folder
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.formats import check_format, read_from
 
 #: Of the JSON form.
 FORMAT_VERSION: Final = 1
@@ -128,10 +129,12 @@ class Manifest:
         """Read the form of `to_bytes`.
 
         Raises:
-            CorruptDataError: It is another form, or a newer one.
+            CorruptDataError: It is another form.
+            UnsupportedError: A newer version wrote it.
         """
         try:
             value: dict[str, Any] = json.loads(data)
+            check_format("format of a lake table's version", value["format_version"], FORMAT_VERSION)
             if value["format_version"] != FORMAT_VERSION:
                 raise CorruptDataError(f"expected format version {FORMAT_VERSION}, found {value['format_version']!r}")
             return Manifest(
@@ -186,10 +189,12 @@ class LakeFolder:
 
         Raises:
             CorruptDataError: It cannot be read.
+            UnsupportedError: A newer version wrote it.
         """
         path = self._manifest(number)
         try:
-            return Manifest.from_bytes(path.read_bytes())
+            with read_from(path):
+                return Manifest.from_bytes(path.read_bytes())
         except (CorruptDataError, OSError) as error:
             raise CorruptDataError(f"lake table {self.table_path}: manifest {path}: {error}") from error
 

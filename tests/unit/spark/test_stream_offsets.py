@@ -44,7 +44,7 @@ def test_equal_offsets_have_equal_texts_whatever_their_order():
     "value",
     [
         {},
-        {"version": 2, "table": "db.t", "table_id": 7, "offsets": {}},
+        {"version": 0, "table": "db.t", "table_id": 7, "offsets": {}},
         {"version": 1, "table": "db.t", "offsets": {}},
         {"version": 1, "table": "db.t", "table_id": 7, "offsets": {"x": 1}},
         {"version": 1, "table": "db.t", "table_id": 7, "offsets": {"0": -1}},

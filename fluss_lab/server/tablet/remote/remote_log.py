@@ -13,10 +13,9 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, StorageError
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.batch import split_headers
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.server.tablet.logs import BucketLogger
 from fluss_lab.server.tablet.remote import manifest as manifests
@@ -224,7 +223,7 @@ class RemoteLog:
     def _find_time(self, segment: RemoteSegment, timestamp_ms: int) -> tuple[int, int] | None:
         with SegmentFile(self.folder, segment.key) as file:
             for block in range(file.index.before_time(timestamp_ms), len(file.index)):
-                for header, _ in split_headers(file.block(block)):
+                for header, _ in file.batches(block):
                     if header.timestamp_ms >= timestamp_ms and header.record_count:
                         return header.base_offset, header.timestamp_ms
         return None
@@ -243,8 +242,8 @@ class RemoteLog:
                     ) from error
             except OSError as error:
                 raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
-            except CorruptDataError as error:
-                raise CorruptDataError(f"{self._log.title}: {error}") from error
+            except (CorruptDataError, UnsupportedError) as error:
+                raise type(error)(f"{self._log.title}: {error}") from error
         raise NotLeaderError(f"{self._log.title}: its remote segments expire faster than they can be read; retry")
 
     # -- growing -------------------------------------------------------------------------------------------------------

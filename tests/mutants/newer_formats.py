@@ -1,0 +1,61 @@
+"""Mutants of what refuses formats of newer versions."""
+
+from tests.mutants.mutant import Mutant
+
+IN_FORMATS = "tests/damage/test_newer_versions.py"
+
+
+def _of_kind(kind: str) -> str:
+    return f"{IN_FORMATS}::test_a_newer_file_of_a_lab_is_refused_and_left_alone[{kind}]"
+
+
+NEWER_FORMATS = (
+    Mutant(
+        "formats_of_newer_versions_read", "P11", "fluss_lab/model/formats.py",
+        "if isinstance(found, int) and found > known:",
+        "if isinstance(found, str) and found > known:",
+        (_of_kind("server-options.json: json"), _of_kind("tablet/data/t#/schema-#.json: json")),
+    ),
+    Mutant(
+        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/checkpoint.py",
+        '        check_format(path, value["version"], VERSION)\n',
+        "",
+        (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
+    ),
+    Mutant(
+        "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log_start.py",
+        '        check_format(path, value.get("version"), VERSION)\n',
+        "",
+        (_of_kind("tablet/data/t#/b#/log-start: json"),),
+    ),
+    Mutant(
+        "newer_notes_of_snapshots_replaced", "P11", "fluss_lab/server/coordinator/kv_snapshots.py",
+        "        self._check_formats()\n",
+        "",
+        (_of_kind("metadata.db: kv_snapshots.completed"),),
+    ),
+    Mutant(
+        "newer_options_written_over", "P11", "fluss_lab/server/node.py",
+        "        process.check_options(self.folder)\n",
+        "",
+        (_of_kind("server-options.json: json"),),
+    ),
+    Mutant(
+        "newer_batch_in_remote_storage_not_named", "P7", "fluss_lab/records/blocks.py",
+        'raise type(error)(f"{self.path}: {error}") from error',
+        "raise",
+        (_of_kind("remote/log/db/#/#/#/#.log: batch"),),
+    ),
+    Mutant(
+        "newer_sink_journal_called_damage", "P11", "fluss_lab/spark/sink_journal.py",
+        "        check_format(path, version, _VERSION)\n",
+        "",
+        (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
+    ),
+    Mutant(
+        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/dropped_mark.py",
+        '{"dropped_offset": offset}',
+        '{"version": 1, "dropped_offset": offset}',
+        (f"{IN_FORMATS}::test_every_format_number_is_known_here",),
+    ),
+)  # fmt: skip
