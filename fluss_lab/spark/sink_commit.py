@@ -28,6 +28,7 @@ from fluss_lab.spark.sink_files import StagedFile
 from fluss_lab.spark.sink_journal import Intent, IntentBucket, SinkFolder, SinkState
 from fluss_lab.spark.sink_rows import RowForm
 from fluss_lab.spark.sink_sending import Sending, new_writer_id
+from fluss_lab.spark.sink_whole import stage_gone
 
 
 class SinkCommit:
@@ -37,13 +38,15 @@ class SinkCommit:
         connection: To the cluster.
         form: How rows were staged.
         folder: Of the sink.
+        whole: Whether a batch is all that the table is to hold: rows of other keys are deleted with it.
     """
 
-    def __init__(self, connection: Connection, form: RowForm, folder: SinkFolder) -> None:
+    def __init__(self, connection: Connection, form: RowForm, folder: SinkFolder, *, whole: bool = False) -> None:
         self._connection = connection
         self._form = form
         self._info = form.info
         self._folder = folder
+        self._is_whole = whole
 
     def commit(self, batch_id: int, staged: Sequence[StagedFile], query: str) -> None:
         """Write a batch, or the rest of it; nothing when it is done already.
@@ -86,6 +89,9 @@ class SinkCommit:
 
     def _write(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState, intent: Intent | None) -> None:
         if intent is None:
+            if self._is_whole:
+                # What is gone is decided once, and written down with the batch.
+                staged = [*staged, stage_gone(self._connection, self._form, self._folder.staged, batch_id, staged)]
             intent = self._intend(batch_id, staged, state)
             if intent.buckets:
                 failpoint("sink.intent.before")

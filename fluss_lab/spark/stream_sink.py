@@ -5,6 +5,9 @@ Log tables get rows appended, primary-key tables upserted. A column ``_change_ty
 nothing; so the stream of one table can be written into another. Columns are found by name; nullable ones that the frame
 does not have become null, or with the option ``columns`` (a partial update) keep their value.
 
+With the output mode ``complete`` a batch is the whole result: in a primary-key table, which is then the query's own, each
+batch upserts its rows and deletes all others; see `fluss_lab.spark.sink_whole`.
+
 A streaming query writes every batch exactly once, whichever process dies when, and however often tasks are run: see
 `fluss_lab.spark.sink_commit`. Rows on their way, and the sink's notes, lie in ``_fluss_sink`` of the query's checkpoint (the
 option ``checkpointLocation`` must say where that is), or in the folder of the option ``staging``, which driver and
@@ -43,6 +46,7 @@ from fluss_lab.spark.sink_commit import SinkCommit
 from fluss_lab.spark.sink_files import StagedFile, Stager
 from fluss_lab.spark.sink_journal import SinkFolder
 from fluss_lab.spark.sink_rows import RowForm
+from fluss_lab.spark.sink_whole import check_whole
 from fluss_lab.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -71,16 +75,14 @@ class _Staging:
 
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool, what: str) -> None:
         options.check(_KNOWN, what)
-        if overwrite:
-            raise UnsupportedError(
-                f"write to {options.table}: rows are only added, not overwritten; use mode append" + _other_way(options)
-            )
         with options.connect() as connection:
             info = connection.table_info(options.table)
             described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         request_bytes = REQUEST_SIZE_MAX.of({each.key: each.value for each in described.options})
         self._row_limit = RowLimit.of(request_bytes, keyed=not info.is_log_table)
         self.form = RowForm.of(info, schema.names, options.text(names.CHANGE_COLUMN), options.names(names.COLUMNS))
+        if overwrite:
+            check_whole(self.form)
 
     def stage(self, folder: SinkFolder, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Write a task's rows into a file."""
@@ -115,12 +117,13 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
     Raises:
         InvalidPropertyError: An option that a sink does not have, or no ``checkpointLocation``.
         InvalidSchemaError: The frame does not fit the table.
-        UnsupportedError: The output mode is ``complete``.
+        UnsupportedError: The output mode is ``complete``, and the table cannot be made equal to a result.
     """
 
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool) -> None:
         self._options: SourceOptions | None = options
         self._staging = _Staging(options, schema, overwrite, "a stream's sink")
+        self._is_whole = overwrite
         self._checkpoint = options.text(names.CHECKPOINT)
         if self._checkpoint is None:
             raise InvalidPropertyError(
@@ -146,7 +149,8 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
         assert self._checkpoint is not None
         query = query_id(self._checkpoint)
         with self._options.connect() as connection:
-            SinkCommit(connection, self._staging.form, self._folder).commit(batchId, _staged(messages), query)
+            commit = SinkCommit(connection, self._staging.form, self._folder, whole=self._is_whole)
+            commit.commit(batchId, _staged(messages), query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what tasks staged of a batch that failed. Spark calls it also when only the commit did."""
@@ -168,6 +172,8 @@ class FlussBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise UnsupportedError(f"write to {options.table}: rows are only added, not overwritten; use mode append")
         self._options = options
         self._staging = _Staging(options, schema, overwrite, "a write")
         above = options.text(names.STAGING) or tempfile.gettempdir()
@@ -190,16 +196,6 @@ class FlussBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks staged; nothing was sent."""
         shutil.rmtree(self._folder.path, ignore_errors=True)
-
-
-def _other_way(options: SourceOptions) -> str:
-    """Return how a stream writes what it updates."""
-    if names.CHECKPOINT not in options.values:
-        return ""
-    return (
-        "; what a stream updates (output modes update and complete) is written into a primary-key table by "
-        f'foreachBatch(lambda batch, _: lab.table("{options.table}").upsert(batch.toArrow()))'
-    )
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -399,6 +398,8 @@ class Table(LakeUpkeep):
         Raises:
             InvalidRequestError, InvalidTimestampError: A start that is none.
             BucketNotFoundError: Offsets of a bucket that the table cannot have.
+            OffsetOutOfRangeError, PartitionNotFoundError, LakeSnapshotNotFoundError: A start that is held nowhere any more,
+                or not written yet. A query that goes on from its checkpoint is given another one, which it does not use.
             InvalidSchemaError: There is no such column.
         """
         from fluss_lab.read.stream import start_text
@@ -408,9 +409,12 @@ class Table(LakeUpkeep):
         wanted = reader.changelog(columns=columns).columns
         if isinstance(start, Mapping) and not isinstance(start, Seek):
             checked_buckets(self.info, list(start))
-        # What is held no more, or dropped, is refused by a query that is new: one with a checkpoint does not ask.
-        with suppress(OffsetOutOfRangeError, NotFoundError):
+        try:
             reader.starts(start)
+        except (OffsetOutOfRangeError, NotFoundError) as error:
+            raise type(error)(
+                f'{error}. A query that goes on from its checkpoint does not use the start: give it start="earliest"'
+            ) from error
         session = self.lab.spark
         options = {
             "table": str(self.path),

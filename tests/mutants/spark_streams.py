@@ -139,6 +139,22 @@ SINK = (
         "            body = body.take(pa.array(np.arange(len(back))))",
         (f"{IN_SINK}::test_change_types_say_what_is_done_with_a_row",),
     ),
+    Mutant(
+        "rows_that_a_whole_result_lacks_stay",
+        "P4",
+        COMMIT,
+        "            if self._is_whole:\n",
+        "            if self._is_whole and not batch_id:\n",
+        (f"{IN_SINK}::test_a_whole_result_takes_the_place_of_the_one_before_whichever_step_fails[keyed-None]",),
+    ),
+    Mutant(
+        "whole_result_into_a_table_that_ignores_deletes",
+        "P4",
+        "fluss_lab/spark/sink_whole.py",
+        'in {"ignore", "disable"}',
+        'in {"disable"}',
+        (f"{IN_SINK}::test_tables_that_cannot_be_made_equal_to_a_result_say_so",),
+    ),
 )
 
 SPARK_STREAMS = SOURCE + SINK

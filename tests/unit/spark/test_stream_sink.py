@@ -67,7 +67,10 @@ def cluster(clock):
 class Sink:
     """The sink of one query, as Spark would use it: tasks stage, then somebody commits; all of it in new objects."""
 
-    def __init__(self, cluster, folder, *, schema=SCHEMA, query="q", columns=COLUMNS, path="db.t", **options):
+    def __init__(
+        self, cluster, folder, *, schema=SCHEMA, query="q", columns=COLUMNS, path="db.t", whole=False, **options
+    ):
+        self.whole = whole
         self.cluster = cluster
         self.folder = folder
         self.schema = schema
@@ -84,7 +87,7 @@ class Sink:
 
     def writer(self):
         given = {"table": str(self.path), "checkpointLocation": str(self.folder), **self.options}
-        return FlussStreamWriter(parse_options(given | place_options(self.cluster.address)), self.schema, False)
+        return FlussStreamWriter(parse_options(given | place_options(self.cluster.address)), self.schema, self.whole)
 
     def stage(self, tasks):
         return [self.writer().write(iter(batches)) for batches in tasks]
@@ -190,6 +193,60 @@ def test_a_batch_is_written_once_whichever_step_fails(make, kind, step):
     sink.run(2, [[rows(120)]])
     complete(sink, 121)
     assert sink.files() == []
+
+
+WHOLE = [("keyed", None), *(("partitioned keyed", step) for step in STEPS if not step.endswith(("@4", "@5")))]
+
+
+@pytest.mark.parametrize(("kind", "step"), WHOLE)
+def test_a_whole_result_takes_the_place_of_the_one_before_whichever_step_fails(make, kind, step):
+    sink = make(whole=True, **KINDS[kind])
+
+    def held():
+        found = TableReader(sink.cluster.connection, sink.path).scan().to_arrow().to_pylist()
+        return {(row["id"], row["month"]): row["v"] for row in found}
+
+    # Also what the table held before the query.
+    other = sink.cluster.connection.upsert_writer(sink.path)
+    with other:
+        other.upsert([{"id": 77, "month": "m0", "v": "old"}]).result()
+    sink.run(0, [[rows(*range(10))], [], [rows(*range(10, 15), month="m1")]])
+    assert held() == {(i, "m0"): f"v{i}" for i in range(10)} | {(i, "m1"): f"v{i}" for i in range(10, 15)}
+    second = [[rows(3, 4, text="w")], [rows(12, 20, month="m1", text="w")]]
+    wanted = {(3, "m0"): "w3", (4, "m0"): "w4", (12, "m1"): "w12", (20, "m1"): "w20"}
+    if step is not None:
+        name, _, turn = step.partition("@")
+        failpoints.arm(name, f"error@{turn}" if turn else "error")
+        with suppress(FailpointError):
+            sink.run(1, second)
+        failpoints.disarm()
+    sink.run(1, second)
+    assert held() == wanted
+    before = sink.rows()
+    assert sorted(row[0] for row in before if row[0] == "-D") == ["-D"] * (1 + 8 + 4)
+    sink.run(1, second)
+    assert sink.rows() == before
+    sink.run(2, [])
+    assert held() == {}
+    assert sink.files() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "given", "text"),
+    [
+        ({}, SCHEMA, {}, "a table with a primary key, for a log table only grows"),
+        (KINDS["keyed"], CHANGES, {}, "whole rows, all of them to be written, found a column of changes"),
+        (KINDS["keyed"], SCHEMA, {"columns": '["id", "v"]'}, "whole rows"),
+        (KINDS["keyed"] | {"properties": {"table.delete.behavior": "ignore"}}, SCHEMA, {}, "can be deleted from"),
+        (KINDS["keyed"] | {"properties": {"table.merge-engine": "first_row"}}, SCHEMA, {}, "whose last rows count"),
+    ],
+    ids=["log", "changes", "columns", "no deletes", "first row"],
+)
+def test_tables_that_cannot_be_made_equal_to_a_result_say_so(make, options, schema, given, text):
+    sink = make(whole=True, schema=schema, **options)
+    sink.options |= given
+    with pytest.raises(UnsupportedError, match=f"output mode complete: .*{text}"):
+        sink.writer()
 
 
 @pytest.mark.parametrize("kind", ["log by key", "keyed"])
@@ -631,9 +688,7 @@ def test_options_that_a_sink_needs_or_does_not_have(make, cluster, tmp_path):
         writer(checkpointLocation=str(tmp_path), start="earliest")
     with pytest.raises(InvalidPropertyError, match="staging"):
         writer(checkpointLocation="s3://bucket/checkpoint")
-    with pytest.raises(
-        UnsupportedError, match=r'append; .*foreachBatch\(lambda batch, _: lab\.table\("db\.t"\)\.upsert'
-    ):
+    with pytest.raises(UnsupportedError, match="output mode complete: expected a table with a primary key"):
         writer(overwrite=True, checkpointLocation=str(tmp_path))
     writer(checkpointLocation="s3://bucket/checkpoint", staging=str(tmp_path / "here"))
     assert (tmp_path / "here" / "staged").is_dir()
