@@ -7,6 +7,8 @@ PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
 PARTITION_DROP = "fluss_lab/lake/iceberg/partition_drop.py"
 EVOLUTION = "fluss_lab/lake/iceberg/evolution.py"
 OFFSETS = "fluss_lab/tiering/offsets.py"
+LIFECYCLE = "fluss_lab/server/coordinator/lifecycle.py"
+LEAVING = "fluss_lab/server/coordinator/leaving.py"
 
 IN_ALTER = "tests/unit/server/coordinator/test_alter_columns.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
@@ -15,8 +17,21 @@ IN_TIERING_DROP = "tests/unit/tiering/test_tiering_partition_drop.py"
 IN_EVOLUTION = "tests/unit/lake/test_iceberg_evolution.py"
 IN_READ = "tests/unit/read/test_altered.py"
 IN_OPTIONS = "tests/unit/model/test_table_options.py"
+IN_LAKE_DDL = "tests/unit/server/coordinator/test_lake_ddl.py"
 
 DDL = (
+    Mutant(
+        "lake_table_dropped_under_its_tierers_hands", "P3", LIFECYCLE,
+        "if not self._tiering.leaving.wait(info.table_id):",
+        "if False:",
+        (f"{IN_LAKE_DDL}::test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer",),
+    ),
+    Mutant(
+        "tierer_whose_process_is_gone_waited_for", "P12", LEAVING,
+        "if holder.session_id == session_id:",
+        "if False:",
+        (f"{IN_LAKE_DDL}::test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer",),
+    ),
     Mutant(
         "round_planned_with_columns_that_are_outdated", "P2", PLANNER,
         "if (schema_id := self.table().schema_id) != table.schema_id:",

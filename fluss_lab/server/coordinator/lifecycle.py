@@ -159,6 +159,9 @@ class Lifecycle:
     def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool, keep_lake: bool) -> None:
         """Drop a table and its lake table; with `keep_lake` that stays, renamed by its table id.
 
+        The table is gone at once. The lake table goes when a tierer that holds the table has stopped, or was silent for
+        `lake.tiering.takeover`.
+
         Raises:
             TableNotFoundError: It does not exist.
             FlussError: The table is gone, but the lake refused to drop its own; that is tried again with the next change.
@@ -176,11 +179,13 @@ class Lifecycle:
             with self._store.write():
                 self._lake.note_drop(info, keep=keep_lake)
                 self._catalog.remove_table(info.table_id)
-            self._tiering.remove(info.table_id)
+            self._tiering.drop(info.table_id)
         self._tablets.note_drop()
         failpoint("coordinator.ddl.after_commit")
         self._tablets.settle()
         log.info("event=table_dropped table=%s id=%d", info.path, info.table_id)
+        if not self._tiering.leaving.wait(info.table_id):
+            log.warning("event=tierer_silent table=%s id=%d", info.path, info.table_id)
         self._lake.settle(info.path)
 
     def alter_table(self, path: TablePath, change: Alteration, *, ignore_if_not_exists: bool) -> None:

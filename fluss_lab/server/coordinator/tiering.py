@@ -43,6 +43,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
+from fluss_lab.server.coordinator.leaving import LeavingHolders
 from fluss_lab.server.coordinator.store import MetadataStore
 from fluss_lab.server.coordinator.tiering_stats import TieringStats
 
@@ -160,6 +161,8 @@ class TieringManager:
         self._tables: dict[int, TableTiering] = {}
         self._held: dict[int, _Hold] = {}
         self.stats = TieringStats(clock)
+        #: Who held a table when it was dropped.
+        self.leaving = LeavingHolders(takeover_ms)
         # Pending tables in order of arrival -> monotonic time before which nobody gets them unasked.
         self._queue: OrderedDict[int, int] = OrderedDict()
         # Coordinator and tiering epoch of the last round that finished: its word may come twice.
@@ -191,13 +194,20 @@ class TieringManager:
             self._move(fresh, State.SCHEDULED)
 
     def remove(self, table_id: int) -> None:
-        """Forget a table that was dropped, or whose lake was switched off; its holder may not commit any more."""
+        """Forget a table whose lake was switched off, or that is gone; its holder may not commit any more."""
         with self._store.read():
             self._tables.pop(table_id, None)
             self._held.pop(table_id, None)
             self._queue.pop(table_id, None)
             self._finished.pop(table_id, None)
             self.stats.forget(table_id)
+
+    def drop(self, table_id: int) -> None:
+        """Forget a table that is dropped, but not who holds it: see `leaving`."""
+        with self._store.read():
+            if (held := self._held.get(table_id)) is not None:
+                self.leaving.add(table_id, self._tables[table_id].epoch, held.session_id)
+            self.remove(table_id)
 
     def states(self) -> list[TableTiering]:
         """Return every table's tiering as it is now, by table id."""
@@ -230,6 +240,7 @@ class TieringManager:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
         """
         with self._store.read():
+            self.leaving.left(table_id, epoch)
             held = self._holder(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
             for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
@@ -271,6 +282,7 @@ class TieringManager:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
         """
         with self._store.read():
+            self.leaving.left(table_id, epoch)
             if self._finished.get(table_id) == (coordinator_epoch, epoch):
                 return
             self._holder(table_id, coordinator_epoch, epoch)
@@ -317,6 +329,7 @@ class TieringManager:
     def session_ended(self, session_id: int) -> None:
         """Free the tables that a tierer held whose process is gone."""
         with self._store.read():
+            self.leaving.session_ended(session_id)
             for table_id in [key for key, held in self._held.items() if held.session_id == session_id]:
                 self._fail(table_id, "the tierer's process ended during the round", unfinished=True)
 

@@ -1,6 +1,7 @@
 """Lake tables come and go with their tables: both, or none, wherever it is cut off."""
 
 import json
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from fluss_lab.cli.lakes import load_lake
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.lakes import LakeLedger
 from fluss_lab.server.options import default_lake_options
+from fluss_lab.testing.waiting import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
 LAKE = {"table.datalake.enabled": True}
@@ -178,3 +180,53 @@ def test_a_dropped_partition_of_a_lake_table_is_not_made_again(lake_rig):
     assert lake_rig.partitions() == {}
     with pytest.raises(errors.PartitionNotFoundError):
         lake_rig.drop_partition(p="x")
+
+
+def dropping(rig: Rig, **how) -> threading.Thread:
+    """Begin to drop the table, and return once it is gone from the metadata."""
+    thread = threading.Thread(target=lambda: rig.drop(**how), daemon=True)
+    thread.start()
+    request = pb.TableExistsRequest(table_path=pb.PbTablePath(database_name="d", table_name="t"))
+    wait_until(lambda: not rig.coordinator.table_exists(request).exists)
+    return thread
+
+
+@pytest.mark.parametrize("end", ["failed", "finished", "process gone"])
+def test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer(lake_rig, end):
+    table_id = lake_rig.create(properties=LAKE)
+    closed = threading.Event()
+    answers = lake_rig.coordinator.attach(pb.AttachRequest(client_name="tierer"), closed)
+    held = lake_rig.ask(table_id, next(answers).session_id).tiering_table
+    location = lake_rig.cluster.folder / "lake" / "warehouse" / "d" / f"t-{held.table_id}"
+    thread = dropping(lake_rig)
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert lake_names(lake_rig) == ["t"]
+    said = pb.PbHeartbeatReqForTable(table_id=held.table_id, coordinator_epoch=1, tiering_epoch=held.tiering_epoch)
+    renewed = lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(tiering_tables=[said]))
+    assert renewed.tiering_table_resp[0].HasField("error")  # by which it hears that it has to stop
+    (location / "data").mkdir(parents=True, exist_ok=True)
+    (location / "data" / "of a task.parquet").write_bytes(b"x")
+    if end == "failed":
+        lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(failed_tables=[said]))
+    elif end == "finished":
+        lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(finished_tables=[said]))
+    else:
+        closed.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert lake_names(lake_rig) == []
+    assert not location.exists()
+
+
+def test_a_tierer_of_a_dropped_table_that_stays_silent_is_not_waited_for_for_ever(tmp_path):
+    rig = Rig(tmp_path / "c", options={"lake.tiering.takeover": "200ms"})
+    try:
+        rig.create_database()
+        assert rig.ask(rig.create(properties=LAKE)).HasField("tiering_table")
+        thread = dropping(rig, keep_lake=True)
+        thread.join(5)
+        assert not thread.is_alive()
+        assert lake_names(rig) == ["t__1"]
+    finally:
+        rig.close()
