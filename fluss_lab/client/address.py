@@ -67,5 +67,5 @@ class ServerAddress:
                 str(value["host"]), int(value["port"]), str(value["token"]),
                 bool(value.get("tls", False)), str(value.get("ca", "")), str(value.get("name", "")),
             )  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(f"not a server address in JSON ({type(error).__name__})") from error

@@ -37,7 +37,7 @@ def filter_from_json(text: str, schema: Schema) -> Filter:
         types = {column.name: column.type.arrow() for column in schema.columns} | SYSTEM_TYPES
         node = _tree(value["predicate"], types, _literals(value["literals"]))
         return filter_of(node, str(value["text"]))
-    except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, pa.ArrowException) as error:
         raise InvalidRequestError(f"not a filter of this table in JSON ({error!r}): {text[:100]!r}") from error
 
 

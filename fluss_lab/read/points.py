@@ -164,7 +164,7 @@ class ReadPoint:
                     f"read point: expected version {_VERSION} or {_VERSION_UNKNOWN}, found {value['version']!r}"
                 )
             return _from_json(value)
-        except (ValueError, KeyError, TypeError, InvalidNameError) as error:
+        except (ValueError, KeyError, TypeError, InvalidNameError, RecursionError) as error:
             raise InvalidRequestError(f"not a read point in JSON ({error!r}): {text[:100]!r}") from error
 
     def __repr__(self) -> str:

@@ -82,7 +82,7 @@ def read(folder: Path) -> Discovery | None:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path}: expected a discovery file, found something else ({error}); remove it") from error
     try:
         if value["version"] != VERSION:

@@ -142,7 +142,7 @@ def read_options(folder: Path) -> dict[str, str]:
         return {str(key): str(each) for key, each in value["options"].items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LabError(f"{path}: expected a server's options, found something else ({error!r}); remove it") from error
 
 

@@ -144,5 +144,5 @@ def owner_of(remote: Path) -> str | None:
         return str(value["lab"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LabError(f"{path}: not the owner's file of a remote.data.dir: {error!r}") from error

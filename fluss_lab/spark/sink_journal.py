@@ -249,7 +249,7 @@ class SinkFolder:
             version = value["version"]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}") from error
         check_format(path, version, _VERSION)
         if version != _VERSION:

@@ -321,7 +321,7 @@ def _number_or_text(text: str) -> str | int:
 def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidPropertyError(f"option {name}: expected JSON, found {text[:100]!r} ({error})") from None
 
 

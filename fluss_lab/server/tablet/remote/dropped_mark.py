@@ -38,7 +38,7 @@ class DroppedMark:
             self._offset = int(json.loads(self.path.read_bytes())["dropped_offset"])
         except FileNotFoundError:
             self._offset = 0
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptDataError(
                 f"{self.path}: not the mark of a remote log ({error!r}), and without its manifest nothing tells up to where "
                 "segments were moved to remote storage; restore the manifest or this file from a copy"

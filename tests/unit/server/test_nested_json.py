@@ -1,0 +1,40 @@
+"""JSON that nests deeper than Python reads it: refused as what it is, by every reader of a file or text from outside."""
+
+import pytest
+
+from fluss_lab.client.address import ServerAddress
+from fluss_lab.errors import CorruptDataError, InvalidRequestError, LabError
+from fluss_lab.model import make_descriptor
+from fluss_lab.read.filter_json import filter_from_json
+from fluss_lab.read.points import ReadPoint
+from fluss_lab.server import discovery, process
+from fluss_lab.server.remote_owner import RemoteDir
+from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
+from fluss_lab.spark.sink_journal import SinkFolder
+
+DEEP = "[" * 100_000
+SCHEMA = make_descriptor({"id": "bigint"}).schema
+
+
+@pytest.mark.parametrize(
+    "read", [ReadPoint.from_json, ServerAddress.from_json, lambda text: filter_from_json(text, SCHEMA)]
+)
+def test_texts(read):
+    with pytest.raises(InvalidRequestError, match="in JSON"):
+        read(DEEP)
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "error"),
+    [
+        ("server.json", discovery.read, LabError),
+        (process.OPTIONS_FILE, process.read_options, LabError),
+        ("owner.json", lambda folder: RemoteDir(folder, "lab").check(), LabError),
+        ("remote-log", lambda folder: DroppedMark(folder).load(), CorruptDataError),
+        ("sink.json", lambda folder: SinkFolder(folder).state(), CorruptDataError),
+    ],
+)
+def test_files(tmp_path, name, read, error):
+    (tmp_path / name).write_text(DEEP)
+    with pytest.raises(error, match=name):
+        read(tmp_path)
