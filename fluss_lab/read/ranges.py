@@ -24,6 +24,7 @@ from fluss_lab.read.taking import snapshot_moment
 
 EARLIEST = "earliest"
 LATEST = "latest"
+OTHER_EDGES = "'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint or a lake snapshot's id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +338,7 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
         return _Edge(found, stated=True)
     if isinstance(edge, str | datetime | int) and not isinstance(edge, bool):
         return _by_time(source, state, parse_moment(edge, source.connection.time_zone), low)
-    raise InvalidRequestError(
-        f"expected 'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint, a time or a lake snapshot id, found {edge!r}"
-    )
+    raise InvalidRequestError(f"expected {OTHER_EDGES}, or a time, found {edge!r}")
 
 
 def _by_time(source: TableSource, state: TableState, moment_ms: int, low: Mapping[BucketKey, int]) -> _Edge:

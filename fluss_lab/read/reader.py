@@ -22,7 +22,7 @@ from fluss_lab.read.filters import compile_filter
 from fluss_lab.read.net import NetChangelog
 from fluss_lab.read.plan import Selection, check_selection
 from fluss_lab.read.points import BucketKey, ReadPoint
-from fluss_lab.read.ranges import EARLIEST, LATEST, checked_buckets, resolve_starts
+from fluss_lab.read.ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
 from fluss_lab.read.scan import Scan
 from fluss_lab.read.seek import Seek, seek
 from fluss_lab.read.state import LOOKS_MAX, TableSource
@@ -269,7 +269,12 @@ class TableReader:
 
 def _fixed(edge: Any, zone: tzinfo | None) -> Any:
     """Return where a changelog starts or ends, meaning the same whenever it is asked."""
-    return edge if isinstance(edge, str) and edge in {EARLIEST, LATEST} else fixed_moment(edge, zone)
+    if isinstance(edge, str) and edge in {EARLIEST, LATEST}:
+        return edge
+    try:
+        return fixed_moment(edge, zone)
+    except InvalidTimestampError as error:
+        raise InvalidTimestampError(f"{error}; or {OTHER_EDGES}") from None
 
 
 def _collected(values: Collection[Any] | None) -> Any:

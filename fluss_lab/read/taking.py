@@ -13,6 +13,7 @@ from fluss_lab.errors import (
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
+    TableNotFoundError,
     error_code,
 )
 from fluss_lab.lake import SupportsMaintenance
@@ -150,11 +151,15 @@ def _told_by_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | Non
         return None
     if not isinstance(storage, SupportsMaintenance):
         return None
-    with storage.create_lake_maintenance(source.info) as lake:
-        for each in lake.snapshots():
-            if each.snapshot_id == snapshot_id and each.ours and each.complete:
-                stops = {key: PointBucket(None, None, key[1], 0, offset.end) for key, offset in each.offsets.items()}
-                return SnapshotMoment(snapshot_id, stops, each.time_ms)
+    try:
+        with storage.create_lake_maintenance(source.info) as lake:
+            snapshots = lake.snapshots()
+    except TableNotFoundError:
+        return None  # never lake-enabled
+    for each in snapshots:
+        if each.snapshot_id == snapshot_id and each.ours and each.complete:
+            stops = {key: PointBucket(None, None, key[1], 0, offset.end) for key, offset in each.offsets.items()}
+            return SnapshotMoment(snapshot_id, stops, each.time_ms)
     return None
 
 

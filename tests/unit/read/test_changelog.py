@@ -9,6 +9,7 @@ from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidRequestError,
     InvalidSchemaError,
+    InvalidTimestampError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     UnsupportedError,
@@ -180,6 +181,7 @@ def test_a_dropped_partition_stays_readable_from_the_lake(make_table):
         ({0: -1}, None, InvalidRequestError, "at least 0"),
         ({0: "x"}, None, InvalidRequestError, "at least 0"),
         (1.5, None, InvalidRequestError, "1.5"),
+        ("begin", None, InvalidTimestampError, "expected a datetime.*'earliest', 'latest'"),
         (2**62, None, LakeSnapshotNotFoundError, str(2**62)),
     ],
 )

@@ -69,6 +69,8 @@ def test_what_cannot_be_is_told(lab, people):
     with pytest.raises(errors.LakeSnapshotNotFoundError):
         people.files(5)
     plain = lab.create_table("d.plain", {"id": "bigint"})
+    with pytest.raises(errors.LakeSnapshotNotFoundError, match=r"d\.plain: neither the cluster nor the lake"):
+        plain.scan(as_of=2**62)
     for call in (plain.compact, plain.expire_snapshots, plain.remove_orphan_files, plain.snapshots, plain.files):
         with pytest.raises(errors.LakeNotConfiguredError):
             call()
