@@ -62,7 +62,6 @@ class Attempts:
             return error
         tried_s = time.monotonic() - self._started
         return ServerUnavailableError(
-            f"{self.what}: no server answered at {address} for {tried_s:.1f} s "
-            f"({CLIENT_REQUEST_TIMEOUT.key}); start it again (open the lab, or `fluss-lab up`) and "
-            f"repeat the call. The last answer: {error}"
+            f"{self.what}: not done in {tried_s:.1f} s of attempts at {address} ({CLIENT_REQUEST_TIMEOUT.key}). The last "
+            f"answer: {error}. If no server runs there, start it again (open the lab, or `fluss-lab up`); then repeat the call"
         )

@@ -59,6 +59,16 @@ class CatalogAccess:
         self.properties = {str(key): str(value) for key, value in properties.items()}
         self.name = self.properties.pop(NAME_PROPERTY, NAME_DEFAULT)
         warehouse = self.properties.get("warehouse", "")
+        kind = self.properties.get("type", "").lower()
+        if kind == "in-memory":
+            raise InvalidPropertyError(
+                f"lake catalog {self.name!r}: a catalog of type 'in-memory' is in one process, and servers, clients and tasks "
+                "are several; use type 'sql' with a file, or a catalog's server"
+            )
+        if kind == "sql" and warehouse and not (warehouse.startswith("/") or ":" in warehouse):
+            raise InvalidPropertyError(
+                f"warehouse {warehouse!r}: expected a URI or an absolute path: each process would take it from another folder"
+            )
         if any(character in warehouse for character in _BAD_IN_LOCATION):
             raise InvalidPropertyError(
                 f"warehouse {warehouse!r}: the characters {_BAD_IN_LOCATION!r} cannot be in a location"

@@ -31,9 +31,9 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.history import check_no_foreign, commit_in, main_line, since
-from fluss_lab.lake.iceberg.io import storage_error
 from fluss_lab.lake.iceberg.replay import tags_for_foreign
 from fluss_lab.lake.iceberg.snapshot import StagedSnapshot
+from fluss_lab.lake.iceberg.store_errors import library_errors, unwritten
 from fluss_lab.lake.interfaces import COMMIT_ID_KEY
 from fluss_lab.model import TablePath
 
@@ -177,8 +177,8 @@ class SnapshotCommits:
                 f"{self._what}: a file of the table's newest snapshot is missing: {error}; nothing was committed. Restore it "
                 "from a copy, or roll the table back to a snapshot that is whole"
             ) from error
-        except OSError as error:
-            raise storage_error(f"{self._what}: its manifests", error) from error
+        except library_errors(OSError) as error:
+            raise unwritten(f"{self._what}: its manifests", error) from error
         if self._retention_ms is None:
             return staged
         tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms))

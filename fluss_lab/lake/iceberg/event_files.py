@@ -25,8 +25,8 @@ from fluss_lab.lake.iceberg.delete_events import (
     field_id_of,
 )
 from fluss_lab.lake.iceberg.manifests import LakeDelete
-from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet
-from fluss_lab.lake.iceberg.store_errors import unread
+from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet, parquet_errors
+from fluss_lab.lake.iceberg.store_errors import library_errors, unread
 from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType
@@ -76,7 +76,8 @@ class EventFile(Closing):
     def __init__(self, io: FileIO, path: str, columns: LakeColumns) -> None:
         self._path = path
         self._columns = columns
-        self._stream = io.new_input(path).open()
+        with parquet_errors(path, "delete file"):
+            self._stream = io.new_input(path).open()
         try:
             check_footer(path)
             parquet = open_parquet(self._stream)
@@ -86,7 +87,7 @@ class EventFile(Closing):
             self._parquet = open_parquet(
                 self._stream, metadata=parquet.metadata, read_dictionary=coded, pre_buffer=True
             )
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError) as error:
             self.close()
             raise unread(f"lake file {path}", "delete file", error) from error
         except BaseException:
@@ -153,7 +154,7 @@ class EventFile(Closing):
         names = list(dict.fromkeys(self._by_id[each].name for each in ids))
         try:
             rows = self._parquet.read_row_groups(self._groups(span), columns=names)
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError) as error:
             raise unread(f"lake file {self._path}", "delete file", error) from error
         return rows.select(names)
 

@@ -25,7 +25,7 @@ from fluss_lab.lake.iceberg.lake_table import LakeTable
 from fluss_lab.lake.iceberg.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.reading import PARQUET, matched
 from fluss_lab.lake.iceberg.seals import check_parquet_bytes
-from fluss_lab.lake.iceberg.store_errors import unread
+from fluss_lab.lake.iceberg.store_errors import library_errors, unread
 from fluss_lab.lake.iceberg.types import arrow_field
 from fluss_lab.lake.interfaces import OFFSET_COLUMN
 
@@ -172,7 +172,7 @@ class FileReading:
                 yield at, self._finished(files[at], rows, late=bool(late))
         except FileNotFoundError as error:
             raise self._missing(chosen, error) from error
-        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
             raise unread(what, "file of the table's columns", error) from error
 

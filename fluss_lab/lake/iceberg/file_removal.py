@@ -15,6 +15,7 @@ from fluss_lab.errors import FlussError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.io import delete_quietly, local_path
 from fluss_lab.lake.iceberg.manifests import EntryCache
+from fluss_lab.lake.iceberg.store_errors import library_errors
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -62,7 +63,7 @@ def remove_files(lake: Table, entries: EntryCache, folders: Sequence[str]) -> No
         # First, as long as the metadata is there that tells of them.
         try:
             known = listed_files(lake, entries)
-        except (FlussError, OSError) as error:
+        except library_errors(FlussError, OSError) as error:
             _LOG.warning("%s: files at %s stay, as its metadata cannot be read: %s", what, location, error)
         else:
             remove_all(lake.io, sorted(path for path in known if path.startswith(f"{location}/")), what)
@@ -71,7 +72,7 @@ def remove_files(lake: Table, entries: EntryCache, folders: Sequence[str]) -> No
             _remove_folder(lake.io, folder, what)
         except FileNotFoundError:
             continue
-        except (OSError, pa.ArrowException) as error:
+        except library_errors(OSError, pa.ArrowException) as error:
             _LOG.warning("%s: files at %s could not be removed: %s", what, folder, error)
 
 

@@ -20,6 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
+from fluss_lab.lake.iceberg.store_errors import library_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -146,7 +147,7 @@ def delete_quietly(io: FileIO, location: str) -> bool:
         io.delete(location)
     except FileNotFoundError:
         return True
-    except (OSError, pa.ArrowException):
+    except library_errors(OSError, pa.ArrowException):
         return False
     return True
 

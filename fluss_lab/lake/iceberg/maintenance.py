@@ -30,6 +30,7 @@ from fluss_lab.lake.iceberg.offset_checks import taken_offsets
 from fluss_lab.lake.iceberg.orphans import listed, orphans
 from fluss_lab.lake.iceberg.replace_commit import ReplaceCommit
 from fluss_lab.lake.iceberg.replay import retention_of
+from fluss_lab.lake.iceberg.store_errors import library_errors, store_error
 from fluss_lab.lake.maintenance import (
     CompactedFiles,
     CompactionPlan,
@@ -201,8 +202,9 @@ class IcebergLakeMaintenance(LakeMaintenance):
             found = orphans(lake, files, older_than_ms, self._states.entries, ours_only=ours_only)
         except FileNotFoundError as error:
             raise self._missing(error) from error
-        except OSError as error:
-            raise StorageError(f"lake table {self._table.path}: its folder cannot be listed: {error}") from error
+        except library_errors(OSError) as error:
+            what = f"lake table {self._table.path}: its folder cannot be listed"
+            raise store_error(what, error) or StorageError(f"{what}: {error}") from error
         if dry_run:
             return found
         removed = remove_all(lake.io, found, f"lake table {self._table.path}", passed="maintenance.orphans.after_file")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.io import local_path
 from fluss_lab.lake.iceberg.seals import check_parquet
-from fluss_lab.lake.iceberg.store_errors import unread
+from fluss_lab.lake.iceberg.store_errors import library_errors, unread
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -32,7 +32,9 @@ def parquet_errors(location: str, what: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, FlussError):
         raise
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+    except library_errors(
+        pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError
+    ) as error:
         raise unread(f"lake file {location}", what, error) from error
     except MemoryError as error:
         # A length that was damaged; what memory there is, is asked for at once and in vain.

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.io import delete_quietly, local_path, native_stream, storage_error, sync_data_folders
+from fluss_lab.lake.iceberg.io import delete_quietly, local_path, native_stream, sync_data_folders
 from fluss_lab.lake.iceberg.seals import PARQUET_KEY, open_seal, seal_parquet
+from fluss_lab.lake.iceberg.store_errors import library_errors, unwritten
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -54,8 +55,8 @@ class ParquetOutput:
         self._io = io
         try:
             self._stream: Any = io.new_output(location).create()
-        except OSError as error:
-            raise storage_error(f"lake file {location}", error) from error
+        except library_errors(OSError) as error:
+            raise unwritten(f"lake file {location}", error) from error
         try:
             self._parquet = pq.ParquetWriter(native_stream(self._stream), schema, write_page_checksum=True, **arguments)
             self._parquet.add_key_value_metadata({PARQUET_KEY: open_seal(self._name)})
@@ -77,8 +78,8 @@ class ParquetOutput:
         """
         try:
             self._parquet.write_table(rows, row_group_size=len(rows))
-        except OSError as error:
-            raise storage_error(f"lake file {self.location}", error) from error
+        except library_errors(OSError) as error:
+            raise unwritten(f"lake file {self.location}", error) from error
 
     def finish(self, table_location: str) -> FinishedParquet:
         """Complete the file and make it durable, with the folders by which it is found.
@@ -97,8 +98,8 @@ class ParquetOutput:
                 seal_parquet(path, self._name)
             self._stream.close()
             sync_data_folders(self.location, table_location)
-        except OSError as error:
-            raise storage_error(f"lake file {self.location}", error) from error
+        except library_errors(OSError) as error:
+            raise unwritten(f"lake file {self.location}", error) from error
         return FinishedParquet(self.location, size_bytes, self._parquet.writer.metadata)
 
     def abort(self) -> None:
@@ -111,5 +112,5 @@ class ParquetOutput:
 def _quietly(action: Callable[[], object]) -> None:
     try:
         action()
-    except (OSError, pa.ArrowException, ValueError, FlussError) as error:
+    except library_errors(OSError, pa.ArrowException, ValueError, FlussError) as error:
         _LOG.debug("while giving up a file: %s", error)

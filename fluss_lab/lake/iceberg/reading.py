@@ -22,8 +22,8 @@ from pyiceberg.types import NestedField
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.layout import LakeLayout
-from fluss_lab.lake.iceberg.parquet_input import check_footer
-from fluss_lab.lake.iceberg.store_errors import unread
+from fluss_lab.lake.iceberg.parquet_input import check_footer, parquet_errors
+from fluss_lab.lake.iceberg.store_errors import library_errors, unread
 from fluss_lab.lake.iceberg.types import arrow_field, arrow_ids, arrow_names, holds, ids_of
 from fluss_lab.lake.interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
@@ -113,14 +113,15 @@ class LakeFileReader(Closing):
     def __init__(self, io: FileIO, location: str, columns: LakeColumns) -> None:
         self.location = location
         self._columns = columns
-        self._stream = io.new_input(location).open()
+        with parquet_errors(location, "Parquet file"):
+            self._stream = io.new_input(location).open()
         try:
             check_footer(location)
             self._fragment = PARQUET.make_fragment(self._stream)
             self._physical: pa.Schema = self._fragment.physical_schema
             self._plain, self._absent = matched(columns, self._physical)
             self.groups = self._row_groups()
-        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             self.close()
             raise unread(f"lake file {location}", "Parquet file", error) from error
         except BaseException:
@@ -191,7 +192,7 @@ class LakeFileReader(Closing):
                 )
                 rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
-        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             raise unread(f"lake file {self.location}", "file of the table's columns", error) from error
         return _ascending(rows).select(list(names))
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.lake.iceberg.access import CatalogAccess
 from fluss_lab.lake.iceberg.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.io import storage_error
 from fluss_lab.lake.iceberg.layout import checked_layout, known_layout
 from fluss_lab.lake.iceberg.manifests import BucketKey, BucketState, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.replay import retention_of, tags_for_foreign, with_replay_start
 from fluss_lab.lake.iceberg.snapshot import StagedSnapshot, stage_delete, stage_row_delta
+from fluss_lab.lake.iceberg.store_errors import library_errors, unwritten
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def stage_removal(
         if gone:
             return stage_delete(lake, gone, summary, properties=properties, tags=tags, entries=entries)
         return stage_row_delta(lake, [], [], summary, properties=properties, tags=tags, entries=entries)
-    except OSError as error:
-        raise storage_error(f"lake table {table.path}: its manifests", error) from error
+    except library_errors(OSError) as error:
+        raise unwritten(f"lake table {table.path}: its manifests", error) from error
 
 
 def _files(lake: Table, entries: EntryCache, table: TableInfo, is_gone: Callable[[BucketKey], bool]) -> list[DataFile]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from typing import Final
+import sys
+from typing import Any, Final
 
 from fluss_lab.errors import (
     AuthenticationError,
@@ -18,6 +19,7 @@ from fluss_lab.errors import (
     ResourceExhaustedError,
     ServerUnavailableError,
     StorageError,
+    UnavailableError,
 )
 
 #: What can be done about a damaged metadata file.
@@ -35,16 +37,39 @@ _LATER: Final = re.compile(
     r"|timed? ?out|Could ?n.t connect|connection (reset|refused|aborted)",
     re.I,
 )
+#: Libraries by which fsspec and catalogs reach stores, and the bases of their errors that are no `OSError`.
+_LIBRARIES: Final = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp", "ClientError"),
+    ("azure.core.exceptions", "AzureError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+)
+#: Words in what these call themselves, or in the code that a service answered.
+_NO_ACCESS: Final = re.compile(
+    r"Credential|Token|Auth|AccessDenied|Forbidden|UnrecognizedClient|InvalidAccessKey|Signature"
+)
+_TOO_OFTEN: Final = re.compile(r"Throttl|TooManyRequests|SlowDown|RequestLimitExceeded")
+_NO_ANSWER: Final = re.compile(r"Connect|Timeout|TimedOut|ServiceUnavailable|Internal|HTTPClient|ServerDisconnected")
+_HTTP_FAILED: Final = 500
 
 
-def store_error(what: str, error: OSError) -> FlussError | None:
+def library_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the errors of the libraries by which stores may be reached, of those that are loaded, and others."""
+    found = (getattr(sys.modules.get(module), name, None) for module, name in _LIBRARIES)
+    return (*others, *(each for each in found if each is not None))
+
+
+def store_error(what: str, error: BaseException) -> FlussError | None:
     """Return what an error of reading or writing means when it is a store's; None when the file's bytes may be to blame.
 
     Args:
         what: What was read or written, for the message.
-        error: Of Arrow, fsspec or the operating system.
+        error: Of Arrow, fsspec, a library below it, or the operating system.
     """
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, library_errors()):
+        return _library_error(f"{what}: the store", error)
+    if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
         return None
     text = str(error)
     if isinstance(error, PermissionError) or _ACCESS.search(text):
@@ -56,6 +81,20 @@ def store_error(what: str, error: OSError) -> FlussError | None:
     return None
 
 
+def unwritten(what: str, error: Exception) -> FlussError:
+    """Return the error for a file, or files, that could not be written; nothing refers to them.
+
+    Args:
+        what: What was to be written, for the message.
+        error: An `OSError`, or one of `library_errors`.
+    """
+    found = store_error(what, error)
+    is_remote = not isinstance(error, OSError) or error.errno is None
+    if isinstance(found, UnavailableError) or (isinstance(found, AuthenticationError) and is_remote):
+        return type(found)(f"{found}; nothing of it was committed")
+    return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
+
+
 def unread(what: str, expected: str, error: BaseException) -> FlussError:
     """Return the error for a file that is there but could not be read as what it should be.
 
@@ -64,14 +103,14 @@ def unread(what: str, expected: str, error: BaseException) -> FlussError:
         expected: What it should be.
         error: What reading it ended in.
     """
-    if isinstance(error, OSError) and (found := store_error(what, error)) is not None:
+    if (found := store_error(what, error)) is not None:
         return found
     kind = "" if isinstance(error, OSError | ValueError) and str(error) else f"{type(error).__name__}: "
     return CorruptDataError(f"{what}: not the {expected} that it should be: {kind}{error}")
 
 
 def catalog_error(what: str, error: Exception) -> FlussError | None:
-    """Return what an error of a catalog's own machinery means: of SQLAlchemy, of requests; None for any other.
+    """Return what an error of a catalog's own machinery means: of SQLAlchemy, requests, botocore; None for any other.
 
     Args:
         what: What the catalog was asked for.
@@ -84,6 +123,8 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
         return CorruptDataError(
             f"{what}: the catalog's answer is no text: {error}; its file is damaged, restore it from a copy"
         )
+    if isinstance(error, library_errors()):
+        return _library_error(f"{what}: the catalog", error)
     if isinstance(error, RequestException):
         return ServerUnavailableError(f"{what}: the catalog does not answer: {error}; try again when it runs")
     if isinstance(error, DBAPIError):
@@ -93,6 +134,21 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, SQLAlchemyError):
         return StorageError(f"{what}: the catalog's database failed: {error}")
     return _rest_error(what, error)
+
+
+def _library_error(who: str, error: Any) -> FlussError:
+    """Return what an error of botocore, aiohttp, ... means, by its class and by what the service answered."""
+    answer = getattr(error, "response", None)
+    answer = answer if isinstance(answer, dict) else {}
+    kind = str(answer.get("Error", {}).get("Code") or type(error).__name__)
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") or getattr(error, "status", None) or 0
+    if _NO_ACCESS.search(kind) or status in {401, 403}:
+        return AuthenticationError(f"{who} refused access ({kind}): {error}; check the credentials and permissions")
+    if _TOO_OFTEN.search(kind) or status == 429:
+        return ResourceExhaustedError(f"{who} is asked too often ({kind}): {error}; try again later")
+    if _NO_ANSWER.search(kind) or status >= _HTTP_FAILED:
+        return ServerUnavailableError(f"{who} does not answer ({kind}): {error}; try again when it runs")
+    return StorageError(f"{who} failed ({kind}): {error}; mend the storage and try again")
 
 
 def _database_error(what: str, cause: BaseException) -> FlussError:

@@ -391,6 +391,10 @@ def test_properties_that_describe_no_catalog():
         IcebergLakeStorage({"type": "nonsense", "warehouse": "file:///tmp/x"}).access.catalog()
     with pytest.raises(InvalidPropertyError, match="warehouse"):
         IcebergLakeStorage({"type": "sql", "warehouse": "file:///tmp/a#b"})
+    with pytest.raises(InvalidPropertyError, match="absolute path"):
+        IcebergLakeStorage({"type": "sql", "warehouse": "lake"})
+    with pytest.raises(InvalidPropertyError, match="in one process"):
+        IcebergLakeStorage({"type": "in-memory", "warehouse": "file:///tmp/a"})
 
 
 def test_storage_can_be_made_again_from_its_properties(lake):

@@ -1,7 +1,9 @@
 """Errors of catalogs and stores: the house's, by which a caller knows whether to wait, to fix, or to restore."""
 
 import sqlite3
+import sys
 import threading
+import types
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.lake.iceberg.access import CatalogAccess
-from fluss_lab.lake.iceberg.store_errors import store_error, unread
+from fluss_lab.lake.iceberg.store_errors import catalog_error, library_errors, store_error, unread, unwritten
 from fluss_lab.model import TablePath
 from tests.unit.lake.conftest import Lake
 
@@ -160,3 +162,66 @@ def test_what_a_files_bytes_lead_to_is_damage(error):
     assert isinstance(found, CorruptDataError)
     assert isinstance(found, FlussError)
     assert "lake file x" in str(found)
+
+
+class LibraryError(Exception):
+    """Stands for the errors of botocore, which is not installed here: with an answer, or with a name that tells."""
+
+    def __init__(self, code: str = "", status: int = 0) -> None:
+        super().__init__(f"({code}) when calling the GetTable operation")
+        if code:
+            self.response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+class NoCredentialsError(LibraryError): ...
+
+
+class ReadTimeoutError(LibraryError): ...
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Have botocore's module, whether it is installed or not."""
+    module = types.ModuleType("botocore.exceptions")
+    module.ClientError = module.BotoCoreError = LibraryError
+    monkeypatch.setitem(sys.modules, "botocore.exceptions", module)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("error", "expected", "retriable"),
+    [
+        (NoCredentialsError(), AuthenticationError, False),
+        (LibraryError("ExpiredToken", 400), AuthenticationError, False),
+        (LibraryError("AccessDeniedException", 400), AuthenticationError, False),
+        (LibraryError("Other", 403), AuthenticationError, False),
+        (LibraryError("ThrottlingException", 400), ResourceExhaustedError, True),
+        (LibraryError("InternalServiceException", 500), ServerUnavailableError, True),
+        (LibraryError("Other", 503), ServerUnavailableError, True),
+        (ReadTimeoutError(), ServerUnavailableError, True),
+        (LibraryError("NoSuchBucket", 404), StorageError, False),
+    ],
+)
+def test_what_a_library_below_fails_with(error, expected, retriable):
+    assert isinstance(error, library_errors(OSError))
+    for found in (
+        store_error("x", error), unread("x", "file", error), unwritten("x", error), catalog_error("x", error),
+    ):  # fmt: skip
+        assert type(found) is expected
+        assert found.retriable is retriable
+        assert str(found).startswith("x: ")
+
+
+def test_without_a_library_nothing_is_of_it(monkeypatch):
+    for name in ("botocore.exceptions", "aiohttp", "azure.core.exceptions", "google.auth.exceptions"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert library_errors(OSError) == (OSError,)
+    assert catalog_error("x", LibraryError("AccessDenied", 403)) is None
+
+
+def test_what_cannot_be_written_says_whether_to_try_again():
+    away = unwritten("lake file x", OSError("AWS Error NETWORK_CONNECTION during PutObject operation"))
+    assert isinstance(away, ServerUnavailableError)
+    assert "nothing of it was committed" in str(away)
+    for error in (OSError(28, "No space left on device"), PermissionError(13, "no")):
+        assert type(unwritten("lake file x", error)) is StorageError
