@@ -142,6 +142,22 @@ def test_new_partitions_are_followed_and_dropped_ones_end(connection, make_table
         assert len(scanner.positions()) == 2
 
 
+def test_partitions_do_not_wait_for_each_other(shared_cluster, connection, make_table):
+    """A fetch of buckets that have nothing waits in the server; records of others must not wait for it."""
+    info = make_table({"id": "int", "p": "string"}, partitioned_by=["p"], buckets=2)
+    rows = [{"id": index, "p": f"p{index % 6}"} for index in range(60)]
+    append(connection, info, rows)
+    patient = {"client.scanner.log.fetch.wait-max-time": f"{2 * PATIENCE_S:.0f}s"}
+    with (
+        Connection(lambda: shared_cluster.address, patient) as other,
+        other.log_scanner(info.path) as scanner,
+    ):
+        scanner.subscribe_all(OffsetSpec.earliest())
+        read(scanner, len(rows))
+        append(connection, info, rows)
+        read(scanner, len(rows))
+
+
 def test_one_partition_by_name(connection, make_table):
     info = make_table({"id": "int", "p": "string"}, partitioned_by=["p"])
     append(connection, info, [{"id": index, "p": "ab"[index % 2]} for index in range(10)])
