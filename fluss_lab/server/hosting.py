@@ -25,6 +25,7 @@ from fluss_lab.server.log_file import log_to
 from fluss_lab.server.memory import releasing_memory
 from fluss_lab.server.node import Node
 from fluss_lab.server.options import check_server_options, resolve_server_options, with_lake
+from fluss_lab.server.serving_loss import end_when_serving_is_lost
 from fluss_lab.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ def run_server(
         FlussError: Why it could not start.
     """
     os.umask(0o077)
+    end_when_serving_is_lost()
     try:
         folder = folder.absolute()
         make_lab_folder(folder)

@@ -25,6 +25,7 @@ from fluss_lab.rpc.tls import Identity
 from fluss_lab.server import process
 from fluss_lab.server.log_file import log_to
 from fluss_lab.server.memory import releasing_memory
+from fluss_lab.server.serving_loss import end_when_serving_is_lost
 from fluss_lab.server.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
         FlussError: Why it could not start.
     """
     os.umask(0o077)
+    end_when_serving_is_lost()
     stopping = threading.Event()
     try:
         task = TabletTask.from_line(sys.stdin.buffer.readline())
