@@ -14,6 +14,12 @@ IN_ASSIGNMENT = "tests/unit/server/coordinator/test_assignment.py"
 IN_TLS = "tests/unit/server/test_tls.py"
 
 PROCESSES = (
+    Mutant(
+        "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/serving_loss.py",
+        "            if lost:\n                os._exit(EXIT_CODE)\n",
+        "            pass\n",
+        ("tests/unit/server/test_serving_loss.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
+    ),
     # P1: what is acknowledged is there, whichever process died.
     Mutant(
         "dead_tablet_server_stays_dead", "P1", SUPERVISOR,

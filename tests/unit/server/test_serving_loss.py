@@ -44,7 +44,11 @@ def test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost(tmp_pa
             pytest.raises(ServerUnavailableError),
         ):
             caller.admin().databases()
-        server.wait_until_gone()
+        try:
+            server.wait_until_gone(20)
+        except BaseException:
+            server.kill()  # which a stop would wait for
+            raise
         flag.unlink()
         server.start()
         (status,) = server.connection.admin().buckets(server.connection.table_info(path))
