@@ -1,4 +1,4 @@
-"""``python -m benchmarks [name ...]``: run all benchmarks, or the named ones."""
+"""``python -m benchmarks [name ...]``: run all benchmarks, or the named ones; ``against --base FOLDER``: two checkouts."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ NAMES = (
 
 def main() -> int:
     """Run and print; return the exit code."""
+    if sys.argv[1:2] == ["against"]:
+        import_module("benchmarks.against").run(sys.argv[2:])
+        return 0
     chosen = sys.argv[1:] or list(NAMES)
     if unknown := [name for name in chosen if name not in NAMES]:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -29,7 +28,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
-from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
 from fluss_lab.model.arguments import checked
 from fluss_lab.model.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
@@ -236,7 +235,7 @@ class Connection(Closing):
             path,
             response.table_id,
             response.schema_id,
-            TableDescriptor.from_json(json.loads(response.table_json)),
+            self._here().definitions.parsed(response.table_json),
             response.created_time,
             response.modified_time,
         )

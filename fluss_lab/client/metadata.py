@@ -14,6 +14,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
+from fluss_lab.model.definitions import DefinitionCache
 from fluss_lab.model.names import partition_name
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -31,6 +32,8 @@ class Metadata:
         self._partitions: dict[int, dict[str, PartitionInfo]] = {}
         #: By table id and schema id. They never change.
         self._schemas: dict[tuple[int, int], Schema] = {}
+        #: What definitions as JSON say.
+        self.definitions = DefinitionCache()
 
     def remember(self, table_id: int, path: TablePath) -> None:
         """Learn where a table of an id is found."""

@@ -30,9 +30,13 @@ POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
 PRODUCE_MARGIN_S: Final = 5.0
 
-#: A look-up is asked for so long in gRPC's fastest form, which an interrupt cannot cancel: it takes less than a
-#: millisecond, of which the other form takes a twentieth more.
+#: Short questions are asked for so long in gRPC's fastest form, which an interrupt cannot cancel: they take less than a
+#: millisecond, of which the other form takes a twentieth more. They may be asked twice.
 _BRIEFLY_S: Final = 0.5
+_BRIEF: Final = frozenset({
+    "describe_buckets", "get_lake_snapshot", "get_table_info", "get_table_schema", "init_writer",
+    "list_offsets", "list_partition_infos", "lookup", "metadata",
+})  # fmt: skip
 
 #: How long a server may take to greet a new connection: on a machine under load seconds. (gRPC calls it the least time
 #: between attempts, but waits no longer for the greeting; the pause after a refused attempt is the initial one.)
@@ -125,7 +129,7 @@ class Channel:
         cancellable = self._channel.unary_stream(
             method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
         )
-        what, is_brief = f"{method.name} at {self.address}", method.name == "lookup"
+        what, is_brief = f"{method.name} at {self.address}", method.name in _BRIEF
 
         def invoke(request: Any) -> Any:
             with Held() as held:

@@ -280,7 +280,7 @@ class _Handler:
             if self._answered is not None:
                 self._answered(method.name, request, response)
             answer = method.encode_response(response)
-            self._unread.hold(context, len(answer))
+            self._unread.hold(context, peer, len(answer))
             failed = False
             return answer
         except Exception as error:

@@ -121,17 +121,18 @@ class UnreadAnswers:
         if connection is not None and connection.size >= limit:
             raise self._refusal(connection.size, limit, CONNECTION_UNREAD_SIZE_MAX.key, 0)
 
-    def hold(self, context: grpc.ServicerContext, size: int) -> None:
+    def hold(self, context: grpc.ServicerContext, peer: str, size: int) -> None:
         """Count an answer until its call has ended.
 
         Args:
             context: Of the call.
+            peer: Who called.
             size: Bytes of the answer.
 
         Raises:
             ResourceExhaustedError: There is no room for it.
         """
-        peer, held = context.peer(), COPIES * size
+        held = COPIES * size
         with self._lock:
             reason = self._add(peer, held, context)
             number = self._number

@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, TablePath
+from fluss_lab.model.definitions import DefinitionCache
 from fluss_lab.model.formats import read_from
 from fluss_lab.server.coordinator.store import MetadataStore
 
@@ -69,6 +70,7 @@ class Catalog:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
+        self._definitions = DefinitionCache()
 
     # -- databases ---------------------------------------------------------------------------------------------------
 
@@ -165,8 +167,8 @@ class Catalog:
         table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
         path = TablePath(database, name)
         with read_from(f"{self._store.path}: table {path}"):
-            parsed = TableDescriptor.from_json(json.loads(descriptor))
-        return TableInfo(path, table_id, schema_id, parsed, created_ms, modified_ms)
+            definition = self._definitions.parsed(descriptor)
+        return TableInfo(path, table_id, schema_id, definition, created_ms, modified_ms)
 
     def add_table(self, info: TableInfo, leaders: Sequence[int]) -> None:
         """Add a table.
