@@ -76,10 +76,12 @@ def _cpu_s(labs: Sequence[Lab]) -> float:
 
 
 def _parent(process: Path) -> int:
+    """Return who started a process; 0 when it has ended: it counts neither before nor after."""
     try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        state, parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[:2]
     except OSError:
         return 0
+    return 0 if state == "Z" else int(parent)
 
 
 def _clock_s(pid: int) -> float:

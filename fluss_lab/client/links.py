@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A channel to one server with its gateways, which are dear to make."""
+    """A channel to one server with its gateways."""
 
     channel: Channel
     coordinator: CoordinatorGateway

@@ -18,7 +18,7 @@ from fluss_lab.interrupts import Held
 from fluss_lab.rpc import status, token
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
-from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, methods_of
+from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, method_of
 from fluss_lab.rpc.tls import Trust, target
 
 #: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
@@ -95,11 +95,11 @@ class Channel:
 
     def coordinator(self) -> CoordinatorGateway:
         """Return the coordinator behind this connection."""
-        return cast(CoordinatorGateway, self._gateway(COORDINATOR))
+        return cast(CoordinatorGateway, _Gateway(lambda name: self._call(COORDINATOR, name)))
 
     def tablet_server(self) -> TabletServerGateway:
         """Return the tablet server behind this connection."""
-        return cast(TabletServerGateway, self._gateway(TABLET_SERVER))
+        return cast(TabletServerGateway, _Gateway(lambda name: self._call(TABLET_SERVER, name)))
 
     def close(self) -> None:
         """End the connection; calls under way fail with `ServerUnavailableError`."""
@@ -114,12 +114,13 @@ class Channel:
         secured = (*_OPTIONS, *options, *self._trust.options())
         return grpc.secure_channel(self.address, self._trust.credentials(), options=secured)
 
-    def _gateway(self, service: str) -> _Gateway:
-        gateway = _Gateway()
+    def _call(self, service: str, name: str) -> Callable[..., Any]:
+        method = method_of(service, name)
         with Held():
-            for name, method in methods_of(service).items():
-                setattr(gateway, name, self._stream(method) if method.streams else self._unary(method))
-        return gateway
+            try:
+                return self._stream(method) if method.streams else self._unary(method)
+            except ValueError as error:  # gRPC's own word for a closed channel
+                raise ServerUnavailableError(f"{name} at {self.address}: the connection is closed ({error})") from None
 
     def _unary(self, method: Method) -> Callable[[Any], Any]:
         call = self._channel.unary_unary(
@@ -191,4 +192,15 @@ def _answer(held: Held, stream: Any) -> Any:
 
 
 class _Gateway:
-    """Holds one callable per RPC, set by `Channel`."""
+    """Has one callable per RPC, made when it is called first: they are dear, and few are needed."""
+
+    def __init__(self, make: Callable[[str], Callable[..., Any]]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        try:
+            call = self._make(name)
+        except KeyError:
+            raise AttributeError(name) from None
+        setattr(self, name, call)
+        return call

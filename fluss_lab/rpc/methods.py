@@ -40,21 +40,29 @@ class Method:
 
 def methods_of(service: str) -> dict[str, Method]:
     """Return the RPCs of a service by gateway method name."""
+    methods = pb.DESCRIPTOR.services_by_name[service].methods
+    names = [re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower() for method in methods]
+    return {name: method_of(service, name) for name in names}
+
+
+def method_of(service: str, name: str) -> Method:
+    """Return an RPC of a service by its gateway method name.
+
+    Raises:
+        KeyError: There is none.
+    """
     descriptor = pb.DESCRIPTOR.services_by_name[service]
-    found = {}
-    for method in descriptor.methods:
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
-        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        found[name] = Method(
-            name,
-            f"/{descriptor.full_name}/{method.name}",
-            method.server_streaming,
-            _encoder(request),
-            _request_decoder(request),
-            _encoder(response),
-            _decoder(response),
-        )
-    return found
+    method = descriptor.methods_by_name["".join(word.capitalize() for word in name.split("_"))]
+    request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    return Method(
+        name,
+        f"/{descriptor.full_name}/{method.name}",
+        method.server_streaming,
+        _encoder(request),
+        _request_decoder(request),
+        _encoder(response),
+        _decoder(response),
+    )
 
 
 def _encoder(message_type: type[Message]) -> Callable[[Any], bytes]:

@@ -49,7 +49,7 @@ from fluss_lab.server.coordinator.lifecycle import Lifecycle
 from fluss_lab.server.coordinator.members import Members, registered_status
 from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
 from fluss_lab.server.coordinator.sessions import Sessions
-from fluss_lab.server.coordinator.store import DATABASE_FILE, IdBlock, MetadataStore
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
 from fluss_lab.server.metrics import Family
@@ -125,7 +125,6 @@ class CoordinatorService:
             takeover_ms=TIERING_TAKEOVER.of(options),
         )
         self._durables = DurableOffsets(self.store)
-        self._writer_ids = IdBlock(self.store, "writer", FIRST_ID)
         self._tablets = TabletServers(
             self._catalog,
             self.ledger,
@@ -354,7 +353,7 @@ class CoordinatorService:
         for path in request.table_path:
             self._catalog.table(messages.path_of(path))
         size_max = REQUEST_SIZE_MAX.of(self._options)
-        return pb.InitWriterResponse(writer_id=self._writer_ids.next(), request_size_max=size_max)
+        return pb.InitWriterResponse(writer_id=self.store.next_quick_id("writer", FIRST_ID), request_size_max=size_max)
 
     # -- key-value snapshots -----------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ APPLICATION_ID: Final = 0x666C6162
 BUSY_TIMEOUT_S: Final = 10.0
 
 #: Of a sequence that is used with almost every call: 2**63 of these last for as long as anybody wants.
-_BLOCK_IDS: Final = 1_000
+BLOCK_IDS: Final = 1_000
 
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -121,36 +121,6 @@ _MIGRATIONS: Final[dict[int, str]] = {
 }
 
 
-class IdBlock:
-    """Numbers of a sequence that were never given out before, in any run. Safe for threads.
-
-    The file is told a block at a time, so that most cost no transaction; what a run leaves of its block is never used.
-
-    Args:
-        store: Which has the sequence.
-        name: Of the sequence.
-        first: Its first number.
-    """
-
-    def __init__(self, store: MetadataStore, name: str, first: int) -> None:
-        self._store, self._name, self._first = store, name, first
-        self._lock = threading.Lock()
-        self._left: Iterator[int] = iter(())
-
-    def next(self) -> int:
-        """Return the next number.
-
-        Raises:
-            StorageError: The disk refused a new block.
-        """
-        with self._lock:
-            number = next(self._left, None)
-            if number is None:
-                self._left = iter(self._store.next_ids(self._name, _BLOCK_IDS, self._first))
-                number = next(self._left)
-            return number
-
-
 class MetadataStore:
     """An open metadata file. Any thread may use it; transactions run one after another.
 
@@ -167,6 +137,7 @@ class MetadataStore:
         self.path = path
         self._lock = threading.RLock()
         self._depth = 0
+        self._blocks: dict[str, Iterator[int]] = {}
         with self._known_errors():
             self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             try:
@@ -238,6 +209,20 @@ class MetadataStore:
                 (name, first + count, count),
             ).fetchone()
         return range(int(row[0]) - count, int(row[0]))
+
+    def next_quick_id(self, name: str, first: int = 0) -> int:
+        """Return what `next_id` does, mostly without a transaction.
+
+        The file is told of a block of numbers at a time. What a run leaves of its block is never used.
+        """
+        with self._lock:
+            if self._depth:
+                return self.next_id(name, first)  # a block would outlive a transaction that is taken back
+            number = next(self._blocks.get(name, iter(())), None)
+            if number is None:
+                self._blocks[name] = iter(self.next_ids(name, BLOCK_IDS, first))
+                number = next(self._blocks[name])
+            return number
 
     def peek_id(self, name: str, first: int = 1) -> int:
         """Return the number that `next_id` of a sequence would return now."""

@@ -21,6 +21,8 @@ _FILE: Final = re.compile(r"identity-([0-9a-f]{32})")
 def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     """Check that a bucket's folder is the bucket's, and mark one that is empty.
 
+    The mark of an empty folder is durable with the next fsync of it.
+
     Args:
         folder: The bucket's; it exists.
         identity: The bucket's, 32 hexadecimal digits; empty: the coordinator is of a version that sends none.
@@ -44,4 +46,6 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
             "elsewhere, and keep it: it may be the only copy of its rows"
         )
     (folder / f"identity-{identity}").touch(mode=0o600)
-    files.fsync_folder(folder)
+    if names:
+        files.fsync_folder(folder)
+    # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked anew.

@@ -17,6 +17,7 @@ Every step may be interrupted and repeated.
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -132,7 +133,8 @@ class Recovery:
             segment = self._segment(0)
             segment.create()
             result.segments.append(segment)
-        self._check_start(known)
+        if bases:
+            self._check_start(known)
         end = result.segments[-1].end_offset
         if result.corruption is None and end < self._floor:
             problem = f"the log ends at offset {end}, but was on the device up to {self._floor}: bytes are missing"
@@ -295,5 +297,9 @@ class Recovery:
 
 def segment_bases(folder: Path) -> list[int]:
     """Return the base offsets of the segments in a bucket's folder, ascending."""
-    stems = (path.stem for path in folder.glob(f"*{LOG_SUFFIX}"))
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())

@@ -2,11 +2,12 @@
 
 import sqlite3
 import threading
+from contextlib import closing, suppress
 
 import pytest
 
 from fluss_lab.errors import CorruptDataError, LabError, StorageError
-from fluss_lab.server.coordinator.store import SCHEMA_VERSION, MetadataStore
+from fluss_lab.server.coordinator.store import BLOCK_IDS, SCHEMA_VERSION, MetadataStore
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path):
@@ -55,6 +56,32 @@ def test_ids_are_never_given_out_again_over_restarts(tmp_path):
         seen += [store.next_id("table", 1), store.next_id("table", 1), store.next_id("writer")]
         store.close()
     assert seen == [1, 2, 0, 3, 4, 1, 5, 6, 2]
+
+
+def test_quick_ids_are_never_given_out_again_and_mostly_cost_no_transaction(tmp_path):
+    seen = []
+    for _ in range(2):
+        store = MetadataStore(tmp_path / "metadata.db")
+        for _ in range(BLOCK_IDS + 1):
+            seen.append(store.next_quick_id("writer", 1))
+            assert store.peek_id("writer") > seen[-1]
+        seen += [store.next_id("writer", 1)]
+        store.close()
+    assert len(set(seen)) == len(seen)
+    # A block is begun twice by each of two runs, beside two single ids.
+    with closing(MetadataStore(tmp_path / "metadata.db")) as store:
+        assert store.peek_id("writer") == 1 + 4 * BLOCK_IDS + 2
+
+
+def test_quick_ids_within_a_transaction_that_is_taken_back_are_not_given_out_as_others(tmp_path):
+    store = MetadataStore(tmp_path / "metadata.db")
+    with suppress(RuntimeError), store.write():
+        store.next_quick_id("writer", 1)
+        raise RuntimeError
+    assert store.next_quick_id("writer", 1) == 1
+    store.close()
+    with closing(MetadataStore(tmp_path / "metadata.db")) as again:
+        assert again.next_quick_id("writer", 1) == 1 + BLOCK_IDS
 
 
 def test_ids_are_unique_among_threads(tmp_path):
