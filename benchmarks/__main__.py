@@ -16,6 +16,7 @@ NAMES = (
     "tiering",
     "commit",
     "memory",
+    "returning",
     "reading",
     "lake_reading",
     "seeking",

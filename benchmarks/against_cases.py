@@ -60,19 +60,25 @@ def _measured(called: Work, lab: Lab) -> float:
     result = called()
     taken = _cpu_s([lab, result] if isinstance(result, Lab) else [lab]) - before
     if isinstance(result, Lab):
+        servers = _servers(result)
         result.close()
+        while any(map(_clock_s, servers)):
+            time.sleep(0.1)
     return taken
 
 
 def _cpu_s(labs: Sequence[Lab]) -> float:
     """Return the CPU seconds so far of this process, of all that it started and that live, and of the labs' servers."""
     parents = {int(each.name): _parent(each) for each in Path("/proc").iterdir() if each.name.isdecimal()}
-    counted = {os.getpid()} | {
-        server.pid for each in labs if (found := read_discovery(Path(str(each.folder)))) for server in found.servers
-    }
+    counted = {os.getpid()}.union(*map(_servers, labs))
     while grown := {pid for pid, parent in parents.items() if parent in counted and pid not in counted}:
         counted |= grown
     return sum(map(_clock_s, counted))
+
+
+def _servers(lab: Lab) -> set[int]:
+    found = read_discovery(Path(str(lab.folder)))
+    return set() if found is None else {server.pid for server in found.servers}
 
 
 def _parent(process: Path) -> int:
@@ -272,7 +278,7 @@ def _tier_small(lab: Lab) -> Callable[[], Work]:
 
 def _open(lab: Lab) -> Callable[[], Work]:
     folder = Path(str(lab.folder)).with_name("hundred")
-    with Lab.open(folder) as other:
+    with Lab.open(folder, config={"server.grace": "1s"}) as other:
         other.create_database("bench")
         for keyed in (False, True):
             _fill(_table(other, keyed=keyed, buckets=50), 50_000, keyed=keyed)
@@ -280,7 +286,7 @@ def _open(lab: Lab) -> Callable[[], Work]:
 
 
 def _opened(folder: Path) -> Lab:
-    lab = Lab.open(folder)
+    lab = Lab.open(folder, config={"server.grace": "1s"})
     for table in lab.tables("bench"):
         lab.table(f"bench.{table}").scan().count()
     return lab

@@ -335,7 +335,11 @@ def _close(bucket: Bucket, *, save: bool = True) -> None:
 
 def _make_folder(folder: Path) -> None:
     """Make a folder and those above it, durably."""
-    if not folder.exists():
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    except FileNotFoundError:
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        files.fsync_folder(folder.parent)
+    files.fsync_folder(folder.parent)
