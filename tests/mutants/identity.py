@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/server/test_identity.py"
+IN_METADATA = "tests/unit/server/coordinator/test_metadata_store.py"
 IN_REBUILD = "tests/unit/server/tablet/test_previous_rebuild.py"
 
 IDENTITY = (
@@ -47,5 +48,17 @@ IDENTITY = (
         "            return _is_mended(bucket, error)",
         "            return False",
         (f"{IN_REBUILD}::test_what_is_copied_to_remote_storage_is_rebuilt_first",),
+    ),
+    Mutant(
+        "ids_of_a_transaction_that_was_taken_back", "P13", "fluss_lab/server/coordinator/store.py",
+        "            if self._depth:\n                return self.next_id(name, first)",
+        "            if self._depth < 0:\n                return self.next_id(name, first)",
+        (f"{IN_METADATA}::test_quick_ids_within_a_transaction_that_is_taken_back_are_not_given_out_as_others",),
+    ),
+    Mutant(
+        "definition_changed_for_others", "P13", "fluss_lab/model/definitions.py",
+        "        return replace(found, properties=dict(found.properties))\n",
+        "        return found\n",
+        ("tests/unit/model/test_descriptor.py::test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody",),
     ),
 )  # fmt: skip

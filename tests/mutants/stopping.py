@@ -34,6 +34,12 @@ STOPPING = (
         (f"{IN_LAB}::test_no_lock_of_grpc_or_of_the_library_is_taken_where_an_interrupt_could_break_it",),
     ),
     Mutant(
+        "question_that_no_interrupt_ends", "P12", CHANNEL,
+        "_BRIEFLY_S: Final = 0.5\n",
+        "_BRIEFLY_S: Final = 60.0\n",
+        ("tests/unit/rpc/test_channel.py::test_a_short_question_to_a_server_that_does_not_answer_ends_soon_when_it_is_interrupted",),
+    ),
+    Mutant(
         "future_whose_lock_an_interrupt_keeps", "P12", RESULTS,
         "        with Held():\n            if not self.done():",
         "        for _ in (0,):\n            if not self.done():",

@@ -1,10 +1,14 @@
 """Table definitions: what may be, what is refused and how it says so."""
 
+import json
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from fluss_lab import errors
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model.definitions import DefinitionCache
 from fluss_lab.model.names import RESERVED_COLUMNS, partition_name, partition_values
 from fluss_lab.model.options import CLUSTER_OPTIONS, DATALAKE_FRESHNESS, LOG_TTL, check_options
 
@@ -26,6 +30,20 @@ def test_a_definition_survives_its_json_form():
     assert made.properties["table.datalake.enabled"] == "true"
     assert LOG_TTL.of(made.properties) == 86_400_000
     assert DATALAKE_FRESHNESS.of(made.properties) == 180_000
+
+
+def test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody():
+    made = [replace(make_descriptor(SCHEMA), comment=comment) for comment in ("a", "b", "c" * (1 << 17))]
+    texts = [json.dumps(each.to_json()).encode() for each in made]
+    kept = DefinitionCache()
+    first = [kept.parsed(text) for text in texts]
+    for descriptor in first:
+        descriptor.properties["table.log.ttl"] = "1d"  # as whoever was given it may
+    again = [kept.parsed(text) for text in texts]
+    assert again == made
+    assert [one.schema is other.schema for one, other in zip(first, again, strict=True)] == [True, True, False]
+    with pytest.raises(errors.InvalidSchemaError):
+        kept.parsed("{}")
 
 
 def test_key_and_partition_columns_become_not_null():

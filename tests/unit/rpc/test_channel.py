@@ -1,0 +1,51 @@
+"""The client's end of a connection: calls that are interrupted, and calls when it is closed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+
+TIMEOUT_S = 20.0
+
+
+def test_a_short_question_to_a_server_that_does_not_answer_ends_soon_when_it_is_interrupted():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def interrupt() -> None:
+            with silent.accept()[0]:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                is_over.wait(TIMEOUT_S)
+
+        is_over = threading.Event()
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        channel = Channel(*silent.getsockname(), "secret", call_timeout_s=TIMEOUT_S)
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                channel.tablet_server().describe_buckets(pb.DescribeBucketsRequest(table_id=1))
+            assert time.monotonic() - began_s < TIMEOUT_S / 2
+        finally:
+            signal.signal(signal.SIGINT, before)
+            channel.close()
+            is_over.set()
+            interrupting.join(TIMEOUT_S)
+
+
+def test_a_call_that_was_not_made_before_fails_as_any_other_when_the_connection_is_closed():
+    channel = Channel("127.0.0.1", 1, "secret")
+    coordinator = channel.coordinator()
+    channel.close()
+    with pytest.raises(ServerUnavailableError, match="the connection is closed"):
+        coordinator.describe_cluster(pb.DescribeClusterRequest())
+    with pytest.raises(AttributeError):
+        coordinator.no_such_call  # noqa: B018
