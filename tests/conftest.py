@@ -8,6 +8,11 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.spark.session import spark_session
+from fluss_lab.testing.cluster import RESERVE
+
+# Of the servers that tests start as processes too: folders of tests stay for a while, and there are thousands.
+for _key, _value in RESERVE.items():
+    os.environ.setdefault("FLUSS_LAB_" + _key.upper().replace(".", "_").replace("-", "_"), _value)
 
 
 @pytest.fixture(autouse=True)

@@ -247,6 +247,12 @@ HANDSHAKE_TIMEOUT: Final = duration(
 CLIENT_TIMEOUT: Final = duration(
     "server.client-timeout", "30s", "when a client that takes nothing of its answers loses them", minimum=100
 )
+DISK_RESERVE: Final = size(
+    "server.disk-reserve",
+    "8mb",
+    "room kept on the lab's disk, for starts and drops when it is full; 0 for none",
+    minimum=0,
+)
 SERVER_GRACE: Final = duration("server.grace", "10s", "how long an unattached ephemeral server waits", minimum=1)
 BUCKETS_MAX: Final = integer("max.bucket.num", 1024, "most buckets of a table", minimum=1)
 PARTITIONS_MAX: Final = integer("max.partition.num", 10_000, "most partitions of a table", minimum=1)
@@ -290,7 +296,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     for option in (
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
         LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, BUCKET_REPORT_INTERVAL, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
-        SERVER_ATTACHED_MAX, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
+        SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,

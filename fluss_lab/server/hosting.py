@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -180,10 +181,12 @@ def run_server(
         raise known from error
     process.report(ready_fd, None)
     host, port = node.address
-    print(
-        f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
-        flush=True,
-    )
+    # Into a file of the lab, where nobody is at a terminal: its disk may be full.
+    with suppress(OSError):
+        print(
+            f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
+            flush=True,
+        )
     with releasing_memory():
         node.wait()
         node.stop()

@@ -13,11 +13,13 @@ from typing import Final
 from fluss_lab.errors import LabError
 from fluss_lab.server.coordinator.store import DATABASE_FILE
 from fluss_lab.server.discovery import DISCOVERY_FILE, TOKEN_FILE
+from fluss_lab.server.disk_reserve import RESERVE_FILE
 from fluss_lab.server.locks import LOCK_FILE
 
 #: Files that a server opens by name. A link in their place would have it read or overwrite what is elsewhere.
 _OWN_FILES: Final = (
     TOKEN_FILE, DISCOVERY_FILE, DATABASE_FILE, LOCK_FILE, "start.lock", "server-options.json", "server.log", "server.out",
+    RESERVE_FILE,
 )  # fmt: skip
 
 

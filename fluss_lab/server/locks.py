@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,8 +57,10 @@ class FolderLock:
                 raise LabLockedError(
                     f"{self.folder}: another server runs on this folder (process {holder or 'unknown'}): {advice}"
                 )
-            os.ftruncate(fd, 0)
-            os.write(fd, str(os.getpid()).encode())
+            # It tells people who holds the lock, and must not be in the way on a full disk.
+            with suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.write(fd, str(os.getpid()).encode())
         except BaseException:
             os.close(fd)
             raise

@@ -22,6 +22,7 @@ from fluss_lab.rpc.tls import Trust
 from fluss_lab.server import discovery, process
 from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
+from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.folder_ids import check_folder_ids
 from fluss_lab.server.lake_format import check_lake_format
 from fluss_lab.server.launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
@@ -32,6 +33,7 @@ from fluss_lab.server.metrics_page import MetricsPage, open_page
 from fluss_lab.server.options import check_server_options, with_remote_dir
 from fluss_lab.server.relocation import check_place
 from fluss_lab.server.remote_owner import claim_remote
+from fluss_lab.server.tablet.ticker import Ticker
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ REFUSING_THREADS: Final = 4
 REGISTERING_THREADS: Final = 4
 #: A server that is stopping lets go of the folder after its grace and a last flush.
 LOCK_WAIT_S: Final = 20.0
+#: How soon a lab whose disk was full takes writes again. A look at a reserve that is whole is one system call.
+RESERVE_INTERVAL_MS: Final = 1_000
 
 
 class Node:
@@ -84,6 +88,8 @@ class Node:
         self._launch = launch
         self._identity = identity_of(self.options, self.folder)
         self._lock = FolderLock(self.folder)
+        self._reserve = DiskReserve.of(self.folder, self.options)
+        self._reserve_ticker: Ticker | None = None
         self._publishing = threading.Lock()
         self._is_public = False
         self._stop_asked = threading.Event()
@@ -127,15 +133,19 @@ class Node:
             LabLockedError: Another server runs on the folder.
             LabMovedError: The folder was moved, and its lake's paths were not.
             LabError: Fewer tablet servers are asked for than buckets are assigned to.
-            LabError, CorruptDataError, StorageError: The folder cannot be used; the text says why.
+            LabError, CorruptDataError, StorageError: The folder cannot be used, or the disk is full and the reserve for
+                that case has nothing left; the text says why.
         """
         # One without a discovery file is stopping, or starting: it may let go soon.
         advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
         self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
         try:
+            self._reserve.prepare()
             self._start()
-        except BaseException:
+        except BaseException as error:
             self._release()
+            if (full := self._reserve.explained(error)) is not None:
+                raise full from error
             raise
 
     def _start(self) -> None:
@@ -170,6 +180,8 @@ class Node:
         server.start()
         coordinator.start()
         tablets.start()
+        self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, coordinator.store.reserve.restore)
+        self._reserve_ticker.start()
         process.save_options(self.folder, self._restart_options)
         failpoint("node.start.before_discovery")
         self._is_public = True
@@ -243,6 +255,8 @@ class Node:
             log.info("event=stopped")
 
     def _release(self, grace_s: float = 0.0) -> None:
+        if self._reserve_ticker is not None:
+            self._reserve_ticker.stop()
         # Tablet servers first: with their last snapshots they still call the coordinator.
         if self._tablets is not None:
             self._tablets.stop(grace_s)

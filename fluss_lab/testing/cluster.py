@@ -6,18 +6,21 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from fluss_lab.cli.lakes import load_lake
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ServerUnavailableError
-from fluss_lab.model.options import TABLET_SERVERS
+from fluss_lab.model.options import DISK_RESERVE, TABLET_SERVERS
 from fluss_lab.rpc.tls import reachable
 from fluss_lab.server.hosting import make_node
 from fluss_lab.server.launch import LocalTablets, ResidentTablet
 from fluss_lab.server.node import Node
 from fluss_lab.server.tablet.service import TabletService
+
+#: Of many clusters that are left for a look, each would else keep some MB of the disk.
+RESERVE: Final = {DISK_RESERVE.key: "64kb"}
 
 
 class EmbeddedCluster:
@@ -25,7 +28,7 @@ class EmbeddedCluster:
 
     Args:
         folder: Its folder, which stays; None: a temporary one, which goes.
-        options: Cluster options by name.
+        options: Cluster options by name; without one for it the disk reserve is of 64 kB.
         clock: The servers' clock, for instance a `MockClock`; None: the machine's.
         lake: Whether there is a lake: by default a SQLite catalog and a warehouse in the folder.
         tablet_servers: How many; with more than one, each has its own port and the coordinator another.
@@ -44,7 +47,7 @@ class EmbeddedCluster:
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="fluss-lab-") if folder is None else None
         self.folder = Path(self._temporary.name) / "lab" if self._temporary is not None else Path(folder or ".")
-        self.options = dict(options or {})
+        self.options = {**RESERVE, **(options or {})}
         if tablet_servers is not None:
             self.options[TABLET_SERVERS.key] = tablet_servers
         self._clock = clock
@@ -121,7 +124,7 @@ class EmbeddedCluster:
         """Stop and start on the same folder, with other options if given."""
         self.stop()
         if options is not None:
-            self.options = dict(options)
+            self.options = {**RESERVE, **options}
         self.start()
 
     def close(self) -> None:

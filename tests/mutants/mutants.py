@@ -6,6 +6,7 @@ from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
+from tests.mutants.disk_room import DISK_ROOM
 from tests.mutants.filtering import FILTERING
 from tests.mutants.guard import GUARD
 from tests.mutants.identity import IDENTITY
@@ -47,6 +48,7 @@ PROMISES = tuple(f"P{number}" for number in range(1, 15))
 MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
+    + DISK_ROOM
     + STOPPING
     + KNOWN_BUCKETS
     + DAMAGE_RANGES

@@ -83,6 +83,7 @@ class Lifecycle:
             DatabaseExistsError: It exists.
         """
         check_name(name, "database")
+        self._store.reserve.check(f"database {name!r} was not created")
         with self._changing:
             try:
                 self._catalog.add_database(name, self._clock.now_ms())
@@ -107,7 +108,7 @@ class Lifecycle:
                 raise
             for table in self._catalog.tables(name) if cascade else ():
                 self._drop_table(self._catalog.table(TablePath(name, table)), keep_lake=False)
-            self._catalog.remove_database(name)
+            self._store.reserve.lend(lambda: self._catalog.remove_database(name))
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -120,6 +121,7 @@ class Lifecycle:
             DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As they say.
         """
         descriptor = self._checked(wanted)
+        self._store.reserve.check(f"table {path} was not created")
         with self._changing:
             self._catalog.require_database(path.database)
             if self._catalog.find_table(path) is not None:
@@ -176,9 +178,7 @@ class Lifecycle:
 
     def _drop_table(self, info: TableInfo, *, keep_lake: bool) -> None:
         with self._store.read():  # nobody sees a table that is gone, and is tiered still
-            with self._store.write():
-                self._lake.note_drop(info, keep=keep_lake)
-                self._catalog.remove_table(info.table_id)
+            self._store.reserve.lend(lambda: self._remove(info, keep_lake=keep_lake))
             self._tiering.drop(info.table_id)
         self._tablets.note_drop()
         failpoint("coordinator.ddl.after_commit")
@@ -187,6 +187,11 @@ class Lifecycle:
         if not self._tiering.leaving.wait(info.table_id):
             log.warning("event=tierer_silent table=%s id=%d", info.path, info.table_id)
         self._lake.settle(info.path)
+
+    def _remove(self, info: TableInfo, *, keep_lake: bool) -> None:
+        with self._store.write():
+            self._lake.note_drop(info, keep=keep_lake)
+            self._catalog.remove_table(info.table_id)
 
     def alter_table(self, path: TablePath, change: Alteration, *, ignore_if_not_exists: bool) -> None:
         """Set and reset properties of a table and add columns to it: all of it, or nothing.
@@ -204,6 +209,7 @@ class Lifecycle:
             if old is None:
                 raise TableNotFoundError(f"table {path} does not exist")
             if (new := change.applied(old, self._clock.now_ms())) is not None:
+                self._store.reserve.check(f"table {path} was not altered")
                 self._alter(old, new)
 
     def _alter(self, old: TableInfo, new: TableInfo) -> None:

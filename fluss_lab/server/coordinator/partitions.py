@@ -98,6 +98,7 @@ class Partitions:
             names = self._new_names(info, specs, ignore_if_exists=ignore_if_exists)
             if not names:
                 return
+            self._store.reserve.check(f"no partition of table {path} was created")
             if (count := self._catalog.count_partitions(info.table_id)) + len(names) > self._partitions_max:
                 raise InvalidPartitionError(
                     f"table {path} has {count} partitions, and {len(names)} more were to be created; the most there may be "
@@ -195,13 +196,17 @@ class Partitions:
                 if ignore_if_not_exists:
                     return
                 raise PartitionNotFoundError(f"table {path} has no partition {name!r}")
-            with self._departing(info, found, drop_lake=drop_lake, discard=discard_untiered):
-                if found.dropped_ms is None:
-                    self._catalog.remove_partition(found, self._clock.now_ms(), keep_row=in_lake)
-                if drop_lake and in_lake:
-                    self._lake.note_partition_drop(info, found.info)
-                if past:
-                    self._marks.raise_to(info.table_id, AutoMark(dropped=past))
+
+            def remove() -> None:
+                with self._departing(info, found, drop_lake=drop_lake, discard=discard_untiered):
+                    if found.dropped_ms is None:
+                        self._catalog.remove_partition(found, self._clock.now_ms(), keep_row=in_lake)
+                    if drop_lake and in_lake:
+                        self._lake.note_partition_drop(info, found.info)
+                    if past:
+                        self._marks.raise_to(info.table_id, AutoMark(dropped=past))
+
+            self._store.reserve.lend(remove)
             self._tablets.note_drop()
             failpoint("coordinator.ddl.after_commit")
             self._tablets.settle()

@@ -48,10 +48,11 @@ from fluss_lab.server.coordinator.lakes import LakeLedger
 from fluss_lab.server.coordinator.lifecycle import Lifecycle
 from fluss_lab.server.coordinator.members import Members, registered_status
 from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
-from fluss_lab.server.coordinator.sessions import Sessions
+from fluss_lab.server.coordinator.sessions import SESSIONS_MAX, Sessions
 from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
+from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.metrics import Family
 from fluss_lab.server.remote_owner import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.tablet.ticker import Ticker
@@ -110,7 +111,7 @@ class CoordinatorService:
         self.metrics_ports: dict[int, int] = {}
         self.address: tuple[str, int] | None = None
         self.members: Members | None = None
-        self.store = MetadataStore(folder / DATABASE_FILE)
+        self.store = MetadataStore(folder / DATABASE_FILE, DiskReserve.of(folder, options))
         self.tablet_servers = self._counted()
         self.epoch = int(self.store.meta(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
@@ -152,7 +153,7 @@ class CoordinatorService:
         self._sessions = Sessions(
             clock,
             most=SERVER_ATTACHED_MAX.of(options),
-            next_id=lambda: self.store.next_id("session", FIRST_ID),
+            first_id=self.epoch * SESSIONS_MAX,
             coordinator_epoch=self.epoch,
             on_end=self._tiering.session_ended,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
+from itertools import count
 from typing import Final
 
 from fluss_lab.clock import Clock
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: An ephemeral server waits at least this long for its first process: an opener may be slow to import.
 FIRST_WAIT_MS: Final = 30_000
+#: Of one run of the server: with a thousand a second they last for eleven days.
+SESSIONS_MAX: Final = 1_000_000_000
 #: Longest wait between two looks at the clock, which a test may move.
 LOOK_INTERVAL_S: Final = 1.0
 
@@ -29,7 +32,8 @@ class Sessions:
     Args:
         clock: For the grace.
         most: How many there may be at once.
-        next_id: Gives session ids that were never used.
+        first_id: The first session's id; the next `SESSIONS_MAX` ids were never used either. None is kept on the disk, which
+            may be full: readers attach too.
         coordinator_epoch: Told to each session.
         on_end: Called with the id of each session that ended, after it is gone.
     """
@@ -39,13 +43,13 @@ class Sessions:
         clock: Clock,
         *,
         most: int,
-        next_id: Callable[[], int],
+        first_id: int,
         coordinator_epoch: int,
         on_end: Callable[[int], None],
     ) -> None:
         self._clock = clock
         self._most = most
-        self._next_id = next_id
+        self._ids = count(first_id)
         self._coordinator_epoch = coordinator_epoch
         self._on_end = on_end
         self._changed = threading.Condition()
@@ -61,7 +65,7 @@ class Sessions:
             ServerUnavailableError: The server is about to end.
             ResourceExhaustedError: Too many are attached.
         """
-        session_id = self._next_id()
+        session_id = next(self._ids)
         with self._changed:
             if self._closing:
                 raise ServerUnavailableError("the server is stopping")

@@ -11,6 +11,7 @@ from typing import Final
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 from fluss_lab.model.formats import newer_text
+from fluss_lab.server.disk_reserve import ADVICE, DiskReserve
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
 SCHEMA_VERSION: Final = 5
@@ -126,6 +127,10 @@ class MetadataStore:
 
     Args:
         path: The file; made when absent.
+        reserve: Room for transactions that free some; None: there is none.
+
+    Attributes:
+        reserve: The same.
 
     Raises:
         LabError: The file was written by a newer version.
@@ -133,8 +138,9 @@ class MetadataStore:
         StorageError: The disk refuses.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reserve: DiskReserve | None = None) -> None:
         self.path = path
+        self.reserve = reserve or DiskReserve(path.parent, 0)
         self._lock = threading.RLock()
         self._depth = 0
         self._blocks: dict[str, Iterator[int]] = {}
@@ -257,5 +263,6 @@ class MetadataStore:
             if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
                 raise CorruptDataError(f"{self.path}: {error}; restore the file from a backup") from error
             if isinstance(error, sqlite3.OperationalError):
-                raise StorageError(f"{self.path}: {error}") from error
+                advice = f": {ADVICE}" if name == "SQLITE_FULL" else ""
+                raise StorageError(f"{self.path}: {error}{advice}") from error
             raise

@@ -12,12 +12,17 @@ from fluss_lab.server.tablet.previous import Offsets
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """How a log is kept: see the cluster options of the same names."""
+    """How a log is kept: see the cluster options of the same names.
+
+    Attributes:
+        check_disk: Told what was not done, raises `StorageError` while the disk's last room is kept for other things.
+    """
 
     segment_bytes: int
     index_interval_bytes: int
     fsync: bool
     writer_expiration_ms: int
+    check_disk: Callable[[str], None] = lambda what: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import place
+from fluss_lab.server.disk_reserve import refusal
 from fluss_lab.server.tablet import checkpoint as checkpoints
 from fluss_lab.server.tablet.admission import Admission
 from fluss_lab.server.tablet.checkpoint import Checkpoint
@@ -238,6 +239,7 @@ class BucketLog(LogState):
 
     def _append(self, entries: list[Entry]) -> int:
         """Write entries behind one another, all or none, and return their timestamp."""
+        self._options.check_disk(f"{self._log.title}: nothing was appended")
         size = sum(entry.header.size for entry in entries)
         records = sum(entry.header.record_count for entry in entries)
         if not self._active.fits(size, records, self._options.segment_bytes):
@@ -256,7 +258,7 @@ class BucketLog(LogState):
             raise self._stop(StorageError(str(error))) from error
         except OSError as error:
             self._log.error("nothing was appended: %s", error)
-            raise StorageError(f"{self._log.title}: nothing was appended: {error.strerror or error}") from error
+            raise StorageError(f"{self._log.title}: nothing was appended: {refusal(error)}") from error
         self._floor_ms = timestamp_ms
         self._written += size
         for entry in entries:
@@ -284,7 +286,7 @@ class BucketLog(LogState):
             failpoint("tablet.roll.before")
             segment.create()
         except OSError as error:
-            raise StorageError(f"{self._log.title}: no new segment: {error.strerror or error}") from error
+            raise StorageError(f"{self._log.title}: no new segment: {refusal(error)}") from error
         self._segments = (*self._segments, segment)
         self._durable = self._frontier()
         self._checkpoint_due = True

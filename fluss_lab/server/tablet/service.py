@@ -21,6 +21,7 @@ from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.places import bucket_of, partition_id_of
 from fluss_lab.rpc.serving import as_fluss_error, put_error
 from fluss_lab.rpc.unread import Building
+from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.metrics import Family
 from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
@@ -82,11 +83,14 @@ class TabletService:
     ) -> None:
         self._clock = clock or SystemClock()
         self._coordinator = coordinator
+        # The coordinator's, of the lab's folder, in which this one lies.
+        self._reserve = DiskReserve.of(folder.parent, options)
         kept = LogOptions(
             segment_bytes=opt.LOG_SEGMENT_FILE_SIZE.of(options),
             index_interval_bytes=opt.LOG_INDEX_INTERVAL_SIZE.of(options),
             fsync=opt.LOG_DURABILITY.of(options) == "fsync",
             writer_expiration_ms=opt.WRITER_ID_EXPIRATION.of(options),
+            check_disk=self._reserve.check,
         )
         self._size_max = opt.REQUEST_SIZE_MAX.of(options)
         # Half of the threads may wait for predecessors: those find a thread among the others.
@@ -129,7 +133,7 @@ class TabletService:
         self._remote_task = RemoteLogTask(self._store.all, self._clock, self._closing.is_set)
         if interval_ms := opt.REMOTE_LOG_INTERVAL.of(options):
             self._tickers.append(Ticker("tablet-remote-log", interval_ms, self.copy_to_remote))
-        self._tickers.append(Ticker("tablet-kv-snapshots", self._snapshots.look_interval_ms, self._snapshots.tick))
+        self._tickers.append(Ticker("tablet-kv-snapshots", self._snapshots.look_interval_ms, self._look_for_snapshots))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -196,8 +200,14 @@ class TabletService:
 
         One bucket's failure is only logged. A background thread does it every ``remote.log.task-interval-duration``.
         """
+        if self._reserve.is_short_for(self._remote.path):
+            return 0
         with self._remote_lock:
             return self._remote_task.run()
+
+    def _look_for_snapshots(self) -> None:
+        if not self._reserve.is_short_for(self._remote.path):
+            self._snapshots.tick()
 
     def snapshot_now(self, bucket: TableBucket) -> CompletedSnapshot | None:
         """Take a key-value snapshot of a bucket, unless nothing changed since its last one; return the newest one.

@@ -2,10 +2,8 @@
 
 import os
 import resource
-import subprocess
 import sys
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -13,8 +11,11 @@ import pytest
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
+from fluss_lab.model.options import DISK_RESERVE
+from fluss_lab.server.disk_reserve import RESERVE_FILE
 from fluss_lab.testing import ServerProcess
 from fluss_lab.testing.waiting import wait_until
+from tests.unit.server.disks import fill, small_disk
 
 PATIENCE_S = 60.0
 TYPES = {"id": "bigint not null", "text": "string"}
@@ -134,36 +135,6 @@ def test_files_that_may_not_grow_refuse_writes_until_they_may(tmp_path):
         assert server.pid == pid
 
 
-@contextmanager
-def small_disk(place: Path, megabytes: int):
-    """A disk of its own; skips where nobody may mount one."""
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
-    try:
-        mounted = subprocess.run(words, capture_output=True, text=True, timeout=30)
-    except OSError as error:
-        pytest.skip(f"no disk can be mounted: {error}")
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted: {mounted.stderr.strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True, timeout=30)
-
-
-def fill(place: Path) -> Path:
-    """Fill a disk to the last page."""
-    path = place / "ballast"
-    with path.open("wb", buffering=0) as file:
-        size = 1 << 20
-        while size:
-            try:
-                file.write(b"\0" * size)
-            except OSError:
-                size //= 2
-    return path
-
-
 def test_a_full_disk_refuses_writes_and_heals_when_there_is_room(tmp_path):
     with small_disk(tmp_path / "disk", 48) as disk, ServerProcess(disk / "lab", client=CLIENT) as server:
         make_tables(server)
@@ -183,20 +154,38 @@ def test_a_full_disk_refuses_writes_and_heals_when_there_is_room(tmp_path):
         assert is_present(server, 2_000, 10)
 
 
-def test_a_server_killed_on_a_full_disk_starts_on_it_and_heals(tmp_path):
-    with small_disk(tmp_path / "disk", 48) as disk, ServerProcess(disk / "lab", client=CLIENT) as server:
+def test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops(tmp_path):
+    options = {DISK_RESERVE.key: "8mb"}
+    with (
+        small_disk(tmp_path / "disk", 48) as disk,
+        ServerProcess(disk / "lab", options, client=CLIENT) as server,
+    ):
         make_tables(server)
-        ballast = fill(disk)
-        with pytest.raises(StorageError):
-            append(server, 1_000, 50, 2_000)
-        server.kill()
-        # A page for the discovery file: without any, the start says that the disk is full.
-        with pytest.raises(FlussError, match=r"No space left|full"):
+        big = TablePath("db", "big")
+        server.connection.admin().create_table(big, make_descriptor(TYPES))
+        with server.connection.append_writer(big) as writer:
+            writer.append(rows(0, 200, 50_000)).result()
+        fill(disk)
+        reserve = disk / "lab" / RESERVE_FILE
+        assert reserve.stat().st_size == 8 << 20
+        for _ in range(2):
+            server.kill()
             server.start()
-        ballast.unlink()
-        server.start()
-        assert ids_in_log(server) == list(range(FIRST))
-        check_healed(server, server.pid)
+            assert ids_in_log(server) == list(range(FIRST))
+            assert is_present(server, 0, FIRST)
+            with pytest.raises(StorageError, match=r"db.log .* nothing was appended: the disk of .* is full"):
+                append(server, 1_000, 1)
+            with pytest.raises(StorageError, match=r"the disk of .* is full"):
+                upsert(server, 1_000, 1)
+            with pytest.raises(StorageError, match=r"db.other was not created: the disk of .* is full"):
+                server.connection.admin().create_table(TablePath("db", "other"), make_descriptor(TYPES))
+            assert server.connection.admin().tables("db") == ["big", "log", "rows"]
+            assert 0 < reserve.stat().st_size < 8 << 20
+        pid = server.pid
+        # What was lent is not used up, and the table's own room comes back: everything heals with the ballast still there.
+        server.connection.admin().drop_table(big)
+        check_healed(server, pid)
+        assert reserve.stat().st_size == 8 << 20
 
 
 def test_few_open_files_are_enough_for_many_buckets(tmp_path):

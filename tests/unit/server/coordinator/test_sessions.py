@@ -16,10 +16,7 @@ class Bench:
         self.clock = MockClock()
         self.ended: list[int] = []
         self.alone = threading.Event()
-        ids = iter(range(1, 1000))
-        self.sessions = Sessions(
-            self.clock, most=3, next_id=lambda: next(ids), coordinator_epoch=1, on_end=self.ended.append
-        )
+        self.sessions = Sessions(self.clock, most=3, first_id=1, coordinator_epoch=1, on_end=self.ended.append)
 
     def attach(self) -> threading.Event:
         closed = threading.Event()

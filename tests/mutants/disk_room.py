@@ -1,0 +1,97 @@
+"""What a lab does on a full disk: its reserve, and who may use it."""
+
+from tests.mutants.mutant import LOG, Mutant
+
+RESERVE = "fluss_lab/server/disk_reserve.py"
+LIFECYCLE = "fluss_lab/server/coordinator/lifecycle.py"
+PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
+IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
+_CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
+
+#: P9: a full disk is read, refuses writes, lets tables be dropped, and heals.
+DISK_ROOM = (
+    Mutant(
+        "lent_room_taken_by_appends", "P9", LOG,
+        '        self._options.check_disk(f"{self._log.title}: nothing was appended")\n',
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "lent_room_taken_by_new_tables", "P9", LIFECYCLE,
+        '        self._store.reserve.check(f"table {path} was not created")\n',
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "lent_room_taken_by_new_databases", "P9", LIFECYCLE,
+        '        self._store.reserve.check(f"database {name!r} was not created")\n',
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "lent_room_taken_by_alterations", "P9", LIFECYCLE,
+        '                self._store.reserve.check(f"table {path} was not altered")\n',
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "lent_room_taken_by_new_partitions", "P9", PARTITIONS,
+        '            self._store.reserve.check(f"no partition of table {path} was created")\n',
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "no_room_lent_to_a_drop", "P9", LIFECYCLE,
+        "            self._store.reserve.lend(lambda: self._remove(info, keep_lake=keep_lake))\n",
+        "            self._remove(info, keep_lake=keep_lake)\n",
+        (f"{IN_RESERVE}::test_without_a_reserve_a_full_disk_refuses_starts_and_drops_and_says_what_to_do",),
+    ),
+    Mutant(
+        "reserve_of_holes", "P9", RESERVE,
+        "        if os.fstat(fd).st_blocks * _STAT_BLOCK_BYTES >= stop:\n            return\n",
+        "        return\n",
+        (f"{IN_RESERVE}::test_where_a_file_system_promises_nothing_bytes_are_written",),
+    ),
+    Mutant(
+        "holes_of_a_copy_taken_for_blocks", "P9", RESERVE,
+        "            if found.st_blocks * _STAT_BLOCK_BYTES < found.st_size:\n",
+        "            if found.st_blocks < 0:\n",
+        (f"{IN_RESERVE}::test_a_copy_with_holes_instead_of_blocks_is_made_real",),
+    ),
+    Mutant(
+        "reserve_restored_from_the_last_room", "P9", RESERVE,
+        "self._has_room(self._size - (found or 0) + STEP_BYTES)",
+        "self._has_room(self._size - (found or 0))",
+        (f"{IN_RESERVE}::test_on_a_full_disk_it_gives_what_is_asked_and_is_short_until_there_is_room_for_all",),
+    ),
+    Mutant(
+        "reserve_never_restored", "P9", "fluss_lab/server/node.py",
+        "        self._reserve_ticker.start()\n",
+        "",
+        _CLUSTER,
+    ),
+    Mutant(
+        "reserve_given_away_for_other_failures", "P9", RESERVE,
+        "            return not is_full(error)\n",
+        "            return False\n",
+        (f"{IN_RESERVE}::test_what_fails_otherwise_costs_nothing_of_it",),
+    ),
+    Mutant(
+        "a_larger_drop_gets_one_step", "P9", RESERVE,
+        "                while room <= 2 * self._size:\n",
+        "                while room < 0:\n",
+        (f"{IN_RESERVE}::test_what_frees_room_is_run_again_with_as_much_as_it_needs",),
+    ),
+    Mutant(
+        "link_followed_by_the_reserve", "P9", RESERVE,
+        "os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "os.O_RDWR | os.O_CREAT | os.O_CLOEXEC",
+        (f"{IN_RESERVE}::test_a_link_in_its_place_is_not_followed",),
+    ),
+    Mutant(
+        "start_without_room", "P9", "fluss_lab/server/node.py",
+        "            self._reserve.prepare()\n",
+        "",
+        ("tests/unit/server/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
+    ),
+)  # fmt: skip
