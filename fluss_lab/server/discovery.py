@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from fluss_lab.errors import LabError
 from fluss_lab.files import write_json_atomic
 from fluss_lab.model.formats import newer_text
 from fluss_lab.rpc.tls import Trust
+from fluss_lab.server.shadow import home_of
 
 DISCOVERY_FILE: Final = "server.json"
 TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
@@ -57,6 +59,7 @@ class Discovery:
 
 def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
     """Write the file, readable by its owner only."""
+    folder = home_of(folder)
     value = {
         "version": VERSION,
         "ephemeral": ephemeral,
@@ -68,15 +71,26 @@ def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
 
 def remove(folder: Path) -> None:
     """Remove the file: the servers end because somebody wanted it."""
-    (folder / DISCOVERY_FILE).unlink(missing_ok=True)
+    (home_of(folder) / DISCOVERY_FILE).unlink(missing_ok=True)
 
 
 def read(folder: Path) -> Discovery | None:
     """Return the file's content; None when there is none, or it came from another folder with a copy.
 
+    Of a lab that cannot be written, it is the file of a server that can write it and lives, or else that of its shadow's.
+
     Raises:
         LabError: It cannot be understood.
     """
+    if (home := home_of(folder)) == folder:
+        return _read(folder)
+    with suppress(LabError):
+        if (found := _read(folder)) is not None and is_alive(found.servers[0]):
+            return found
+    return _read(home)
+
+
+def _read(folder: Path) -> Discovery | None:
     path = folder / DISCOVERY_FILE
     try:
         value = json.loads(path.read_text())

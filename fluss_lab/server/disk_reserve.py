@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -49,11 +49,22 @@ class DiskReserve:
         self._path = folder / RESERVE_FILE
         self._size = size
         self._lock = threading.Lock()
+        self._problem = ""
 
-    @staticmethod
-    def of(folder: Path, options: Mapping[str, str]) -> DiskReserve:
-        """Return the reserve that cluster options ask for in a lab's folder."""
-        return DiskReserve(folder, DISK_RESERVE.of(options))
+    @property
+    def is_read_only(self) -> bool:
+        """Tell whether nothing may be written at all."""
+        return False
+
+    def check_writable(self, what: str) -> None:
+        """Refuse what needs no room, where nothing may be written at all.
+
+        Args:
+            what: What was not done, for the message.
+
+        Raises:
+            StorageError: It is so.
+        """
 
     @property
     def is_short(self) -> bool:
@@ -150,17 +161,26 @@ class DiskReserve:
     def restore(self) -> None:
         """Make the reserve whole, if the disk has room for that and a little more; else leave it as it is.
 
-        Raises:
-            OSError: The file system refused something else than room.
+        What else the file system refuses is logged, not with every try: without a reserve the lab is as good until the disk
+        is full.
         """
         with self._lock:
-            found = self._found()
-            if not self._size:
-                self._path.unlink(missing_ok=True)
-            elif found is not None and found > self._size:
-                _cut(self._path, self._size)
-            elif found != self._size and self._has_room(self._size - (found or 0) + STEP_BYTES):
-                self._grow(found)
+            try:
+                self._restore()
+                self._problem = ""
+            except OSError as error:
+                if str(error) != self._problem:
+                    log.error("event=no_disk_reserve folder=%s error=%s", self._folder, error)
+                self._problem = str(error)
+
+    def _restore(self) -> None:
+        found = self._found()
+        if not self._size:
+            self._path.unlink(missing_ok=True)
+        elif found is not None and found > self._size:
+            _cut(self._path, self._size)
+        elif found != self._size and self._has_room(self._size - (found or 0) + STEP_BYTES):
+            self._grow(found)
 
     def _grow(self, found: int | None) -> None:
         # One that is new gets its name when it is whole: until then the reserve is none, not short.

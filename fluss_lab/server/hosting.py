@@ -27,6 +27,7 @@ from fluss_lab.server.memory import releasing_memory
 from fluss_lab.server.node import Node
 from fluss_lab.server.options import check_server_options, resolve_server_options, with_lake
 from fluss_lab.server.serving_loss import end_when_serving_is_lost
+from fluss_lab.server.shadow import make_home
 from fluss_lab.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ def run_server(
         check_format(lake_format(options))
         launch = partial(Supervisor, command=tablet_command)
         node = make_node(folder, load_lake, options=options, ephemeral=ephemeral, launch=launch)
-        log_to(folder / process.LOG_FILE)
+        log_to(make_home(folder) / process.LOG_FILE)
         for number in (signal.SIGTERM, signal.SIGINT):
             # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
             signal.signal(number, lambda *_: threading.Thread(target=node.ask_stop).start())

@@ -66,6 +66,11 @@ class FolderLock:
             raise
         self._fd = fd
 
+    @property
+    def is_held(self) -> bool:
+        """Tell whether it was taken, and not let go."""
+        return self._fd is not None
+
     def release(self) -> None:
         """Let go. Twice is fine."""
         if self._fd is not None:

@@ -19,7 +19,7 @@ from fluss_lab.rpc import token as tokens
 from fluss_lab.rpc.methods import COORDINATOR
 from fluss_lab.rpc.serving import Server
 from fluss_lab.rpc.tls import Trust
-from fluss_lab.server import discovery, process
+from fluss_lab.server import discovery, process, shadow
 from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
 from fluss_lab.server.disk_reserve import DiskReserve
@@ -31,6 +31,7 @@ from fluss_lab.server.locks import FolderLock
 from fluss_lab.server.metrics import Collector, request_families
 from fluss_lab.server.metrics_page import MetricsPage, open_page
 from fluss_lab.server.options import check_server_options, with_remote_dir
+from fluss_lab.server.read_only_disk import reserve_of
 from fluss_lab.server.relocation import check_place
 from fluss_lab.server.remote_owner import claim_remote
 from fluss_lab.server.tablet.ticker import Ticker
@@ -87,8 +88,9 @@ class Node:
         self._restart_options = dict(given if restart_options is None else restart_options)
         self._launch = launch
         self._identity = identity_of(self.options, self.folder)
-        self._lock = FolderLock(self.folder)
-        self._reserve = DiskReserve.of(self.folder, self.options)
+        #: Where this server writes: the folder, unless that cannot be written.
+        self._home = shadow.home_of(self.folder)
+        self._lock = FolderLock(self._home)
         self._reserve_ticker: Ticker | None = None
         self._publishing = threading.Lock()
         self._is_public = False
@@ -136,30 +138,36 @@ class Node:
             LabError, CorruptDataError, StorageError: The folder cannot be used, or the disk is full and the reserve for
                 that case has nothing left; the text says why.
         """
+        if self._home != self.folder:
+            shadow.make_home(self.folder)
         # One without a discovery file is stopping, or starting: it may let go soon.
         advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
         self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
+        reserve: DiskReserve | None = None
         try:
-            self._reserve.prepare()
+            if self._home != self.folder:
+                shadow.cast(self.folder, self._home)
+            reserve = reserve_of(self._home, self.options)
+            reserve.prepare()
             self._start()
         except BaseException as error:
             self._release()
-            if (full := self._reserve.explained(error)) is not None:
+            if reserve is not None and (full := reserve.explained(error)) is not None:
                 raise full from error
             raise
 
     def _start(self) -> None:
         process.check_options(self.folder)
         if self._token is None:
-            self._token = _token_of(self.folder)
+            self._token = _token_of(self._home)
         self._coordinator = coordinator = CoordinatorService(
-            self.folder, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
+            self._home, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
             ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
             trust=self.trust,
         )  # fmt: skip
         check_place(coordinator.store, self.folder)
         check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
-        check_folder_ids(coordinator.store, self.folder)
+        check_folder_ids(coordinator.store, self._home)
         claim_remote(Path(self.options[REMOTE_DATA_DIR.key]), coordinator.store)
         previous = discovery.read(self.folder)
         ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}
@@ -168,7 +176,7 @@ class Node:
         )
         coordinator.address = self.address
         launch = Launch(
-            self.folder, self.options, self._clock, self._token, self._identity, server, coordinator, ports,
+            self._home, self.options, self._clock, self._token, self._identity, server, coordinator, ports,
             self._republish,
         )  # fmt: skip
         self._tablets = tablets = ResidentTablet(launch) if coordinator.tablet_servers == 1 else self._launch(launch)
@@ -182,7 +190,7 @@ class Node:
         tablets.start()
         self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, coordinator.store.reserve.restore)
         self._reserve_ticker.start()
-        process.save_options(self.folder, self._restart_options)
+        process.save_options(self._home, self._restart_options)
         failpoint("node.start.before_discovery")
         self._is_public = True
         self._publish()
@@ -221,7 +229,7 @@ class Node:
         host, port = self.address
         roles = ("coordinator", "tablet") if isinstance(self._tablets, ResidentTablet) else ("coordinator",)
         return discovery.ServerEntry(
-            os.getpid(), host, port, str(self.folder / discovery.TOKEN_FILE), roles,
+            os.getpid(), host, port, str(self._home / discovery.TOKEN_FILE), roles,
             RESIDENT_ID if "tablet" in roles else discovery.NO_TABLET, discovery.started_of(os.getpid()),
             self.trust,
         )  # fmt: skip
@@ -266,6 +274,8 @@ class Node:
             self._server.stop(grace_s)
         if self._coordinator is not None:
             self._coordinator.close()
+        if self._home != self.folder and self._lock.is_held:
+            shadow.clear(self._home)
         self._lock.release()
 
     def __enter__(self) -> Self:

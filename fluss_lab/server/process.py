@@ -28,6 +28,7 @@ from fluss_lab.model.formats import check_format
 from fluss_lab.server import discovery
 from fluss_lab.server.discovery import Discovery
 from fluss_lab.server.lab_folder import make_lab_folder
+from fluss_lab.server.shadow import make_home
 
 log = logging.getLogger(__name__)
 
@@ -77,15 +78,16 @@ def start_server(
         RequestTimeoutError: It is not ready in time; it is left to itself.
     """
     make_lab_folder(folder)
+    home = make_home(folder)
     deadline = time.monotonic() + timeout_s
-    with _start_lock(folder, deadline):
+    with _start_lock(home, deadline):
         if (running := running_server(folder)) is not None:
             return running
         given = read_options(folder) if options is None else options
         arguments = [*command, "--folder", str(folder), *(["--ephemeral"] if ephemeral else [])]
-        _spawn(folder, arguments, given, env, deadline)
+        _spawn(home, arguments, given, env, deadline)
         if (found := running_server(folder)) is None:
-            raise ServerUnavailableError(f"{folder}: the server ended right after its start{_tail_of(folder)}")
+            raise ServerUnavailableError(f"{folder}: the server ended right after its start{_tail_of(home)}")
         return found
 
 

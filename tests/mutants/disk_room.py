@@ -1,4 +1,4 @@
-"""What a lab does on a full disk: its reserve, and who may use it."""
+"""What a lab does on a full disk and on one that cannot be written: its reserve and who may use it, its shadow."""
 
 from tests.mutants.mutant import LOG, Mutant
 
@@ -6,9 +6,14 @@ RESERVE = "fluss_lab/server/disk_reserve.py"
 LIFECYCLE = "fluss_lab/server/coordinator/lifecycle.py"
 PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
 IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
+IN_READ_ONLY = "tests/unit/server/test_read_only_lab.py"
+READ_ONLY = "fluss_lab/server/read_only_disk.py"
+SHADOW = "fluss_lab/server/shadow.py"
+_KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
 _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
 
-#: P9: a full disk is read, refuses writes, lets tables be dropped, and heals.
+#: P9: a full disk is read, refuses writes, lets tables be dropped, and heals. P1: a lab that cannot be written takes and
+#: gives up nothing. P10: its shadow is private. P11, P13: it is read as it lies.
 DISK_ROOM = (
     Mutant(
         "lent_room_taken_by_appends", "P9", LOG,
@@ -90,8 +95,62 @@ DISK_ROOM = (
     ),
     Mutant(
         "start_without_room", "P9", "fluss_lab/server/node.py",
-        "            self._reserve.prepare()\n",
+        "            reserve.prepare()\n",
         "",
         ("tests/unit/server/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
+    ),
+    Mutant(
+        "a_lab_that_cannot_be_written_takes_rows", "P1", READ_ONLY,
+        '    def check(self, what: str) -> None:\n        """Refuse."""\n        raise self._refusal(what)\n',
+        '    def check(self, what: str) -> None:\n        """Refuse."""\n',
+        _KILLED,
+    ),
+    Mutant(
+        "a_lab_that_cannot_be_written_drops_tables", "P1", READ_ONLY,
+        '        raise self._refusal("nothing was dropped")\n',
+        "        return action()\n",
+        _KILLED,
+    ),
+    Mutant(
+        "a_lab_that_cannot_be_written_forgets_by_age", "P1", "fluss_lab/server/tablet/service.py",
+        "        if self._reserve.is_read_only:\n            return 0\n",
+        "",
+        _KILLED,
+    ),
+    Mutant(
+        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering.py",
+        '        self._store.reserve.check_writable("nothing was begun in the lake")\n',
+        "",
+        (f"{IN_READ_ONLY}::test_no_round_is_given_out_where_nothing_can_be_committed",),
+    ),
+    Mutant(
+        "metadata_copied_without_its_last_commits", "P11", SHADOW,
+        '_METADATA: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")\n',
+        "_METADATA: Final = (DATABASE_FILE,)\n",
+        _KILLED,
+    ),
+    Mutant(
+        "shadow_of_another_moment", "P13", SHADOW,
+        "told = [str(folder.resolve()), *(_told(folder / name) for name in _METADATA)]",
+        "told = [str(folder.resolve())]",
+        (f"{IN_READ_ONLY}::test_a_lab_that_was_changed_has_another_shadow",),
+    ),
+    Mutant(
+        "shadow_that_others_may_use", "P10", SHADOW,
+        " or found.st_mode & 0o077:",
+        ":",
+        (f"{IN_READ_ONLY}::test_a_shadow_that_others_may_use_is_refused",),
+    ),
+    Mutant(
+        "shadow_beside_a_living_server", "P11", "fluss_lab/server/discovery.py",
+        "        if (found := _read(folder)) is not None and is_alive(found.servers[0]):\n            return found\n",
+        "        _read(folder)\n",
+        (f"{IN_READ_ONLY}::test_a_server_that_can_write_the_lab_is_used_where_it_cannot_be_written",),
+    ),
+    Mutant(
+        "torn_tail_in_the_way_of_reading", "P6", "fluss_lab/server/tablet/segment.py",
+        "        if self.path.is_symlink():\n            return\n",
+        "",
+        _KILLED,
     ),
 )  # fmt: skip

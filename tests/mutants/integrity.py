@@ -133,8 +133,8 @@ INTEGRITY = (
     ),
     Mutant(
         "no_last_report", "P1", "fluss_lab/server/tablet/service.py",
-        "        self._store.close()\n        self._reporter.report()\n",
-        "        self._store.close()\n",
+        "        self._store.close(save=not is_read_only)\n        self._reporter.report()\n",
+        "        self._store.close(save=not is_read_only)\n",
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
     ),
     Mutant(

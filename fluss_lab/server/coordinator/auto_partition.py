@@ -49,6 +49,8 @@ class AutoPartitions:
 
     def run(self) -> None:
         """Look after every table."""
+        if self._partitions.are_fixed:
+            return
         infos = self._catalog.all_tables()
         for table_id in self._kept.keys() - {info.table_id for info in infos}:
             self._note_kept(table_id, ())

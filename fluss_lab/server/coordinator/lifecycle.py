@@ -245,5 +245,7 @@ class Lifecycle:
 
     def settle_lake(self) -> None:
         """Finish in the lake what a crash or a failure left, where the lake lets it."""
+        if self._store.reserve.is_read_only:
+            return
         with self._changing:
             self._lake.settle()

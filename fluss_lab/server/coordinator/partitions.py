@@ -231,6 +231,11 @@ class Partitions:
                     self._losses.note(Loss(info.table_id, found.info, departure.lost_from_ms, until_ms))
                 yield
 
+    @property
+    def are_fixed(self) -> bool:
+        """Tell whether none may come or go: the lab cannot be written."""
+        return self._store.reserve.is_read_only
+
     def lost_at(self, path: TablePath, time_ms: int) -> list[Loss]:
         """Return the dropped partitions of which the table as of a time had rows that are no longer available."""
         return self._losses.at(self._catalog.table(path).table_id, time_ms)

@@ -52,8 +52,8 @@ from fluss_lab.server.coordinator.sessions import SESSIONS_MAX, Sessions
 from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
-from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.metrics import Family
+from fluss_lab.server.read_only_disk import reserve_of
 from fluss_lab.server.remote_owner import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.tablet.ticker import Ticker
 
@@ -111,7 +111,7 @@ class CoordinatorService:
         self.metrics_ports: dict[int, int] = {}
         self.address: tuple[str, int] | None = None
         self.members: Members | None = None
-        self.store = MetadataStore(folder / DATABASE_FILE, DiskReserve.of(folder, options))
+        self.store = MetadataStore(folder / DATABASE_FILE, reserve_of(folder, options))
         self.tablet_servers = self._counted()
         self.epoch = int(self.store.meta(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))

@@ -296,6 +296,7 @@ class TieringManager:
 
     def request_due(self, session_id: int | None) -> Grant | None:
         """Give out the table that has been due for longest; None when none is."""
+        self._store.reserve.check_writable("no tiering round was begun")
         with self._store.read():
             self._tick()
             now_ms = self._clock.monotonic_ms()
@@ -311,6 +312,7 @@ class TieringManager:
             TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
             TieringInProgressError: A living tierer holds it.
         """
+        self._store.reserve.check_writable("nothing was begun in the lake")
         with self._store.read():
             self._tick()
             table = self._require(table_id)

@@ -20,6 +20,7 @@ HANDLES_MAX: Final = 512
 _SHARE: Final = 3
 #: What the system says when a process, or the machine, has too many files open.
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
+_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Handle:
@@ -57,7 +58,14 @@ class HandlePool:
             if (handle := self._handles.get(path)) is not None:
                 self._handles.move_to_end(path)
                 return handle
-            return self._keep(path, self._open(path, os.O_RDWR | os.O_CLOEXEC))
+            try:
+                handle = self._open(path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                # A link of a lab's shadow: what it leads to is only read.
+                if error.errno not in _READ_ONLY or not path.is_symlink():
+                    raise
+                handle = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._keep(path, handle)
 
     def create(self, path: Path) -> Handle:
         """Make a file, or empty the one that is there, and return it open.

@@ -21,9 +21,9 @@ from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.places import bucket_of, partition_id_of
 from fluss_lab.rpc.serving import as_fluss_error, put_error
 from fluss_lab.rpc.unread import Building
-from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.metrics import Family
+from fluss_lab.server.read_only_disk import reserve_of
 from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
 from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import gauges
@@ -84,7 +84,7 @@ class TabletService:
         self._clock = clock or SystemClock()
         self._coordinator = coordinator
         # The coordinator's, of the lab's folder, in which this one lies.
-        self._reserve = DiskReserve.of(folder.parent, options)
+        self._reserve = reserve_of(folder.parent, options)
         kept = LogOptions(
             segment_bytes=opt.LOG_SEGMENT_FILE_SIZE.of(options),
             index_interval_bytes=opt.LOG_INDEX_INTERVAL_SIZE.of(options),
@@ -157,8 +157,10 @@ class TabletService:
                 bucket.remote.close()
         for ticker in self._tickers:
             ticker.stop()
-        self._snapshots.take_all()
-        self._store.close()
+        is_read_only = self._reserve.is_read_only
+        if not is_read_only:
+            self._snapshots.take_all()
+        self._store.close(save=not is_read_only)
         self._reporter.report()
 
     def reopen(self) -> None:
@@ -168,6 +170,8 @@ class TabletService:
 
     def flush(self) -> None:
         """Make every log durable, and write the recovery points that are due. One bucket's failure is only logged."""
+        if self._reserve.is_read_only:
+            return
         for bucket in self._store.all():
             try:
                 bucket.log.flush()
@@ -183,6 +187,8 @@ class TabletService:
         Returns:
             How many segments were dropped. One bucket's failure is only logged.
         """
+        if self._reserve.is_read_only:
+            return 0
         moment = self._clock.now_ms() if now_ms is None else now_ms
         dropped, problems = 0, {}
         for bucket in self._store.all():
@@ -362,7 +368,7 @@ class TabletService:
         else:
             self._store.release(bucket, delete=each.delete)
             self._scanners.close_bucket(bucket)
-            if each.delete:
+            if each.delete and not self._reserve.is_read_only:
                 self._remote.check()
                 for kind in (KV, LOG):
                     remove_bucket_folders(self._remote.path, kind, bucket)

@@ -310,12 +310,12 @@ class BucketStore:
         for path in self._trash.iterdir():
             shutil.rmtree(path, ignore_errors=True)
 
-    def close(self) -> None:
-        """Close all buckets, each with a recovery point at its end."""
+    def close(self, *, save: bool = True) -> None:
+        """Close all buckets, each with a recovery point at its end if that is to be saved."""
         with self._lock:
             self._lock.wait_for(lambda: not self._opening)
             for bucket in self._buckets.values():
-                _close(bucket)
+                _close(bucket, save=save)
 
     def _folder(self, bucket: TableBucket) -> Path:
         folder = self._data / f"t{bucket.table_id}"

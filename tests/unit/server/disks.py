@@ -1,5 +1,6 @@
 """Disks of a test's own, small enough to be filled."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,3 +37,33 @@ def fill(place: Path) -> Path:
             except OSError:
                 size //= 2
     return path
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[Path]:
+    """A folder that this user cannot write: mounted so for root, who may write whatever its mode, and by its mode for others."""
+    if os.geteuid():
+        paths = [folder, *(path for path in folder.rglob("*") if not path.is_symlink())]
+        modes = {path: path.stat().st_mode for path in paths}
+        for path in reversed(paths):
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        try:
+            yield folder
+        finally:
+            for path, mode in modes.items():
+                path.chmod(mode)
+        return
+    if not _mounted("--bind", str(folder), str(folder)):
+        pytest.skip("nothing can be mounted read-only")
+    try:
+        assert _mounted("-o", "remount,bind,ro", str(folder))
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, timeout=30)
+
+
+def _mounted(*words: str) -> bool:
+    try:
+        return subprocess.run(["mount", *words], capture_output=True, timeout=30).returncode == 0
+    except OSError:
+        return False
