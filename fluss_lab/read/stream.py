@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
+from fluss_lab.client.waiting import wait_for_records
 from fluss_lab.errors import (
     InvalidRequestError,
     LakeSnapshotNotFoundError,
@@ -76,6 +77,12 @@ class TableStream:
     def pin(self) -> None:
         """Let the stream end at what there is now: later records and partitions are not seen."""
         self._pinned = {each.bucket: each.end for each in self._look(None).buckets}
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when there may be more than was seen last, or the time is up. New partitions are not waited for."""
+        state = self._seen or self._look(None)
+        ends = {each.bucket: each.end for each in state.buckets if not each.is_dropped}
+        wait_for_records(self._source.connection, self._source.info, ends, timeout_s)
 
     def end(self, start: StreamOffset | None) -> StreamOffset | None:
         """Return the end of the stream as it was when last looked at; None before the first look."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,8 +57,9 @@ from fluss_lab.spark.types import arrow_schema, cast_batch
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
 
-#: Spark asks again after 10 ms when there was nothing; a query that waits shall cost next to nothing.
-_IDLE_S: Final = 0.1
+#: Spark asks again after 10 ms when there was nothing; a query that waits shall cost next to nothing. Meanwhile its stop
+#: waits too, and new partitions are not seen.
+_IDLE_S: Final = 0.5
 _KNOWN: Final = names.STREAM_OPTIONS | {names.COLUMNS, names.CHANGELOG, names.START, names.TASKS}
 _CHANGE_COLUMNS: Final = frozenset({CHANGE_TYPE, PARTITION, BUCKET, LOG_OFFSET, COMMIT_TIMESTAMP})
 #: What scans call the same.
@@ -90,6 +90,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream: TableStream | None = None
         self._info: TableInfo | None = None
         self._last: StreamOffset | None = None
+        self._was_idle = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark sends the reader to the tasks.
@@ -120,8 +121,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = StreamOffset.from_json(start)
         stream = self._opened()
         end = stream.latest(self._last, rows_max, rows_min)
-        if end == self._last and not stream.pinned:
-            threading.Event().wait(_IDLE_S)
+        if end == self._last and not stream.pinned and self._was_idle:
+            # Not the first time: whoever waits for the query to be through hears so at once.
+            stream.wait(_IDLE_S)
+            end = stream.latest(self._last, rows_max, rows_min)
+        self._was_idle = end == self._last
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

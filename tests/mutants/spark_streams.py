@@ -57,6 +57,18 @@ SOURCE = (
     ),
 )
 
+#: P14: a stream that waits costs next to nothing.
+WAITING = (
+    Mutant(
+        "waiting_streams_ask_all_the_time",
+        "P14",
+        "fluss_lab/spark/stream_source.py",
+        "            stream.wait(_IDLE_S)\n",
+        "",
+        (f"{IN_SOURCE}::test_a_stream_that_waits_asks_seldom_and_hears_of_records_at_once",),
+    ),
+)
+
 #: P6: a batch can be interrupted anywhere and repeated; it is written once.
 SINK = (
     Mutant(
@@ -157,4 +169,4 @@ SINK = (
     ),
 )
 
-SPARK_STREAMS = SOURCE + SINK
+SPARK_STREAMS = SOURCE + WAITING + SINK

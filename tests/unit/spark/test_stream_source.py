@@ -3,6 +3,8 @@
 import json
 import logging
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,6 +19,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
 from fluss_lab.read.stream import start_text
+from fluss_lab.spark import stream_source
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import BUCKETS, LAKE, OPTIONS, ModelTable, until
 from tests.unit.spark.streams import Query, in_order, plain
@@ -497,3 +500,44 @@ def test_the_stream_of_a_primary_key_table_is_its_changelog(cluster, query):
     assert info.table_id == json.loads(stream.offsets[-1])["table_id"]
     with pytest.raises(UnsupportedError, match="changelog"):
         query(keyed, changelog=False)
+
+
+def asked(stream):
+    """Ask where the next batch ends; return whether there is one, and how long the answer took."""
+    start, limit = json.loads(stream.offsets[-1]), stream.reader.getDefaultReadLimit()
+    began = time.monotonic()
+    end = stream.reader.latestOffset(start, limit)
+    return end != start, time.monotonic() - began
+
+
+def test_a_stream_that_waits_asks_seldom_and_hears_of_records_at_once(make, query, seed):
+    table = make()
+    table.append_random(random.Random(seed), 20, MONTHS)
+    stream = query(table, start="latest")
+    # Whoever waits until all is read hears that at once; from then on an answer takes its time.
+    assert not asked(stream)[0]
+    found, taken_s = asked(stream)
+    assert (found, taken_s > 0.4) == (False, True)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(asked, stream)
+        table.append_random(random.Random(seed), 20, MONTHS[:1])
+        assert answer.result()[0] or asked(stream)[0]
+    # What is there and too little for a batch is no news.
+    few = query(table, start="earliest", minRowsPerTrigger=1000)
+    assert not asked(few)[0]
+    found, taken_s = asked(few)
+    assert (found, taken_s > 0.4) == (False, True)
+
+
+def test_records_that_come_while_a_stream_waits_end_the_wait(make, query, cluster, monkeypatch):
+    monkeypatch.setattr(stream_source, "_IDLE_S", 30.0)
+    table = make()
+    table.append_random(random.Random(1), 20, MONTHS)
+    stream = query(table, start="latest")
+    assert not asked(stream)[0]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(asked, stream)
+        # Once the server has it waiting, or before: both must lead there.
+        table.append_random(random.Random(2), 20, MONTHS[:1])
+        found, taken_s = answer.result()
+    assert (found, taken_s < 20) == (True, True)
