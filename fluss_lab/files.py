@@ -6,10 +6,13 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+#: Bytes of a file copied at once.
+_COPIED_BYTES: Final = 4 << 20
 
 
 def fsync_file(fd: int) -> None:
@@ -72,14 +75,39 @@ def create_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     fsync_folder(path.parent)
 
 
+def copy_atomic(source: Path, start: int, path: Path, *, mode: int = 0o600) -> None:
+    """Make a file of what another one has from a position on, whole and durable at once; one that is there is replaced.
+
+    Args:
+        source: The other file; it does not change meanwhile.
+        start: Position in it.
+        path: The file; its folder must exist.
+        mode: Its permissions.
+    """
+
+    def pieces() -> Iterator[bytes]:
+        with source.open("rb") as file:
+            file.seek(start)
+            while piece := file.read(_COPIED_BYTES):
+                yield piece
+
+    with _filled(path, pieces(), mode, durable=True) as temporary:
+        os.replace(temporary, path)
+    fsync_folder(path.parent)
+
+
+def _temporary(path: Path, data: bytes, mode: int, *, durable: bool) -> AbstractContextManager[str]:
+    return _filled(path, [data], mode, durable=durable)
+
+
 @contextmanager
-def _temporary(path: Path, data: bytes, mode: int, *, durable: bool) -> Iterator[str]:
+def _filled(path: Path, pieces: Iterable[bytes], mode: int, *, durable: bool) -> Iterator[str]:
     """Give a whole file beside the one meant; what is left of it when the block ends goes."""
     fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(file.fileno(), mode)
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             if durable:
                 os.fsync(file.fileno())

@@ -68,6 +68,8 @@ def status_text(folder: Path, found: Discovery) -> str:
         shown = troubles[:TROUBLES_MAX]
         more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
         parts.append("buckets that are not well:\n" + "\n".join([*shown, *more]))
+    if given_up := _given_up(statuses):
+        parts.append("given up, because it could not be read:\n" + "\n".join(given_up))
     return "\n\n".join(parts)
 
 
@@ -86,6 +88,13 @@ def bucket_troubles(folder: Path) -> list[str]:
         return _troubles(_statuses(connection))
 
 
+def given_up_ranges(folder: Path) -> list[str]:
+    """Return what was given up of logs of a running lab, because it could not be read; it raises as `bucket_troubles`."""
+    place = cluster.locate(folder)
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        return _given_up(_statuses(connection))
+
+
 def _statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:
     admin = connection.admin()
     infos = [admin.table_info(TablePath(db, name)) for db in admin.databases() for name in admin.tables(db)]
@@ -102,6 +111,19 @@ def _troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> l
                 where = "" if each.partition is None else f" of partition {each.partition!r}"
                 warnings.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}")
     return errors + warnings
+
+
+def _given_up(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
+    """Return what was given up of logs, a line for each bucket; of many the first."""
+    lines = []
+    for info, buckets in statuses:
+        for each in buckets:
+            if isinstance(each, KnownBucket) and each.given_up:
+                where = "" if each.partition is None else f" of partition {each.partition!r}"
+                ranges = ", ".join(map(str, each.given_up))
+                lines.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {ranges}")
+    more = [f"and {len(lines) - TROUBLES_MAX} more"] if len(lines) > TROUBLES_MAX else []
+    return lines[:TROUBLES_MAX] + more
 
 
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:

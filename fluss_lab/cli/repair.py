@@ -1,4 +1,4 @@
-"""``fluss-lab repair``: a table whose lake does not fit any more, and a lab's folder that was moved."""
+"""``fluss-lab repair``: a table whose lake does not fit any more or whose logs are damaged, and a lab's folder that was moved."""
 
 from __future__ import annotations
 
@@ -18,28 +18,75 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--adopt", is_flag=True, help="Accept the lake table as it is; TARGET is the table's path.")
 @click.option("--accept-gaps", is_flag=True, help="With --adopt: go on without offsets that nobody holds any more.")
+@click.option("--skip-corrupt", is_flag=True, help="Give up what cannot be read of a table's logs; TARGET is its path.")
+@click.option("--discard-before", is_flag=True, help="With --skip-corrupt: lose sound records before the damage too.")
 @click.option("--relocate", is_flag=True, help="Rewrite the paths of a lab that was moved; TARGET is its folder.")
-@click.option("--yes", is_flag=True, help="With --adopt: do it. Without, only what would be done is shown.")
+@click.option(
+    "--yes", is_flag=True, help="Do it. Without, only what would be done is shown (--relocate needs no word)."
+)
 @folder_option
-def repair(target: str, *, adopt: bool, accept_gaps: bool, relocate: bool, yes: bool, folder: Path) -> None:
-    """Make lake and cluster fit together again.
+def repair(
+    target: str,
+    *,
+    adopt: bool,
+    accept_gaps: bool,
+    skip_corrupt: bool,
+    discard_before: bool,
+    relocate: bool,
+    yes: bool,
+    folder: Path,
+) -> None:
+    """Make lake and cluster fit together again, or do without what is damaged.
 
     TARGET is a table's path with --adopt, after somebody else changed its lake table, rolled it back or expired its
-    snapshots, or after records left the cluster while the lake was switched off; a lab's folder with --relocate.
+    snapshots, or after records left the cluster while the lake was switched off; with --skip-corrupt, while its server
+    runs, when a log is damaged and there is no copy of the file: exactly what cannot be read is given up. It is a lab's
+    folder with --relocate.
     """
-    if adopt == relocate:
-        raise InvalidRequestError("repair: expected either TABLE --adopt or FOLDER --relocate")
-    if relocate and (accept_gaps or yes):
-        raise InvalidRequestError("repair --relocate: --accept-gaps and --yes go with --adopt")
-    if relocate:
-        place = Path(target).expanduser().absolute()
-        done = relocate_lab(place)
-        click.echo(
-            f"{place}: rewrote {done.tables} table(s) in the catalog, {done.metadata} metadata file(s), {done.lists} list(s), "
-            f"{done.manifests} manifest(s), {done.deletes} delete file(s)"
-        )
-        return
-    _adopt(target, folder, accept_gaps=accept_gaps, yes=yes)
+    if adopt + skip_corrupt + relocate != 1:
+        raise InvalidRequestError("repair: expected one of TABLE --adopt, TABLE --skip-corrupt or FOLDER --relocate")
+    if relocate and yes:
+        raise InvalidRequestError("repair --relocate: --yes goes with --adopt and --skip-corrupt")
+    if accept_gaps and not adopt:
+        raise InvalidRequestError("repair: --accept-gaps goes with --adopt")
+    if discard_before and not skip_corrupt:
+        raise InvalidRequestError("repair: --discard-before goes with --skip-corrupt")
+    if skip_corrupt:
+        _skip_corrupt(target, folder, discard_before=discard_before, yes=yes)
+    elif adopt:
+        _adopt(target, folder, accept_gaps=accept_gaps, yes=yes)
+    else:
+        _relocate(Path(target).expanduser().absolute())
+
+
+def _relocate(place: Path) -> None:
+    done = relocate_lab(place)
+    click.echo(
+        f"{place}: rewrote {done.tables} table(s) in the catalog, {done.metadata} metadata file(s), {done.lists} list(s), "
+        f"{done.manifests} manifest(s), {done.deletes} delete file(s)"
+    )
+
+
+def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -> None:
+    from fluss_lab.model import TablePath
+    from fluss_lab.tiering.damage_plan import DISCARD
+    from fluss_lab.tiering.damage_repair import give_up_damage, plan_damage_repair
+
+    path = TablePath.parse(name)
+    with opened_lab(folder) as lab:
+        if yes:
+            done = give_up_damage(
+                lab.connection, path, lab.lake_storage, lambda storage: lab.compute.executor(storage, f"repair-{path}"),
+                discard_before=discard_before,
+            )  # fmt: skip
+            click.echo(repr(done))
+            return
+        plan = plan_damage_repair(lab.connection, path)
+    if plan.is_empty:
+        raise InvalidRequestError(f"repair: {plan!r}")
+    click.echo(repr(plan))
+    word = f" {DISCARD}" if plan.needs_word else ""
+    click.echo(f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{word} --yes` does it")
 
 
 def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:

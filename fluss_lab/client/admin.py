@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from fluss_lab.client.bucket_status import BucketStatus, bucket_statuses
+from fluss_lab.client.damage import DamagedBucket, damaged_buckets, give_up_range
 from fluss_lab.client.kv_snapshot import (
     KvSnapshot,
     KvSnapshotMetadata,
@@ -33,6 +34,7 @@ from fluss_lab.model import (
     LakeSnapshot,
     OffsetSpec,
     PartitionInfo,
+    TableBucket,
     TableDescriptor,
     TableInfo,
     TablePath,
@@ -408,6 +410,39 @@ class Admin:
             UnavailableError: A kind of it: servers were away for ``client.request-timeout``.
         """
         return bucket_statuses(self._connection, info, patient=patient)
+
+    def damaged_buckets(self, info: TableInfo) -> list[DamagedBucket]:
+        """Return every bucket of a table with what cannot be read of its log, by partition name and bucket.
+
+        A bucket with damage takes no more records from then on.
+
+        Raises:
+            TableNotFoundError: The table is gone.
+            FlussError: Of a bucket that is not known: it could not be opened, or its remote storage is away.
+
+        Cost: the servers read every byte of their logs.
+        """
+        return damaged_buckets(self._connection, info)
+
+    def give_up_range(
+        self, info: TableInfo, bucket: TableBucket, start: int, stop: int, *, discard_before: bool = False
+    ) -> int:
+        """Have a bucket's log begin behind its first damaged range; return where that is.
+
+        Args:
+            info: The table.
+            bucket: Which.
+            start: Of the damaged range, from `damaged_buckets`.
+            stop: Likewise.
+            discard_before: Sound records before it, which neither the lake nor remote storage holds, may be lost too.
+
+        Raises:
+            ConflictError: Another range is the first: look again.
+            UntieredRecordsError: Sound records before it would be lost. Nothing was changed.
+            UnsupportedError: The rows of a primary-key table need what is damaged. Nothing was changed.
+            StorageError: The disk refused; ask again.
+        """
+        return give_up_range(self._connection, info, bucket, start, stop, discard_before=discard_before)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +15,7 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo, TablePath
+from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
 
@@ -23,6 +24,28 @@ if TYPE_CHECKING:
 
 #: The leader of a bucket whose server is away.
 NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpRange:
+    """Offsets ``[start, stop)`` of a log that were given up, because they could not be read.
+
+    Attributes:
+        start: The first.
+        stop: Where the log could be read again.
+        lost_start: Nobody else held those in ``[lost_start, stop)``; `stop` when the lake or remote storage held all. It is
+            below `start` where sound records before the damage were discarded too.
+        time_ms: When that was done.
+    """
+
+    start: int
+    stop: int
+    lost_start: int
+    time_ms: int
+
+    def __str__(self) -> str:
+        held = "" if self.lost_start < self.stop else ", held by the lake or remote storage"
+        return f"[{min(self.start, self.lost_start)}, {self.stop}) given up at {format_moment(self.time_ms)}{held}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,7 @@ class KnownBucket:
         remote_start_offset: First offset in remote storage; None when nothing is there.
         remote_end_offset: Offset after the last one there.
         remote_size_bytes: Of what is there.
+        given_up: What was given up of its log, because it could not be read.
     """
 
     bucket: TableBucket
@@ -68,6 +92,7 @@ class KnownBucket:
     remote_start_offset: int | None = None
     remote_end_offset: int | None = None
     remote_size_bytes: int = 0
+    given_up: tuple[GivenUpRange, ...] = ()
 
     def known(self) -> KnownBucket:
         """Return the bucket itself; of an `UnknownBucket` its error is raised."""
@@ -205,6 +230,14 @@ def _status(
         remote_start_offset=known.remote_log_start_offset if has_remote else None,
         remote_end_offset=known.remote_log_end_offset if has_remote else None,
         remote_size_bytes=known.remote_size_in_bytes,
+        given_up=given_up_of(known.given_up),
+    )
+
+
+def given_up_of(entries: Iterable[pb.PbGivenUpRange]) -> tuple[GivenUpRange, ...]:
+    """Return what was given up of a log, from a server's answer."""
+    return tuple(
+        GivenUpRange(each.start_offset, each.stop_offset, each.lost_start_offset, each.time) for each in entries
     )
 
 

@@ -899,7 +899,7 @@ class PbBucketError(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbKnownBucket(_message.Message):
-    __slots__ = ("start_offset", "start_error", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "warning", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes")
+    __slots__ = ("start_offset", "start_error", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "warning", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes", "given_up")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     START_ERROR_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -919,6 +919,7 @@ class PbKnownBucket(_message.Message):
     KV_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     KV_SNAPSHOT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     REMOTE_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     start_error: PbBucketError
     log_start_offset: int
@@ -938,7 +939,88 @@ class PbKnownBucket(_message.Message):
     kv_snapshot_id: int
     kv_snapshot_log_offset: int
     remote_size_in_bytes: int
-    def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ...) -> None: ...
+    given_up: _containers.RepeatedCompositeFieldContainer[PbGivenUpRange]
+    def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ...) -> None: ...
+
+class PbGivenUpRange(_message.Message):
+    __slots__ = ("start_offset", "stop_offset", "lost_start_offset", "time")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOST_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    stop_offset: int
+    lost_start_offset: int
+    time: int
+    def __init__(self, start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., lost_start_offset: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+
+class DescribeDamageRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
+
+class DescribeDamageResponse(_message.Message):
+    __slots__ = ("start_offset", "log_start_offset", "log_end_offset", "size_in_bytes", "ranges", "remote_log_end_offset", "lake_log_end_offset", "rows_offset", "given_up")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAKE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROWS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    size_in_bytes: int
+    ranges: _containers.RepeatedCompositeFieldContainer[PbDamagedRange]
+    remote_log_end_offset: int
+    lake_log_end_offset: int
+    rows_offset: int
+    given_up: _containers.RepeatedCompositeFieldContainer[PbGivenUpRange]
+    def __init__(self, start_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[PbDamagedRange, _Mapping]]] = ..., remote_log_end_offset: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., rows_offset: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ...) -> None: ...
+
+class PbDamagedRange(_message.Message):
+    __slots__ = ("file", "start_offset", "stop_offset", "time_before", "time_after")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIME_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TIME_AFTER_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    start_offset: int
+    stop_offset: int
+    time_before: int
+    time_after: int
+    def __init__(self, file: _Optional[str] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., time_before: _Optional[int] = ..., time_after: _Optional[int] = ...) -> None: ...
+
+class GiveUpRangeRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "start_offset", "stop_offset", "discard_before")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    start_offset: int
+    stop_offset: int
+    discard_before: bool
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., discard_before: _Optional[bool] = ...) -> None: ...
+
+class GiveUpRangeResponse(_message.Message):
+    __slots__ = ("log_start_offset",)
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    log_start_offset: int
+    def __init__(self, log_start_offset: _Optional[int] = ...) -> None: ...
 
 class RegisterTabletServerRequest(_message.Message):
     __slots__ = ("server_id", "host", "port", "process_id", "opening", "opened_epoch", "metrics_port", "heartbeat")

@@ -86,9 +86,12 @@ def losses(
         known: What the metadata knows; None: it cannot be read.
         remote: What remote storage holds of the bucket.
     """
-    for path, start, stop in ranges:
+    for path, start, stop, *_ in ranges:
         title = str(bucket) if known is None else known.title(bucket)
         meaning, advice = _held((start, stop), bucket, known, remote)
+        table = None if known is None else known.tables.get(bucket.table_id)
+        if table is not None:
+            advice += f". To go on without what cannot be read: fluss-lab repair {table} --skip-corrupt, while the server runs"
         yield Finding(path, None, f"{title}: offsets [{start}, {stop}) cannot be read", meaning, advice)
 
 

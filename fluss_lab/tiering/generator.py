@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.client import BucketStatus, Connection, KnownBucket
 from fluss_lab.client.kv_snapshot import KvSnapshot
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo
@@ -67,15 +67,23 @@ class TieringSplitGenerator:
         table: The table.
         partitions: Its partitions; empty for a table without.
         options: Limits of the round and its splits.
+        sound: What can be read of buckets whose logs are damaged behind it: only these are tiered, up to there; None: all
+            buckets, whose logs must be whole.
     """
 
     def __init__(
-        self, connection: Connection, table: TableInfo, partitions: Sequence[PartitionInfo], options: TieringOptions
+        self,
+        connection: Connection,
+        table: TableInfo,
+        partitions: Sequence[PartitionInfo],
+        options: TieringOptions,
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
     ) -> None:
         self._connection = connection
         self._table = table
         self._partitions = {partition.partition_id: partition for partition in partitions}
         self._options = options
+        self._sound = sound
 
     def generate(self, tiered: Mapping[TableBucket, LakeOffset], parallelism: int) -> GeneratedSplits:
         """Return the splits of a round; none when the lake is up to date.
@@ -118,7 +126,7 @@ class TieringSplitGenerator:
     def _lagging(self, tiered: Mapping[TableBucket, LakeOffset]) -> Iterator[tuple[int | None, list[_Lag]]]:
         """Yield the buckets that lag, by partition."""
         found: dict[int | None, list[KnownBucket]] = defaultdict(list)
-        for status in self._connection.admin().buckets(self._table):
+        for status in self._statuses():
             bucket = status.bucket
             if bucket.partition_id is None or bucket.partition_id in self._partitions:
                 found[bucket.partition_id].append(status.known())
@@ -138,6 +146,11 @@ class TieringSplitGenerator:
                 ]
             if lags := [lag for lag in lags if lag.snapshot is not None or lag.start < lag.status.end_offset]:
                 yield partition_id, lags
+
+    def _statuses(self) -> Sequence[BucketStatus]:
+        if self._sound is not None:
+            return list(self._sound.values())
+        return self._connection.admin().buckets(self._table)
 
     def _needs_snapshot(self, lag: _Lag) -> bool:
         return not self._table.is_log_table and lag.start > 0
@@ -159,6 +172,18 @@ class TieringSplitGenerator:
 
     def _durable(self, partition_id: int | None, lags: Sequence[_Lag]) -> Iterable[LogRange]:
         partition = None if partition_id is None else self._partitions[partition_id]
+        if self._sound is not None:
+            stops = {lag.status.bucket.bucket: lag.status.durable_offset for lag in lags}
+        else:
+            stops = self._durable_ends(partition, lags)
+        for lag in lags:
+            start, stop = lag.start, stops[lag.status.bucket.bucket]
+            if start < stop:
+                name = None if partition is None else partition.name
+                size_bytes = _record_bytes(lag.status) * (stop - start)
+                yield LogRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
+
+    def _durable_ends(self, partition: PartitionInfo | None, lags: Sequence[_Lag]) -> dict[int, int]:
         latest = self._connection.admin().list_offsets(
             self._table,
             OffsetSpec.latest(),
@@ -167,12 +192,7 @@ class TieringSplitGenerator:
             lake=False,
             durable=True,
         )
-        for lag in lags:
-            start, stop = lag.start, latest[lag.status.bucket.bucket].offset
-            if start < stop:
-                name = None if partition is None else partition.name
-                size_bytes = _record_bytes(lag.status) * (stop - start)
-                yield LogRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
+        return {bucket: answer.offset for bucket, answer in latest.items()}
 
     def _start(self, status: KnownBucket, tiered: LakeOffset | None) -> int:
         """Return the first offset of a bucket to tier, after checking that lake and log fit together.

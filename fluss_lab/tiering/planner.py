@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fluss_lab.client import Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import (
     CommitConflictError,
     LakeNotConfiguredError,
@@ -62,7 +62,9 @@ class RoundPlanner:
         enumerator: TieringSourceEnumerator,
         assignment: TieringAssignment,
         options: TieringOptions,
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
     ) -> None:
+        self._sound = sound
         self._connection = connection
         self._enumerator = enumerator
         self._assignment = assignment
@@ -100,7 +102,7 @@ class RoundPlanner:
             UnavailableError: A key-value snapshot is needed that was not taken yet.
         """
         planned_id, partitions, known_id, known = self.catch_up(table, lake)
-        generator = TieringSplitGenerator(self._connection, table, partitions, self._options)
+        generator = TieringSplitGenerator(self._connection, table, partitions, self._options, self._sound)
         generated = generator.generate(known, parallelism)
         # After the splits: a record of columns that the plan does not know can not be below their ends then.
         if (schema_id := self.table().schema_id) != table.schema_id:

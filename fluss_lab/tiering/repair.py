@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from fluss_lab.client import Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import CommitConflictError, FencedTieringEpochError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, SupportsEmptyBuckets
@@ -29,7 +30,7 @@ from fluss_lab.lake.interfaces import (
     TABLE_ID_KEY,
     TIERING_EPOCH_KEY,
 )
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.committer import FlussTableLakeSnapshotCommitter
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import FinishedTieringEvent, TieringAssignment
@@ -42,17 +43,20 @@ log = logging.getLogger(__name__)
 
 #: Between the steps of a repair, in order. Ended at any of them, it can be run again.
 FAILPOINTS: Final = ("tiering.adopt_lake.before", "tiering.adopt_lake.after", "tiering.adopt_fluss.after")
+#: What is known of buckets whose logs are damaged.
+Sound: TypeAlias = Mapping[TableBucket, KnownBucket] | None
 #: What of the reason is kept in the lake snapshot's summary.
 _REASON_LENGTH_MAX: Final = 500
 
 
-def plan_repair(connection: Connection, storage: LakeStorage, path: TablePath) -> RepairPlan:
+def plan_repair(connection: Connection, storage: LakeStorage, path: TablePath, sound: Sound = None) -> RepairPlan:
     """Return what a repair of a table would do. Nothing is changed, and nobody held up.
 
     Args:
         connection: To the cluster.
         storage: The lake.
         path: The table.
+        sound: What is known of buckets whose logs are damaged; None: no log may be.
 
     Raises:
         TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
@@ -60,10 +64,12 @@ def plan_repair(connection: Connection, storage: LakeStorage, path: TablePath) -
     """
     table = connection.admin().table_info(path)
     with _committer(storage, table) as lake:
-        return RepairPlanner(connection, storage, table, lake).plan()
+        return RepairPlanner(connection, storage, table, lake, sound).plan()
 
 
-def adopt(connection: Connection, storage: LakeStorage, path: TablePath, *, accept_gaps: bool = False) -> RepairPlan:
+def adopt(
+    connection: Connection, storage: LakeStorage, path: TablePath, *, accept_gaps: bool = False, sound: Sound = None
+) -> RepairPlan:
     """Accept the lake as it is; tiering goes on from there, with the table's next round.
 
     Args:
@@ -73,6 +79,7 @@ def adopt(connection: Connection, storage: LakeStorage, path: TablePath, *, acce
         accept_gaps: Go on without offsets that neither the lake nor the cluster holds any more. A log table then has a
             gap and is replayed from behind it; a bucket of a primary-key table is written anew from the rows that the
             cluster has, and the lake is without its rows until the next round has done so.
+        sound: What is known of buckets whose logs are damaged; None: no log may be.
 
     Returns:
         What was done; with no reason, nothing.
@@ -85,7 +92,7 @@ def adopt(connection: Connection, storage: LakeStorage, path: TablePath, *, acce
         TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
         FlussError: As `RepairPlanner.plan`.
     """
-    plan = plan_repair(connection, storage, path)
+    plan = plan_repair(connection, storage, path, sound)
     if plan.reason is None:
         return plan
     with ExitStack() as stack:
@@ -96,7 +103,7 @@ def adopt(connection: Connection, storage: LakeStorage, path: TablePath, *, acce
         assert assignment is not None, "a table that is asked for by id is given, or an error raised"
         lost = threading.Event()
         with enumerator.holding(assignment, lost.set):
-            plan = _repaired(connection, storage, assignment, lost, accept_gaps=accept_gaps)
+            plan = _repaired(connection, storage, assignment, lost, sound, accept_gaps=accept_gaps)
         enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
         return plan
 
@@ -106,12 +113,13 @@ def _repaired(
     storage: LakeStorage,
     assignment: TieringAssignment,
     lost: threading.Event,
+    sound: Sound,
     *,
     accept_gaps: bool,
 ) -> RepairPlan:
     table = connection.admin().table_info(assignment.path)
     with _committer(storage, table) as lake:
-        plan = RepairPlanner(connection, storage, table, lake).plan()
+        plan = RepairPlanner(connection, storage, table, lake, sound).plan()
         if plan.reason is None:
             # Not ended as a round is: one that had to fence a predecessor would have.
             raise CommitConflictError(

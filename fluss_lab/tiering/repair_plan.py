@@ -24,6 +24,8 @@ from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter, LakeStorage, Su
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.offsets import BUCKETS_NAMED_MAX, LakeOffsets, committed_offsets, committed_starts, merge_offsets
 
+#: What is wrong where the lake is as it should be, but cannot be gone on with.
+LEFT_UNTIERED: Final = "records left the cluster before they were tiered"
 _COLUMNS: Final = ("partition", "bucket", "cluster knows", "tiered from now on", "replay from", "lost")
 
 
@@ -140,10 +142,16 @@ class RepairPlanner:
         storage: The lake.
         table: The table, as it is now.
         lake: Its committer.
+        sound: What is known of buckets whose logs are damaged, which is believed of them.
     """
 
     def __init__(
-        self, connection: Connection, storage: LakeStorage, table: TableInfo, lake: LakeCommitter[Any, Any]
+        self,
+        connection: Connection,
+        storage: LakeStorage,
+        table: TableInfo,
+        lake: LakeCommitter[Any, Any],
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
     ) -> None:
         if not table.descriptor.lake_enabled:
             raise LakeNotConfiguredError(f"table {table.path} is not tiered: set table.datalake.enabled first")
@@ -151,6 +159,7 @@ class RepairPlanner:
         self._storage = storage
         self._table = table
         self._lake = lake
+        self._sound = sound or {}
         self._ids: dict[str, int] = {}
 
     def plan(self) -> RepairPlan:
@@ -169,7 +178,8 @@ class RepairPlanner:
         self._ids = self._partition_ids(known)
         reason, offsets, starts = self._accepted(known, newest_id)
         # What is not known of a bucket is not lost: no repair is planned around it.
-        statuses = {status.bucket: status.known() for status in self._connection.admin().buckets(self._table)}
+        found = self._connection.admin().buckets(self._table)
+        statuses = {status.bucket: self._sound.get(status.bucket) or status.known() for status in found}
         buckets = sorted({*statuses, *offsets, *known.offsets}, key=TableBucket.sort_key)
         repairs = [
             self._fitted(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
@@ -178,7 +188,7 @@ class RepairPlanner:
         if reason is None and not any(each.lost for each in repairs):
             return RepairPlan(self._table.path, None, _id(known), newest_id)
         if reason is None:
-            reason = "records left the cluster before they were tiered"
+            reason = LEFT_UNTIERED
         self._check_can_empty(repairs)
         self._check_offsets(repairs)
         return RepairPlan(self._table.path, reason, _id(known), newest_id, tuple(repairs))

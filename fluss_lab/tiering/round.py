@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
-from fluss_lab.client import Connection
+from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
@@ -28,6 +28,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Flag
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
+from fluss_lab.model import TableBucket
 from fluss_lab.model.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.besides import beside
 from fluss_lab.tiering.committer import (
@@ -66,6 +67,7 @@ def run_round(
     session_id: int | None = None,
     progress: RoundProgress | None = None,
     options: TieringOptions = _DEFAULTS,
+    sound: Mapping[TableBucket, KnownBucket] | None = None,
 ) -> TieringReport | None:
     """Tier one table: what is durable in the cluster and not yet in the lake, in one lake snapshot.
 
@@ -80,6 +82,8 @@ def run_round(
             round.
         progress: Told how far the round is, now and then, from any thread.
         options: Limits.
+        sound: What can be read of buckets whose logs are damaged behind it: only these are tiered, up to there. None: all
+            buckets, whose logs must be whole.
 
     Returns:
         What was done; rows are 0 when the lake was up to date already. None when no table is due.
@@ -101,7 +105,7 @@ def run_round(
     stopped = Flag()
 
     def work() -> TieringReport | None:
-        return _run(connection, storage, executor, table_id, session_id, progress, options, stopped)
+        return _run(connection, storage, executor, table_id, session_id, progress, options, stopped, sound)
 
     def cancel() -> None:
         stopped.set()
@@ -119,6 +123,7 @@ def _run(
     progress: RoundProgress | None,
     options: TieringOptions,
     stopped: Flag,
+    sound: Mapping[TableBucket, KnownBucket] | None,
 ) -> TieringReport | None:
     with ExitStack() as stack:
         if session_id is None:
@@ -130,8 +135,9 @@ def _run(
         if assignment is None:
             return None
         tiering = TieringRound(
-            connection, storage, executor, enumerator, assignment, progress=progress, options=options, stopped=stopped
-        )
+            connection, storage, executor, enumerator, assignment, progress=progress, options=options, stopped=stopped,
+            sound=sound,
+        )  # fmt: skip
         return tiering.run(watch)
 
 
@@ -149,6 +155,7 @@ class TieringRound:
         progress: RoundProgress | None = None,
         options: TieringOptions = _DEFAULTS,
         stopped: Flag | None = None,
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
     ) -> None:
         self._connection = connection
         self._storage = storage
@@ -158,7 +165,7 @@ class TieringRound:
         self._meter = RoundMeter(progress)
         self._options = options
         self._watch = StageWatch()
-        self._planner = RoundPlanner(connection, enumerator, assignment, options)
+        self._planner = RoundPlanner(connection, enumerator, assignment, options, sound)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
         self._lost = Flag()
         self._stopped = stopped or Flag()

@@ -21,6 +21,7 @@ BUCKET_COLUMNS: Final = {
     "leader": pa.int32(),
     "error": pa.string(),
     "warning": pa.string(),
+    "given_up": pa.string(),
 }
 
 
@@ -41,4 +42,5 @@ def bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
         "lag": status.end_offset - tiered_to if in_lake and tiered_to is not None else None,
         "bytes": status.size_bytes + status.remote_size_bytes,
         "warning": status.warning,
+        "given_up": ", ".join(map(str, status.given_up)) or None,
     }

@@ -42,11 +42,12 @@ KINDS = {
     "server/tablet/remote/manifest.py": {"remote/log/db/#/#/manifest: json"},
 }
 CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
-#: Of files elsewhere, or of a running lab: each has a test of its own below.
+#: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.
 ELSEWHERE = {
     "read/points.py",
     "read/stream_offsets.py",
     "server/discovery.py",
+    "server/tablet/given_up.py",
     "spark/sink_journal.py",
     "testing/parquet_lake/manifest.py",
 }

@@ -9,6 +9,7 @@ from fluss_lab.errors import FlussError, InvalidTimestampError, OffsetOutOfRange
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.tablet.counters import BucketCounters
+from fluss_lab.server.tablet.given_up import GivenUpRange
 from fluss_lab.server.tablet.kv_bucket import KvBucket
 from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import bucket_fields
@@ -66,6 +67,8 @@ class Bucket:
     kv: KvBucket | None = None
     #: What left the log for remote storage; None without remote storage.
     remote: RemoteLog | None = None
+    #: What was given up of the log, because it could not be read.
+    given_up: tuple[GivenUpRange, ...] = ()
     counters: BucketCounters = field(init=False)
 
     def __post_init__(self) -> None:

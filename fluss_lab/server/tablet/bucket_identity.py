@@ -9,6 +9,7 @@ sends it with every bucket. A file's name needs no content that could be torn: i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     if not identity:
         return
     names = [path.name for path in folder.iterdir()]
-    found = [match[1] for name in names if (match := _FILE.fullmatch(name))]
+    found = _identities(names)
     if found == [identity]:
         return
     if found or (names and not adopt):
@@ -49,3 +50,12 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     if names:
         files.fsync_folder(folder)
     # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked anew.
+
+
+def identity_of(folder: Path) -> str:
+    """Return the identity of the bucket that a folder is of; empty where it has none."""
+    return next(iter(_identities(path.name for path in folder.iterdir())), "")
+
+
+def _identities(names: Iterable[str]) -> list[str]:
+    return [match[1] for name in names if (match := _FILE.fullmatch(name))]

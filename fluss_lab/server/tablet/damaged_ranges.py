@@ -17,11 +17,23 @@ from fluss_lab.server.tablet.segment import LOG_SUFFIX
 
 
 class DamagedRange(NamedTuple):
-    """Offsets ``[start, stop)`` that cannot be read, and the file in which they begin, or behind which they are missing."""
+    """Offsets ``[start, stop)`` that cannot be read.
+
+    Attributes:
+        path: The file in which they begin, or behind which they are missing.
+        end_position: Where in that file what can be read before them ends.
+        position: Where in that file the batch at `stop` is, if it is in it and not at the start of another one.
+        before_ms: Timestamp of the last record before them; -1 without any.
+        after_ms: Timestamp of the first record behind them; -1 without any.
+    """
 
     path: Path
     start: int
     stop: int
+    end_position: int
+    position: int | None = None
+    before_ms: int = -1
+    after_ms: int = -1
 
 
 def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offset: int) -> Iterator[DamagedRange]:
@@ -42,24 +54,27 @@ def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offse
     """
     known = checkpoints.load(folder)
     end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
-    path = folder
+    path, last_ms, position = folder, -1, 0
     for base in segment_bases(folder):
-        if base > end:
-            yield DamagedRange(path, end, base)
-        path = folder / f"{base:020d}{LOG_SUFFIX}"
+        before, path = path, folder / f"{base:020d}{LOG_SUFFIX}"
         walked = walk(path, base, -1, schemas)
+        if base > end:
+            yield DamagedRange(before, end, base, position, None, last_ms, walked.places.get(0, (0, -1))[1])
         while walked.problem is not None and not walked.is_newer:
+            last_ms = max(last_ms, walked.timestamp_ms)
             if (found := find_place(path, walked.position + 1, walked.offset)) is None:
                 break
-            position, header = found
-            yield DamagedRange(path, walked.offset, header.base_offset)
-            walked = walk(path, header.base_offset, -1, schemas, position)
+            behind, header = found
+            yield DamagedRange(
+                path, walked.offset, header.base_offset, walked.position, behind, last_ms, header.timestamp_ms
+            )  # fmt: skip
+            walked = walk(path, header.base_offset, -1, schemas, behind)
         if walked.is_newer:
             return
-        end = walked.offset
+        end, position, last_ms = walked.offset, walked.position, max(last_ms, walked.timestamp_ms)
     floor = max(durable_offset, 0 if known is None else known.recovery_point)
     if end < floor:
-        yield DamagedRange(path, end, floor)
+        yield DamagedRange(path, end, floor, position, None, last_ms)
 
 
 def log_end(folder: Path, schemas: Mapping[int, pa.Schema]) -> int:

@@ -7,6 +7,8 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.tablet.bucket import Bucket
+from fluss_lab.server.tablet.given_up import GivenUpRange
+from fluss_lab.server.tablet.giving_up import BucketDamage, lake_end
 from fluss_lab.server.tablet.kv_bucket import KvBucket
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 
@@ -39,6 +41,7 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
         size_in_bytes=held.size_bytes,
         segments=held.segment_count,
         max_timestamp=held.max_timestamp_ms,
+        given_up=[_given_up(each) for each in bucket.given_up],
     )
     _put_start(bucket, known)
     if (lake := bucket.lake) is not None:
@@ -50,6 +53,34 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
     if held.stopped is not None:
         known.warning = f"cannot be written: {held.stopped}"
     return known
+
+
+def described_damage(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageResponse:
+    """Return what cannot be read of a bucket's log."""
+    response = pb.DescribeDamageResponse(
+        start_offset=found.start,
+        log_start_offset=bucket.log.start,
+        log_end_offset=found.end,
+        size_in_bytes=bucket.log.size_bytes,
+        remote_log_end_offset=found.remote_end,
+        rows_offset=found.rows_offset,
+        given_up=[_given_up(each) for each in bucket.given_up],
+    )
+    if found.lake is not None:
+        response.lake_log_end_offset = lake_end(found)
+    for each in found.ranges:
+        entry = response.ranges.add(file=str(each.path), start_offset=each.start, stop_offset=each.stop)
+        if each.before_ms >= 0:
+            entry.time_before = each.before_ms
+        if each.after_ms >= 0:
+            entry.time_after = each.after_ms
+    return response
+
+
+def _given_up(each: GivenUpRange) -> pb.PbGivenUpRange:
+    return pb.PbGivenUpRange(
+        start_offset=each.start, stop_offset=each.stop, lost_start_offset=each.lost_start, time=each.time_ms
+    )
 
 
 def _put_start(bucket: Bucket, known: pb.PbKnownBucket) -> None:

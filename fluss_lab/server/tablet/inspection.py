@@ -14,7 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
+from fluss_lab.model.times import format_moment
 from fluss_lab.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -26,6 +27,7 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.tablet import checkpoint as checkpoints
+from fluss_lab.server.tablet import given_up
 from fluss_lab.server.tablet import log_start as starts
 from fluss_lab.server.tablet.checkpoint import Checkpoint
 from fluss_lab.server.tablet.handles import HandlePool
@@ -83,8 +85,31 @@ def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog:
             "on the device; the next start writes it again", "Look after the disk before that",
         )  # fmt: skip
     bases = segment_bases(folder)
+    yield from _given_up(folder)
     yield from _leftovers(folder, bases)
     yield from _segments(folder, bases, known, schemas, changelog=changelog)
+
+
+def _given_up(folder: Path) -> Iterator[Finding]:
+    path = folder / given_up.FILE_NAME
+    try:
+        noted = given_up.load(folder)
+    except FlussError as error:
+        yield Finding(path, None, str(error), "The bucket cannot be opened", _COPY)
+        return
+    if noted.pending is not None:
+        yield Finding(
+            path, None, f"the log is being made to begin at offset {noted.pending.start}", "The next start finishes it",
+            _NOTHING, is_harmless=True,
+        )  # fmt: skip
+    for each in noted.ranges:
+        lost = (
+            "Others held them" if each.lost_start == each.stop else f"Nobody else held [{each.lost_start}, {each.stop})"
+        )
+        yield Finding(
+            path, None, f"offsets [{each.start}, {each.stop}) could not be read, and were given up at "
+            f"{format_moment(each.time_ms)}", lost, _NOTHING, is_harmless=True,
+        )  # fmt: skip
 
 
 def _leftovers(folder: Path, bases: list[int]) -> Iterator[Finding]:

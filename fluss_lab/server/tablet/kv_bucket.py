@@ -318,6 +318,24 @@ class KvBucket:
             raise type(self._failure)(f"{self.table.path}: the rows cannot be read: {self._failure}")
         self._catch_up()
 
+    @property
+    def is_live(self) -> bool:
+        """Return whether the rows are those of the whole log, whatever became of the log's files since they were made."""
+        return self._failure is None and self._behind is None and self.store.log_offset == self.log.end
+
+    def rows_offset(self) -> int:
+        """Return the offset from which on the log is needed to make the rows again: its end where they are in memory.
+
+        Raises:
+            FlussError: A snapshot cannot be read at the moment, or has rows of a newer version.
+
+        Cost: where they are not, a snapshot is read.
+        """
+        if self.is_live:
+            return self.log.end
+        loaded = self.snapshots.load(self.table.schemas)
+        return 0 if loaded is None else loaded[0].log_offset
+
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[int]) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
         """Return which keys have a row, and the rows; call `BucketLog.settle` before telling anybody."""
         self.check_readable()

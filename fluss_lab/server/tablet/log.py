@@ -84,9 +84,10 @@ class BucketLog(LogState):
         self.lock = self._changed = threading.Condition()
         self._sync_lock = threading.Lock()
         self._retention_lock = threading.Lock()
-        self.reader = LogReader(logger.title, self._stop_reading)
+        self.reader = LogReader(logger.title, self.stop_for)
         self._doomed = DroppedSegments(folder, logger.title)
         self._stopped: FlussError | None = None
+        self._sound: Frontier | None = None
         self._closed = False
         # Bytes appended since the log was opened; how many of them are on the device, and how many below the checkpoint.
         self._written = self._synced = self._checkpointed = 0
@@ -127,6 +128,8 @@ class BucketLog(LogState):
     def _publish(self) -> None:
         """Show readers what they may read now, and wake those who wait for it."""
         frontier = self._durable if self._options.fsync else self._frontier()
+        if self._sound is not None:
+            frontier = min(frontier, self._sound)
         bases = tuple(segment.base_offset for segment in self._segments)
         self.reader.publish(LogView(self._segments, bases, frontier))
 
@@ -142,12 +145,15 @@ class BucketLog(LogState):
         self._stop(reason)
         self.reader.ended_by = reason
 
-    def end_by(self, reason: FlussError) -> None:
-        """Stop the log for good: it no longer agrees with what is made of it."""
+    def end_by(self, reason: FlussError, sound: Frontier | None = None) -> None:
+        """Stop the log for good: it no longer agrees with what is made of it, or is `sound` up to a place only."""
         with self._changed:
+            self._sound = sound or self._sound
             self._end_by(reason)
+            self._publish()
 
-    def _stop_reading(self, reason: FlussError) -> None:
+    def stop_for(self, reason: FlussError) -> None:
+        """Accept no append any more: the log was found damaged, or lacks its beginning."""
         with self._changed:
             self._stop(reason)
 
@@ -485,7 +491,7 @@ class BucketLog(LogState):
             self._closed = True
             self.reader.close()
             self._changed.notify_all()
-        with self._sync_lock:  # who is making it durable or writes a recovery point ends before
+        with self._retention_lock, self._sync_lock:  # who is deleting, or making it durable, ends before
             is_owed = self._written > self._checkpointed or self._checkpoint_due
             if not save or self._stopped is not None or not is_owed:
                 return

@@ -76,6 +76,11 @@ class LogState:
         return self._floor_ms if held < 0 < self.end else held
 
     @property
+    def floor_ms(self) -> int:
+        """Return the time before which no later record's timestamp is."""
+        return self._floor_ms
+
+    @property
     def stopped(self) -> FlussError | None:
         """Return why the log cannot be written; None when it can."""
         return self._stopped

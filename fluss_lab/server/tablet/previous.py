@@ -166,6 +166,28 @@ class PreviousOffsets:
 
     # -- recovery ------------------------------------------------------------------------------------------------------
 
+    def split_off(self, relative_offset: int, stem: Path) -> None:
+        """Write the values from a record on, as far as they are whole, for a segment that begins there; durably.
+
+        Args:
+            relative_offset: Of the record here, at the begin of a batch.
+            stem: Path of the other segment without suffix.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        if not all(path.exists() for path in self.paths()):
+            return
+        other = PreviousOffsets(stem, self._pool)
+        values, data = self.values_path.read_bytes(), self.marks_path.read_bytes()
+        marks = b""
+        for relative, count, crc in np.frombuffer(data, _MARKS, len(data) // _MARK.size).tolist():
+            if relative >= relative_offset and self._is_right(relative, count, crc):
+                batch = values[relative * VALUE_BYTES : (relative + count) * VALUE_BYTES]
+                marks += _mark(relative - relative_offset, batch)
+        files.write_atomic(other.values_path, values[relative_offset * VALUE_BYTES :])
+        files.write_atomic(other.marks_path, marks)
+
     def resume(self, relative_offset: int) -> None:
         """Begin to hold the files against a replay of the log from an offset on: `confirm` each batch, then `finish`.
 

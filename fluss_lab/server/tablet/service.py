@@ -29,10 +29,12 @@ from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import gauges
 from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.counters import Tally
-from fluss_lab.server.tablet.description import described, unknown
+from fluss_lab.server.tablet.cutting import begin
+from fluss_lab.server.tablet.description import described, described_damage, unknown
 from fluss_lab.server.tablet.durable_reports import DurableReporter
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
+from fluss_lab.server.tablet.giving_up import BucketDamage, checkpoint_behind, cut_behind, look
 from fluss_lab.server.tablet.kv_bucket import RowOptions
 from fluss_lab.server.tablet.logs import bucket_fields
 from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
@@ -130,6 +132,7 @@ class TabletService:
         self._report_ticker = Ticker("tablet-reports", opt.BUCKET_REPORT_INTERVAL.of(options), self._reporter.report)
         self._tickers.append(self._report_ticker)
         self._remote_lock = threading.Lock()
+        self._cutting = threading.Lock()
         self._remote_task = RemoteLogTask(self._store.all, self._clock, self._closing.is_set)
         if interval_ms := opt.REMOTE_LOG_INTERVAL.of(options):
             self._tickers.append(Ticker("tablet-remote-log", interval_ms, self.copy_to_remote))
@@ -302,6 +305,46 @@ class TabletService:
         for failed, error in self._store.failures(request.table_id).items():
             response.buckets.append(unknown(failed, error))
         return response
+
+    # -- damage --------------------------------------------------------------------------------------------------------
+
+    def describe_damage(self, request: pb.DescribeDamageRequest, /) -> pb.DescribeDamageResponse:
+        """Return what cannot be read of a bucket's log, after reading every byte of it: see `giving_up.look`."""
+        bucket = self._store.get(bucket_of(request))
+        return described_damage(bucket, self._look(bucket))
+
+    def _look(self, bucket: Bucket) -> BucketDamage:
+        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+
+    def give_up_range(self, request: pb.GiveUpRangeRequest, /) -> pb.GiveUpRangeResponse:
+        """Have a bucket's log begin behind its first damaged range: see `giving_up` for what that must not lose."""
+        with self._cutting:
+            bucket = self._store.get(bucket_of(request))
+            # Asked again because the answer was lost.
+            if not any(each.start == request.start_offset for each in bucket.given_up):
+                bucket = self._cut(bucket, request)
+            return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
+
+    def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+        found, folder = self._look(bucket), self._store.folder(bucket.id)
+        cut = cut_behind(
+            found,
+            request.start_offset,
+            request.stop_offset,
+            discard=request.discard_before,
+            now_ms=self._clock.now_ms(),
+        )
+        if bucket.kv is not None and bucket.kv.is_live:
+            self._snapshots.take_of_stopped(bucket)  # of the rows that the log cannot give any more
+        bucket.log.sync()
+        if found.remote_end is not None and bucket.remote is not None and cut.start <= found.remote_end:
+            bucket.remote.note_dropped(cut.start)
+        checkpoint = checkpoint_behind(bucket, folder, cut.start)
+        renewed = self._store.renew(bucket.id, lambda _: begin(folder, cut, checkpoint))
+        self._scanners.close_bucket(bucket.id)
+        log.warning("event=range_given_up start=%d stop=%d lost_from=%d log_start=%d", cut.noted.start, cut.noted.stop,
+                    cut.noted.lost_start, cut.start, extra=bucket.log_fields)  # fmt: skip
+        return renewed
 
     # -- what the coordinator tells ------------------------------------------------------------------------------------
 

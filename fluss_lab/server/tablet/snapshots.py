@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import ConflictError, FlussError, NotFoundError, NotLeaderError, UnavailableError
+from fluss_lab.errors import (
+    ConflictError,
+    CorruptDataError,
+    FlussError,
+    NotFoundError,
+    NotLeaderError,
+    UnavailableError,
+)
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.kv.completed import CompletedSnapshot
@@ -93,6 +100,20 @@ class KvSnapshotter:
         taken = self._take(bucket, self._turn(bucket.id))
         self._report([bucket])
         return taken
+
+    def take_of_stopped(self, bucket: Bucket) -> None:
+        """Take a snapshot of a bucket whose log was found damaged, but whose rows in memory are right, and report it.
+
+        Raises:
+            NotLeaderError, StorageError: As `take`.
+            CorruptDataError: The rows are not those of the log.
+        """
+        kv = bucket.kv
+        if kv is None or not kv.is_live:
+            raise CorruptDataError(f"{bucket.id}: the rows in memory are not those of the log")
+        with self._turn(bucket.id).taking:
+            self._written(bucket, kv)
+        self._report([bucket])
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

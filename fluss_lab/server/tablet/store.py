@@ -13,7 +13,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
 from fluss_lab.server.remote_folders import LOG, bucket_folder
 from fluss_lab.server.remote_owner import RemoteDir
+from fluss_lab.server.tablet import cutting
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.bucket_identity import check_identity
 from fluss_lab.server.tablet.entries import LogOptions
@@ -40,6 +41,8 @@ from fluss_lab.server.tablet.unopened import UnopenedBuckets
 log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
+#: No log gets so far.
+OFFSET_MAX: Final = 2**63 - 1
 RESTORE_FOLDER: Final = "restore it from a copy, or drop the table or partition if nothing of it is needed"
 
 
@@ -81,6 +84,8 @@ class BucketStore:
         self._unopened = UnopenedBuckets(clock, reopen_max_ms)
         #: Requests with definitions that could not be taken over.
         self._undefined: dict[int, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
+        #: What each bucket was last asked to be opened with, without definitions.
+        self._requests: dict[TableBucket, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
         self._lakes: dict[TableBucket, LakeState] = {}
         #: The newest commit that was told of each bucket.
         self._lake_sequences: dict[TableBucket, int] = {}
@@ -173,6 +178,7 @@ class BucketStore:
             self._lock.wait_for(lambda: bucket not in self._opening)
             if again and bucket not in self._unopened:
                 return self._buckets.get(bucket)
+            self._requests[bucket] = _without_definition(request)
             try:
                 table = self._define(bucket, request)
                 if (found := self._buckets.get(bucket)) is not None:
@@ -188,6 +194,40 @@ class BucketStore:
             partition = physical.partition_name if physical.HasField("partition_name") else None
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
             return self._register(self._open(bucket, table, partition, durable_offset))
+        except Exception as error:
+            raise self._unopened.note(request, error) from error
+        finally:
+            with self._lock:
+                self._opening.discard(bucket)
+                self._lock.notify_all()
+
+    def durable_offset(self, bucket: TableBucket) -> int:
+        """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
+        request = self._requests.get(bucket)
+        return request.durable_offset if request is not None else 0
+
+    def folder(self, bucket: TableBucket) -> Path:
+        """Return the folder of a bucket."""
+        return self._folder(bucket)
+
+    def renew(self, bucket: TableBucket, change: Callable[[Bucket], None]) -> Bucket:
+        """Close a bucket, have its files changed, and open it again. Those who want it meanwhile are told to retry.
+
+        Raises:
+            NotLeaderError: It is not open here.
+            FlussError: The change failed, or it cannot be opened: it is tried again by `reopen`.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
+            found, request = self.get(bucket), self._requests[bucket]
+            del self._buckets[bucket]
+            self._opening.add(bucket)
+        try:
+            _close(found, save=False)
+            change(found)
+            self._pool.forget_below(self._folder(bucket))
+            durable_offset = request.durable_offset if request.HasField("durable_offset") else None
+            return self._register(self._open(bucket, found.table, found.partition, durable_offset))
         except Exception as error:
             raise self._unopened.note(request, error) from error
         finally:
@@ -227,6 +267,7 @@ class BucketStore:
 
     def _open(self, bucket: TableBucket, table: Table, partition: str | None, durable_offset: int | None) -> Bucket:
         place = self._folder(bucket)
+        given_up = cutting.finish(place)
         logger = BucketLogger(log, str(table.path), partition, bucket)
         has_rows = bool(table.descriptor.schema.primary_key)
         opened = BucketLog(
@@ -240,8 +281,10 @@ class BucketStore:
             raise
         away = bucket_folder(self._remote.path, LOG, table.path, partition, bucket)
         known_start = opened.start if opened.stopped is None else 0
-        remote = RemoteLog(away, place, bucket, (known_start, opened.end), logger, self._remote.check)
-        return Bucket(bucket, table, partition, opened, kv=kv, remote=remote)
+        # Where a log that was found damaged would end is not known either: remote storage may have what comes behind.
+        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX
+        remote = RemoteLog(away, place, bucket, (known_start, known_end), logger, self._remote.check)
+        return Bucket(bucket, table, partition, opened, kv=kv, remote=remote, given_up=given_up.ranges)
 
     def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:
         """Take note of what the lake holds of a bucket, None for nothing; it may be opened later.
@@ -280,6 +323,7 @@ class BucketStore:
             self._lock.wait_for(lambda: bucket not in self._opening)
             found = self._buckets.pop(bucket, None)
             self._unopened.forget(bucket)
+            self._requests.pop(bucket, None)
             if found is not None:
                 _close(found, save=not delete)
             if not delete:
@@ -322,6 +366,15 @@ class BucketStore:
         if bucket.partition_id is not None:
             folder /= f"p{bucket.partition_id}"
         return folder / f"b{bucket.bucket}"
+
+
+def _without_definition(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
+    """Return a request as it is kept for a bucket: its table's definition is kept once, with the table."""
+    kept = pb.PbNotifyLeaderAndIsrReqForBucket()
+    kept.CopyFrom(request)
+    kept.table_json = b""
+    kept.ClearField("schemas")
+    return kept
 
 
 def _close(bucket: Bucket, *, save: bool = True) -> None:

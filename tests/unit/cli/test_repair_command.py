@@ -1,11 +1,14 @@
-"""``fluss-lab repair TABLE --adopt``: shown first, done with a word."""
+"""``fluss-lab repair TABLE``: shown first, done with a word."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fluss_lab.testing import EmbeddedCluster
+from tests.unit.tiering.broken_logs import OPTIONS, Broken, a_whole_segment, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables
 
 
@@ -40,3 +43,55 @@ def test_a_repair_is_shown_and_then_done(tmp_path):
         assert "does it" not in again.stdout
         failed = run("repair", "db.none", "--adopt", "-f", folder)
         assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+
+
+def test_what_cannot_be_read_is_shown_and_then_given_up(tmp_path):
+    folder = tmp_path / "my lab"
+    with EmbeddedCluster(folder, OPTIONS) as cluster:
+        broken = Broken(Tables(cluster), keyed=False)
+        broken.fill("all")
+        sound = run("repair", "db.broken", "--skip-corrupt", "-f", folder)
+        assert (sound.returncode, sound.stdout) == (1, "")
+        assert "there is nothing to repair" in sound.stderr
+        cluster.stop()
+        broken.break_logs((inside_a_segment, a_whole_segment, nothing, nothing, nothing, nothing))
+        cluster.start()
+        files = {path: path.read_bytes() for number in broken.damage for path in broken.segments(number)}
+        shown = run("repair", "db.broken", "--skip-corrupt", "-f", folder)
+        assert shown.returncode == 0, shown.stderr
+        for number in (0, 1):
+            ((start, stop),) = broken.damage[number]
+            assert f"bucket {number}: {folder}" in shown.stdout
+            assert f"offsets [{start}, {stop}) cannot be read (records from 20" in shown.stdout
+            assert f"the lake holds [{start}, {stop})\n  nothing is lost" in shown.stdout
+        assert "`fluss-lab repair db.broken --skip-corrupt --yes` does it" in shown.stdout
+        assert {path: path.read_bytes() for path in files} == files
+        assert "--skip-corrupt" in run("status", folder).stdout
+        done = run("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
+        assert done.returncode == 0, done.stderr
+        broken.check_rows({})
+        ((start, stop),) = broken.damage[1]
+        for command in ("status", "doctor"):
+            told = run(command, folder)
+            assert f"table db.broken, bucket 1: [{start}, {stop}) given up at 20" in told.stdout, command
+        again = run("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
+        assert (again.returncode, again.stdout) == (1, "")
+        cluster.stop()
+        deep = run("doctor", folder, "--deep")
+        assert f"offsets [{start}, {stop}) could not be read, and were given up at 20" in deep.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--adopt", "--skip-corrupt"),
+        ("--skip-corrupt", "--accept-gaps"),
+        ("--adopt", "--discard-before"),
+        ("--relocate", "--yes"),
+        (),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(tmp_path, words):
+    failed = run("repair", "db.events", *words, "-f", tmp_path)
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+    assert failed.stderr.startswith("fluss-lab: repair")

@@ -81,6 +81,7 @@ def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
         ("tier", "--continuous"),
         ("tail", "nyc.flights"),
         ("repair", "a.b", "--adopt"),
+        ("repair", "a.b", "--skip-corrupt"),
     ],
 )
 def test_no_command_but_up_makes_a_lab(tmp_path, arguments):

@@ -1,0 +1,148 @@
+"""What cannot be read of the logs of a table's buckets, and giving it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from fluss_lab.client.asking import Ask, ask_leaders
+from fluss_lab.client.bucket_status import GivenUpRange, given_up_of
+from fluss_lab.errors import FlussError
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import TabletServerGateway
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedOffsets:
+    """Offsets ``[start, stop)`` of a bucket's log that cannot be read.
+
+    Attributes:
+        file: In which they begin, or behind which they are missing; on the server's machine.
+        start: The first.
+        stop: Where the log can be read again.
+        before_ms: Timestamp of the last record before; None without any.
+        after_ms: Timestamp of the first record behind; None without any.
+    """
+
+    file: str
+    start: int
+    stop: int
+    before_ms: int | None
+    after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBucket:
+    """What is damaged of a bucket's log, and who holds what of it.
+
+    Attributes:
+        bucket: Its identity.
+        partition: Name of its partition; None without partitions.
+        start: First offset in the cluster, were all of it sound.
+        local_start: And on the server's disk.
+        end: Offset after the last.
+        size_bytes: Of the log on the server's disk.
+        ranges: What cannot be read, ascending; empty: all can.
+        remote_end: Remote storage holds what is before, from `start` on; None: not so.
+        lake_end: So does the lake; None: it holds nothing, or the table is not tiered.
+        rows_offset: The rows of a primary-key table need the log from here on; None of a log table.
+        given_up: What was given up before.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    local_start: int
+    end: int
+    size_bytes: int
+    ranges: tuple[DamagedOffsets, ...]
+    remote_end: int | None
+    lake_end: int | None
+    rows_offset: int | None
+    given_up: tuple[GivenUpRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    bucket: TableBucket
+
+
+def damaged_buckets(connection: Connection, info: TableInfo) -> list[DamagedBucket]:
+    """Return every bucket of a table with what is damaged of it. See `Admin.damaged_buckets`."""
+    names: dict[int | None, str | None] = {None: None}
+    if info.descriptor.partitioned_by:
+        names = {each.partition_id: each.name for each in connection.partitions(info).values()}
+    connection.remember(info)
+    buckets = [
+        TableBucket(info.table_id, partition_id, number)
+        for partition_id in names
+        for number in range(info.descriptor.buckets)
+    ]
+    found = []
+    for bucket in buckets:
+        request = pb.DescribeDamageRequest(
+            table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
+        )
+
+        def describe(
+            gateway: TabletServerGateway, request: pb.DescribeDamageRequest = request
+        ) -> pb.DescribeDamageResponse:
+            return gateway.describe_damage(request)
+
+        response = _asked(connection, bucket, "describe_damage", describe)
+        found.append(_damaged(bucket, names[bucket.partition_id], response))
+    return sorted(found, key=lambda each: (each.partition or "", each.bucket.bucket))
+
+
+def give_up_range(
+    connection: Connection, info: TableInfo, bucket: TableBucket, start: int, stop: int, *, discard_before: bool
+) -> int:
+    """Give up the first damaged range of a bucket; return where its log begins then. See `Admin.give_up_range`."""
+    connection.remember(info)
+    request = pb.GiveUpRangeRequest(
+        table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket, start_offset=start,
+        stop_offset=stop, discard_before=discard_before,
+    )  # fmt: skip
+    response = _asked(connection, bucket, "give_up_range", lambda gateway: gateway.give_up_range(request))
+    return int(response.log_start_offset)
+
+
+def _asked(connection: Connection, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], A]) -> A:
+    """Ask the server of one bucket, again where it moved or was away."""
+
+    def send(gateway: TabletServerGateway, questions: Sequence[_Question]) -> list[A | FlussError]:
+        return [call(gateway)]
+
+    ask: Ask[_Question, A] = Ask(send)
+    return ask_leaders(connection, [_Question(bucket)], ask, connection.attempts(what))[0]
+
+
+def _damaged(bucket: TableBucket, partition: str | None, response: pb.DescribeDamageResponse) -> DamagedBucket:
+    ranges = tuple(
+        DamagedOffsets(
+            each.file, each.start_offset, each.stop_offset,
+            each.time_before if each.HasField("time_before") else None,
+            each.time_after if each.HasField("time_after") else None,
+        )
+        for each in response.ranges
+    )  # fmt: skip
+    return DamagedBucket(
+        bucket=bucket,
+        partition=partition,
+        start=response.start_offset,
+        local_start=response.log_start_offset,
+        end=response.log_end_offset,
+        size_bytes=response.size_in_bytes,
+        ranges=ranges,
+        remote_end=response.remote_log_end_offset if response.HasField("remote_log_end_offset") else None,
+        lake_end=response.lake_log_end_offset if response.HasField("lake_log_end_offset") else None,
+        rows_offset=response.rows_offset if response.HasField("rows_offset") else None,
+        given_up=given_up_of(response.given_up),
+    )
