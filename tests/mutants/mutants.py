@@ -8,6 +8,7 @@ from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.disk_room import DISK_ROOM
 from tests.mutants.filtering import FILTERING
+from tests.mutants.giving_up import GIVING_UP
 from tests.mutants.guard import GUARD
 from tests.mutants.identity import IDENTITY
 from tests.mutants.integrity import INTEGRITY
@@ -91,4 +92,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + CONFIGURATION
     + IDENTITY
     + BATCH_IDENTITY
+    + GIVING_UP
 )

@@ -251,8 +251,8 @@ KEEPING = (
     ),
     Mutant(
         "files_not_replaced_at_once", "P6", "fluss_lab/files.py",
-        "        os.replace(temporary, path)\n",
-        "        path.write_bytes(data)\n        os.unlink(temporary)\n",
+        "    with _temporary(path, data, mode, durable=durable) as temporary:\n        os.replace(temporary, path)\n",
+        "    with _temporary(path, data, mode, durable=durable) as temporary:\n        path.write_bytes(data)\n        os.unlink(temporary)\n",
         (f"{IN_FILES}::test_whoever_has_the_file_open_sees_the_old_content_whole",),
     ),
     Mutant(

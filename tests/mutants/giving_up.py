@@ -1,0 +1,145 @@
+"""Mutants of giving up what cannot be read of a log: nothing else may be lost, and a crash at any step be outlived."""
+
+from tests.mutants.mutant import Mutant
+
+GIVING_UP_FILE = "fluss_lab/server/tablet/giving_up.py"
+SERVICE = "fluss_lab/server/tablet/service.py"
+STORE = "fluss_lab/server/tablet/store.py"
+NOTES = "fluss_lab/server/tablet/given_up.py"
+REPAIR = "fluss_lab/tiering/damage_repair.py"
+IN_CUTS = "tests/unit/server/tablet/test_giving_up.py"
+IN_REPAIRS = "tests/unit/tiering/test_damage_repair.py"
+
+SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
+ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
+REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_not_lost",)
+TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
+
+GIVING_UP = (
+    Mutant(
+        "sound_records_before_damage_given_up_without_a_word", "P2", GIVING_UP_FILE,
+        "    if held < damaged.start and not discard:\n",
+        "    if held < 0 and not discard:\n",
+        SOUND,
+    ),
+    Mutant(
+        "another_range_given_up_than_was_looked_at", "P7", GIVING_UP_FILE,
+        "    if damaged is None or (damaged.start, damaged.stop) != (start, stop):\n",
+        "    if damaged is None:\n",
+        SOUND,
+    ),
+    Mutant(
+        "range_given_up_once_more_when_asked_again", "P6", SERVICE,
+        "if not any(each.start == request.start_offset for each in bucket.given_up):",
+        "if request.start_offset >= 0:",
+        SOUND,
+    ),
+    Mutant(
+        "lake_with_a_later_start_taken_to_hold_what_is_before", "P2", GIVING_UP_FILE,
+        "    if lake is None or (found.rows_offset is None and lake.start > found.start):\n",
+        "    if lake is None:\n",
+        ABSENT,
+    ),
+    Mutant(
+        "lake_that_is_switched_off_taken_to_hold_records", "P2", GIVING_UP_FILE,
+        "bucket.lake if bucket.table.lake_enabled else None",
+        "bucket.lake",
+        ABSENT,
+    ),
+    Mutant(
+        "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log.py",
+        "            self._sound = sound or self._sound\n",
+        "            self._sound = self._sound if sound else None\n",
+        (f"{IN_CUTS}::test_a_bucket_that_is_found_damaged_is_served_up_to_there",),
+    ),
+    Mutant(
+        "lost_offsets_at_the_end_given_again", "P13", GIVING_UP_FILE,
+        "ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))",
+        "ranges[-1]",
+        (f"{IN_CUTS}::test_offsets_at_the_end_that_somebody_knows_are_not_given_again",),
+    ),
+    Mutant(
+        "rows_made_without_what_was_given_up", "P4", GIVING_UP_FILE,
+        "    if found.rows_offset is not None and found.rows_offset < to:\n",
+        "    if found.rows_offset is not None and found.rows_offset < 0:\n",
+        (f"{IN_CUTS}::test_rows_that_need_what_is_damaged_are_not_given_up",),
+    ),
+    Mutant(
+        "rows_in_memory_not_kept_before_their_log_goes", "P4", SERVICE,
+        "        if bucket.kv is not None and bucket.kv.is_live:\n",
+        "        if bucket.kv is not None and not bucket.kv.is_live:\n",
+        (f"{IN_CUTS}::test_rows_in_memory_are_kept_when_the_log_cannot_give_them_any_more",),
+    ),
+    Mutant(
+        "cut_that_was_cut_off_not_finished", "P6", STORE,
+        "        given_up = cutting.finish(place)\n",
+        "        given_up = cutting.notes.load(place)\n",
+        (f"{IN_CUTS}::test_a_cut_that_ended_anywhere_is_finished_or_begun_again",),
+    ),
+    Mutant(
+        "writers_of_given_up_batches_forgotten", "P2", "fluss_lab/server/tablet/cutting.py",
+        "    checkpoints.save(folder, checkpoint, durable=True)\n",
+        "    (folder / checkpoints.FILE_NAME).unlink(missing_ok=True)\n",
+        (f"{IN_CUTS}::test_writers_of_batches_that_went_are_known_behind_the_cut",),
+    ),
+    Mutant(
+        "segments_dropped_for_remote_storage_without_a_mark", "P11", SERVICE,
+        "            bucket.remote.note_dropped(cut.start)\n",
+        "            bucket.remote.note_dropped(0)\n",
+        REMOTE,
+    ),
+    Mutant(
+        "remote_storage_refused_where_a_log_ended_early", "P7", STORE,
+        "        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX\n",
+        "        known_end = opened.end\n",
+        (f"{IN_CUTS}::test_a_part_that_remote_storage_holds_goes_first",),
+    ),
+    Mutant(
+        "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/previous.py",
+        "            if relative >= relative_offset and self._is_right(relative, count, crc):\n",
+        "            if relative < 0 and self._is_right(relative, count, crc):\n",
+        (f"{IN_CUTS}::test_previous_offsets_behind_the_damage_in_its_segment_are_kept",),
+    ),
+    Mutant(
+        "newer_format_taken_for_damage", "P7", GIVING_UP_FILE,
+        "    if isinstance(log.stopped, UnsupportedError):\n",
+        "    if isinstance(log.stopped, KeyError):\n",
+        (f"{IN_CUTS}::test_a_newer_format_is_no_damage",),
+    ),
+    Mutant(
+        "note_of_another_bucket_believed", "P13", NOTES,
+        '    if value.get("identity") != (identity := identity_of(folder)):\n',
+        "    if (identity := identity_of(folder)) is None:\n",
+        TOLD,
+    ),
+    Mutant(
+        "damaged_note_of_what_was_given_up_believed", "P11", NOTES,
+        "    if (body := unsealed(data)) is None:\n",
+        '    if (body := data.rpartition(b"\\n")[0]) is None:\n',
+        TOLD,
+    ),
+    Mutant(
+        "newer_note_of_what_was_given_up_read", "P7", NOTES,
+        '    check_format(path, value.get("version"), VERSION)\n',
+        "",
+        TOLD,
+    ),
+    Mutant(
+        "gap_that_damage_has_not_made_accepted_on_the_way", "P2", REPAIR,
+        "        if others or lake.reason != LEFT_UNTIERED:\n",
+        "        if lake.reason != LEFT_UNTIERED:\n",
+        (f"{IN_REPAIRS}::test_a_gap_that_damage_has_not_made_is_not_accepted_on_the_way",),
+    ),
+    Mutant(
+        "damage_given_up_under_a_living_tierer", "P5", REPAIR,
+        "        if self._info.descriptor.lake_enabled:\n            with",
+        "        if self._info.descriptor.lake_enabled and not damaged:\n            with",
+        (f"{IN_REPAIRS}::test_a_table_that_a_tierer_works_on_is_left_alone",),
+    ),
+    Mutant(
+        "changelog_in_the_lake_lost_without_a_word", "P2", "fluss_lab/tiering/damage_plan.py",
+        "        if words and not discard_before:\n",
+        "        if words and discard_before is None:\n",
+        (f"{IN_REPAIRS}::test_a_tiered_primary_key_table_keeps_every_row[part-False]",),
+    ),
+)  # fmt: skip
