@@ -53,6 +53,7 @@ REFUSED_ONLY = {
 REFUSED_HERE = {
     ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Table", "files"), ("Table", "prefix_lookup"),
     ("Lookuper", "prefix_lookup"), ("Admin", "lake_snapshot"), ("Admin", "kv_snapshot_metadata"), ("ReadPoint", "from_json"),
+    ("Admin", "give_up_range"),
     ("Table", "add_partition"), ("Table", "drop_partition"), ("Listing", "column"),
 }  # fmt: skip
 #: Of the house: what Python's own sequences and mappings say is theirs.
@@ -106,6 +107,8 @@ PLANS = {
     ("Admin", "partitions"): {"path": "db.parts"}, ("Admin", "list_offsets"): {"info": "log", "spec": OffsetSpec.latest()},
     ("Admin", "lake_snapshot"): {"path": "db.log"}, ("Admin", "latest_kv_snapshots"): {"path": "db.pk"},
     ("Admin", "kv_snapshot_metadata"): {"info": "pk", "bucket": 0, "snapshot_id": 1}, ("Admin", "buckets"): {"info": "pk"},
+    ("Admin", "damaged_buckets"): {"info": "pk"},
+    ("Admin", "give_up_range"): {"info": "pk", "bucket": "bucket", "start": 0, "stop": 1},
     ("AppendWriter", "append"): {"rows": []}, ("UpsertWriter", "upsert"): {"rows": []}, ("UpsertWriter", "delete"): {"keys": []},
     ("Lookuper", "lookup"): {"keys": []}, ("Lookuper", "prefix_lookup"): {"prefix": []},
     ("LogScanner", "subscribe"): {"bucket": 0, "offset": 0}, ("LogScanner", "subscribe_all"): {"spec": OffsetSpec.latest()},

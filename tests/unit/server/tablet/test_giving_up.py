@@ -189,6 +189,25 @@ def test_what_remote_storage_holds_is_not_lost(tmp_path):
     assert lost.describe()[0].HasField("start_error")
 
 
+def test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off(tmp_path):
+    many = {"table__log__tiered__local_segments": "20"}
+    tablet = filled(tmp_path, **many)
+    tablet.service.copy_to_remote()
+    manifest = tablet.service._store.all()[0].remote.folder / "manifest"
+    start, stop = flip(segments(tablet)[1], 1)
+    failpoints.arm("tablet.cut.deleted", "error")
+    try:
+        with pytest.raises(FlussError):
+            give_up(tablet, start, stop)
+    finally:
+        failpoints.disarm()
+    manifest.rename(manifest.with_name("away"))
+    reopened = again(tablet, **many)
+    assert reopened.describe()[0].HasField("start_error")
+    manifest.with_name("away").rename(manifest)
+    assert again(tablet, **many).describe()[0].start_offset == 0
+
+
 def test_a_part_that_remote_storage_holds_goes_first(tmp_path):
     tablet = filled(tmp_path, table__log__tiered__local_segments="20", **LAKE)
     names = [int(path.stem) for path in segments(tablet)]
