@@ -318,6 +318,7 @@ class TabletService:
 
     def give_up_range(self, request: pb.GiveUpRangeRequest, /) -> pb.GiveUpRangeResponse:
         """Have a bucket's log begin behind its first damaged range: see `giving_up` for what that must not lose."""
+        self._reserve.check_writable("nothing was given up")
         with self._cutting:
             bucket = self._store.get(bucket_of(request))
             # Asked again because the answer was lost.
