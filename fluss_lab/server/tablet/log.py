@@ -128,8 +128,7 @@ class BucketLog(LogState):
     def _publish(self) -> None:
         """Show readers what they may read now, and wake those who wait for it."""
         frontier = self._durable if self._options.fsync else self._frontier()
-        if self._sound is not None:
-            frontier = min(frontier, self._sound)
+        frontier = frontier if self._sound is None else min(frontier, self._sound)
         bases = tuple(segment.base_offset for segment in self._segments)
         self.reader.publish(LogView(self._segments, bases, frontier))
 
@@ -153,7 +152,7 @@ class BucketLog(LogState):
             self._publish()
 
     def stop_for(self, reason: FlussError) -> None:
-        """Accept no append any more: the log was found damaged, or lacks its beginning."""
+        """Accept no append any more."""
         with self._changed:
             self._stop(reason)
 
