@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fluss_lab.client.asking import Ask, ask_leaders
 from fluss_lab.client.bucket_status import GivenUpRange, given_up_of
-from fluss_lab.errors import FlussError
+from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
 
 A = TypeVar("A")
+#: Ranges that an error names.
+_SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +87,33 @@ def damaged_buckets(connection: Connection, info: TableInfo) -> list[DamagedBuck
         for partition_id in names
         for number in range(info.descriptor.buckets)
     ]
-    found = []
-    for bucket in buckets:
-        request = pb.DescribeDamageRequest(
-            table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
-        )
-
-        def describe(
-            gateway: TabletServerGateway, request: pb.DescribeDamageRequest = request
-        ) -> pb.DescribeDamageResponse:
-            return gateway.describe_damage(request)
-
-        response = _asked(connection, bucket, "describe_damage", describe)
-        found.append(_damaged(bucket, names[bucket.partition_id], response))
+    found = [_described(connection, bucket, names[bucket.partition_id]) for bucket in buckets]
     return sorted(found, key=lambda each: (each.partition or "", each.bucket.bucket))
+
+
+def damage_error(
+    connection: Connection, info: TableInfo, bucket: TableBucket, partition: str | None, error: CorruptDataError
+) -> CorruptDataError:
+    """Return what to raise for bytes of a bucket's log that a server sent and that failed their checks.
+
+    Its server looks at the files itself. It stops the bucket where they are damaged (P7), and then the text names file and
+    offsets.
+    """
+    where = f"table {info.path}, bucket {bucket.bucket}" + (f" of partition {partition}" if partition else "")
+    try:
+        ranges = _described(connection, bucket, partition).ranges
+    except FlussError as failure:
+        return CorruptDataError(f"{where}: {error}; where the damage is could not be found out: {failure}")
+    if not ranges:
+        return CorruptDataError(f"{where}: {error}; its files are sound, as its server finds: read again")
+    shown = ", ".join(
+        f"{each.file}: offsets [{each.start}, {each.stop}) cannot be read" for each in ranges[:_SHOWN_MAX]
+    )
+    more = f" and {len(ranges) - _SHOWN_MAX} more ranges" if len(ranges) > _SHOWN_MAX else ""
+    return CorruptDataError(
+        f"{where}: {shown}{more} ({error}). The bucket is stopped: restore the file from a copy and start the server again, or "
+        f"give them up: fluss-lab repair {info.path} --skip-corrupt"
+    )
 
 
 def give_up_range(
@@ -112,6 +127,14 @@ def give_up_range(
     )  # fmt: skip
     response = _asked(connection, bucket, "give_up_range", lambda gateway: gateway.give_up_range(request))
     return int(response.log_start_offset)
+
+
+def _described(connection: Connection, bucket: TableBucket, partition: str | None) -> DamagedBucket:
+    request = pb.DescribeDamageRequest(
+        table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
+    )
+    response = _asked(connection, bucket, "describe_damage", lambda gateway: gateway.describe_damage(request))
+    return _damaged(bucket, partition, response)
 
 
 def _asked(connection: Connection, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], A]) -> A:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fluss_lab.client.damage import damage_error
 from fluss_lab.client.fetching import FetchedBucket, FetchLimits, Projection, decoded, fetch_request, fetched_buckets
 from fluss_lab.client.remote import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.client.retry import Attempts
@@ -119,7 +120,7 @@ class _RangeReader:
                     gone.note(error, attempts.what)
                     continue
             else:
-                for records in decoded(fetched, offset, self._projection):
+                for records in self._decoded(fetched, offset):
                     clipped = records.clip(offset, stop)
                     if clipped is None:
                         break
@@ -131,6 +132,12 @@ class _RangeReader:
                     f"[{offset}, {stop}); the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
                 )
             attempts.progressed()
+
+    def _decoded(self, fetched: FetchedBucket, offset: int) -> Iterator[LogRecords]:
+        try:
+            yield from decoded(fetched, offset, self._projection)
+        except CorruptDataError as error:
+            raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 
     def _fetch(self, request: pb.FetchLogRequest, attempts: Attempts) -> FetchedBucket:
         while True:

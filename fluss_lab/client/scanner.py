@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from fluss_lab.client.damage import damage_error
 from fluss_lab.client.fetcher import Fetcher
 from fluss_lab.client.fetching import Projection, decoded
 from fluss_lab.client.metadata import check_table_id
@@ -19,6 +20,7 @@ from fluss_lab.client.scanned import ScanBatch, ScanRecords
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     BucketNotFoundError,
+    CorruptDataError,
     FlussError,
     InvalidPartitionError,
     InvalidRequestError,
@@ -226,6 +228,10 @@ class LogScanner(Closing):
         try:
             for records in decoded(content, fetched.start, self._projection):
                 batches.append(self._batch(position, records))  # noqa: PERF401 - what was decoded before an error counts
+        except CorruptDataError as error:
+            self._positions.stop(
+                position, damage_error(self._connection, self._info, position.bucket, position.partition, error)
+            )
         except FlussError as error:
             what = f"scan of {self._info.path}, bucket {position.bucket}"
             self._positions.stop(position, type(error)(f"{what}: {error}"))

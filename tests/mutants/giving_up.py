@@ -14,6 +14,7 @@ SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
+FOUND = ("tests/unit/tiering/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",)
 
 GIVING_UP = (
     Mutant(
@@ -141,5 +142,23 @@ GIVING_UP = (
         "        if words and not discard_before:\n",
         "        if words and discard_before is None:\n",
         (f"{IN_REPAIRS}::test_a_tiered_primary_key_table_keeps_every_row[part-False]",),
+    ),
+    Mutant(
+        "damage_that_a_read_finds_stops_nothing", "P7", "fluss_lab/client/ranges.py",
+        "            raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error\n",
+        "            raise CorruptDataError(str(error)) from error\n",
+        FOUND,
+    ),
+    Mutant(
+        "damage_that_a_scanner_finds_stops_nothing", "P7", "fluss_lab/client/scanner.py",
+        "position, damage_error(self._connection, self._info, position.bucket, position.partition, error)\n",
+        "position, CorruptDataError(str(error))\n",
+        FOUND,
+    ),
+    Mutant(
+        "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/fetch.py",
+        "                raise self._confirm_damage(bucket, error) from error\n",
+        "                raise error\n",
+        FOUND,
     ),
 )  # fmt: skip

@@ -52,6 +52,7 @@ class FetchLog:
         size_max: Bytes of the answer, whatever is asked.
         is_closing: Tells whether the server wants waiting calls to end.
         building: Room for what is read.
+        confirm_damage: Looks at the files of a bucket of which a batch failed its checks; returns what to raise.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class FetchLog:
         size_max: int,
         is_closing: Callable[[], bool],
         building: Building,
+        confirm_damage: Callable[[Bucket, CorruptDataError], CorruptDataError],
     ) -> None:
         if request.max_bytes <= 0:
             raise InvalidRequestError(f"max_bytes: expected at least 1, found {request.max_bytes}")
         self._store, self._request, self._is_closing = store, request, is_closing
         self._building = building
+        self._confirm_damage = confirm_damage
         self._size_max = min(request.max_bytes, size_max)
         self._wants = [[self._want(table, each) for each in table.buckets_req] for table in request.tables_req]
 
@@ -203,7 +206,7 @@ class FetchLog:
         payload: list[list[Buffer]] = []
         size = read = 0
         for _ in range(_PROJECTED_READS_MAX):
-            for before, after in _taken_apart(found, want.projection, bucket):
+            for before, after in self._taken_apart(found, want.projection, bucket):
                 beside = VALUE_BYTES * read_header(after[0]).record_count if want.previous else 0
                 grown = size + beside + sum(len(memoryview(part)) for part in after)
                 if grown > budget and (payload or (want.previous and not at_least_one)):
@@ -223,16 +226,18 @@ class FetchLog:
             found = more
         return payload, size
 
-
-def _taken_apart(
-    found: Fetched, projection: tuple[int, ...] | None, bucket: Bucket
-) -> Iterator[tuple[int, list[Buffer]]]:
-    """Yield of each batch that was read its size and the buffers to answer."""
-    for data in found.buffers:
-        if projection is None:
-            yield from whole_batches(data)
-        else:
-            yield from project(data, projection, bucket.table.schemas)
+    def _taken_apart(
+        self, found: Fetched, projection: tuple[int, ...] | None, bucket: Bucket
+    ) -> Iterator[tuple[int, list[Buffer]]]:
+        """Yield of each batch that was read its size and the buffers to answer."""
+        for data in found.buffers:
+            if projection is None:
+                yield from whole_batches(data)
+                continue
+            try:
+                yield from project(data, projection, bucket.table.schemas)
+            except CorruptDataError as error:
+                raise self._confirm_damage(bucket, error) from error
 
 
 def _remote_info(found: RemoteFetch, partition: str | None) -> pb.PbRemoteLogFetchInfo:

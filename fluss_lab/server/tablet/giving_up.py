@@ -85,6 +85,23 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     )
 
 
+def confirmed(bucket: Bucket, folder: Path, durable_offset: int, error: CorruptDataError) -> CorruptDataError:
+    """Return what to say of bytes that failed their checks when they were read: which file and offsets that is, if so.
+
+    Args:
+        bucket: As `look`, which stops it.
+        folder: As `look`.
+        durable_offset: As `look`.
+        error: What the check said.
+
+    Raises:
+        FlussError, OSError: As `look`.
+    """
+    look(bucket, folder, durable_offset)
+    ended = bucket.log.reader.ended_by
+    return error if ended is None else CorruptDataError(f"{ended} ({error})")
+
+
 def _stop(bucket: Bucket, first: DamagedRange, folder: Path) -> None:
     """Serve a log up to its first damaged range only."""
     reason = CorruptDataError(

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, UnsupportedError, error_code
+from fluss_lab.errors import (
+    ConflictError,
+    CorruptDataError,
+    FlussError,
+    InvalidRequestError,
+    UnsupportedError,
+    error_code,
+)
 from fluss_lab.model import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
@@ -34,7 +41,7 @@ from fluss_lab.server.tablet.description import described, described_damage, unk
 from fluss_lab.server.tablet.durable_reports import DurableReporter
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
-from fluss_lab.server.tablet.giving_up import BucketDamage, checkpoint_behind, cut_behind, look
+from fluss_lab.server.tablet.giving_up import BucketDamage, checkpoint_behind, confirmed, cut_behind, look
 from fluss_lab.server.tablet.kv_bucket import RowOptions
 from fluss_lab.server.tablet.logs import bucket_fields
 from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
@@ -247,7 +254,9 @@ class TabletService:
 
     def fetch_log(self, request: pb.FetchLogRequest, /) -> Frame[pb.FetchLogResponse]:
         """Return batches of each bucket from an offset on, waiting for them up to ``max_wait_ms``."""
-        return FetchLog(self._store, request, self._answer_max, self._closing.is_set, self._building).run()
+        return FetchLog(
+            self._store, request, self._answer_max, self._closing.is_set, self._building, self._confirm_damage
+        ).run()
 
     # -- primary-key tables --------------------------------------------------------------------------------------------
 
@@ -312,6 +321,9 @@ class TabletService:
         """Return what cannot be read of a bucket's log, after reading every byte of it: see `giving_up.look`."""
         bucket = self._store.get(bucket_of(request))
         return described_damage(bucket, self._look(bucket))
+
+    def _confirm_damage(self, bucket: Bucket, error: CorruptDataError) -> CorruptDataError:
+        return confirmed(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
 
     def _look(self, bucket: Bucket) -> BucketDamage:
         return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
