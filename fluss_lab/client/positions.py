@@ -41,7 +41,7 @@ class Position:
         lake_gone: Which lake snapshot was not there.
         busy: Whether a thread works on it.
         stopped: Whether an error ended it, until it is subscribed again.
-        damaged: Whether that error lies before what was fetched last, which is of no use then.
+        damage: That error, if it lies before what was fetched last, which is of no use then, nor what else failed.
     """
 
     bucket: TableBucket
@@ -56,7 +56,7 @@ class Position:
     lake_gone: int | None = None
     busy: bool = False
     stopped: bool = False
-    damaged: bool = False
+    damage: FlussError | None = None
     retry_at: float = 0.0
     pause_s: float = PAUSE_FIRST_S
     failing_since: float | None = None
@@ -210,7 +210,7 @@ class Positions:
     def stop(self, position: Position, error: FlussError) -> None:
         """Stop a bucket whose records turned out to be damaged; the error is what the caller gets next."""
         with self._changed:
-            position.stopped = position.damaged = True
+            position.stopped, position.damage = True, error
             self._queue.appendleft(Fetched(position, position.offset, error, 0))
             self._changed.notify_all()
 
@@ -219,7 +219,7 @@ class Positions:
         position = fetched.position
         if self._positions.get(position.bucket) is not position:
             return False
-        return isinstance(fetched.content, FlussError) or not position.damaged
+        return position.damage is None or fetched.content is position.damage
 
     # -- the fetchers' side ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
-FOUND = ("tests/unit/tiering/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",)
+FOUND = (
+    "tests/unit/tiering/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",
+)
 
 GIVING_UP = (
     Mutant(
