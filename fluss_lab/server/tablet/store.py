@@ -10,6 +10,7 @@ Paths are made of ids only, so a name used again is another place::
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -345,7 +346,7 @@ class BucketStore:
         if bucket.partition_id is not None:
             with suppress(OSError):
                 self._folder(bucket).parent.rmdir()
-        if not any(path.is_dir() for path in table.glob("*")):
+        if not _has_folders(table):
             self._tables.pop(bucket.table_id, None)
             self._undefined.pop(bucket.table_id, None)
             shutil.rmtree(table, ignore_errors=True)
@@ -384,6 +385,14 @@ def _close(bucket: Bucket, *, save: bool = True) -> None:
     if bucket.kv is not None:
         bucket.kv.snapshots.close()
     bucket.log.close(save=save)
+
+
+def _has_folders(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(each.is_dir() for each in entries)
+    except FileNotFoundError:
+        return False
 
 
 def _make_folder(folder: Path) -> None:
