@@ -13,6 +13,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing.cluster import RESERVE
 
 
 def run(
@@ -77,13 +78,14 @@ def test_status_without_a_server_is_exit_code_3(folder):
 
 def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     run("up", folder, "--option", "log.segment.file-size=1mb")
-    found = cluster.read_discovery(folder)
+    found, options = cluster.read_discovery(folder), cluster.read_options(folder)
     assert found is not None
+    assert options["log.segment.file-size"] == "1mb"
     os.kill(found.servers[0].pid, signal.SIGKILL)
     cluster.wait_until_gone(found)
     assert run("status", folder).returncode == 3
     assert run("up", folder).returncode == 0
-    assert cluster.read_options(folder) == {"log.segment.file-size": "1mb"}
+    assert cluster.read_options(folder) == options
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,8 @@ def test_a_server_follows_arguments_then_environment_then_file(folder):
     (folder / "fluss-lab.toml").write_text('server.grace = "1s"\nmax.bucket.num = 7\nmax.partition.num = 5\n')
     env = {"FLUSS_LAB_MAX_BUCKET_NUM": "8", "FLUSS_LAB_MAX_PARTITION_NUM": "6"}
     assert run("up", folder, "--option", "max.partition.num=9", env=env).returncode == 0
-    assert cluster.read_options(folder) == {"server.grace": "1s", "max.bucket.num": "8", "max.partition.num": "9"}
+    expected = {"server.grace": "1s", "max.bucket.num": "8", "max.partition.num": "9"}
+    assert cluster.read_options(folder) == RESERVE | expected
 
 
 def test_doctor_finds_a_folder_that_others_may_read(folder):
