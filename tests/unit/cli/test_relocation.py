@@ -222,9 +222,12 @@ def test_a_lab_in_use_or_none_at_all(moved, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["d.t"], "expected either"),
-        (["d.t", "--adopt", "--relocate"], "expected either"),
-        (["lab", "--relocate", "--yes"], "go with --adopt"),
+        (["d.t"], "expected one of TABLE --adopt"),
+        (["d.t", "--adopt", "--relocate"], "expected one of TABLE --adopt"),
+        (["d.t", "--adopt", "--skip-corrupt"], "expected one of TABLE --adopt"),
+        (["lab", "--relocate", "--yes"], "--yes goes with --adopt and --skip-corrupt"),
+        (["d.t", "--skip-corrupt", "--accept-gaps"], "--accept-gaps goes with --adopt"),
+        (["d.t", "--adopt", "--discard-before"], "--discard-before goes with --skip-corrupt"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments, says):
