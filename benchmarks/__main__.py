@@ -27,6 +27,7 @@ NAMES = (
     "union",
     "spark_union",
     "spark_streaming",
+    "spark_pace",
     "remote",
 )
 

@@ -28,7 +28,7 @@ from tests.readers.engines import FASTEST, QUICK, Engine
 
 T = TypeVar("T")
 KILLED: Final = -9
-BY_HAND: Final = ("tiering.adopt_", "lake.relocate.")
+BY_HAND: Final = ("tiering.adopt_", "tiering.give_up.", "lake.relocate.")
 #: Points that only rounds of primary-key tables pass.
 KEYED_ONLY: Final = {"lake.place.after", "lake.write.after_delete_file", "maintenance.compact.after_deletes"}
 ROOT: Final = Path(__file__).parents[2] / "fluss_lab"

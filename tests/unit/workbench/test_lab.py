@@ -93,7 +93,7 @@ def test_the_server_ends_with_the_last_lab_and_keeps_everything(tmp_path):
 
 def threads_of_ours():
     ours = ("scan-", "write-", "lookup-", "discover-", "fluss-")
-    return sorted(each.name for each in threading.enumerate() if each.name.startswith(ours))
+    return {each for each in threading.enumerate() if each.name.startswith(ours)}
 
 
 def test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder(tmp_path):
@@ -124,7 +124,7 @@ def test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder(tmp_path):
     second.close()
     assert not is_alive(server)
     assert time.monotonic() - began < 8
-    wait_until(lambda: threads_of_ours() == before)
+    wait_until(lambda: threads_of_ours() <= before)
     shutil.rmtree(folder)
     second.close()
     assert not folder.exists()
@@ -135,9 +135,9 @@ def test_a_scanner_that_nobody_holds_ends_its_threads(lab):
     before = threads_of_ours()
     scanner = table.subscribe("latest")
     scanner.poll(0.01)
-    assert len(threads_of_ours()) > len(before)
+    assert threads_of_ours() - before
     del scanner
-    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() == before)
+    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() <= before)
 
 
 def test_a_lab_that_nobody_holds_lets_go_of_its_server(lab):
@@ -147,9 +147,9 @@ def test_a_lab_that_nobody_holds_lets_go_of_its_server(lab):
     del other
     gc.collect()
     assert scan.count() == 0
-    assert len(threads_of_ours()) > len(before)
+    assert threads_of_ours() - before
     del scan
-    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() == before)
+    wait_until(lambda: gc.collect() >= 0 and threads_of_ours() <= before)
 
 
 def test_labs_that_open_while_the_last_one_closes_find_a_server(tmp_path):
