@@ -163,4 +163,10 @@ GIVING_UP = (
         "                raise error\n",
         FOUND,
     ),
+    Mutant(
+        "append_under_way_taken_for_damage", "P1", GIVING_UP_FILE,
+        "        until = bucket.log.reader.view.frontier if bucket.log.stopped is None else None\n",
+        "        until = None\n",
+        (f"{IN_CUTS}::test_what_is_being_written_is_no_damage",),
+    ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The offsets of a bucket's log that cannot be read, found by reading every byte while no server runs."""
+"""The offsets of a bucket's log that cannot be read, found by reading every byte."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fluss_lab.server.tablet.inspection import walk
 from fluss_lab.server.tablet.recovery import segment_bases
 from fluss_lab.server.tablet.resync import find_place
 from fluss_lab.server.tablet.segment import LOG_SUFFIX
+from fluss_lab.server.tablet.view import Frontier
 
 
 class DamagedRange(NamedTuple):
@@ -36,7 +37,9 @@ class DamagedRange(NamedTuple):
     after_ms: int = -1
 
 
-def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offset: int) -> Iterator[DamagedRange]:
+def damaged_ranges(
+    folder: Path, schemas: Mapping[int, pa.Schema], durable_offset: int, until: Frontier | None = None
+) -> Iterator[DamagedRange]:
     """Yield the damaged ranges of a bucket's log, ascending. A torn tail behind all that was durable is none.
 
     A batch of a newer format is no damage: it, and what follows it, is not judged.
@@ -45,6 +48,8 @@ def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offse
         folder: The bucket's.
         schemas: Arrow schema of each schema id.
         durable_offset: Up to where the coordinator knows the log to have been on the device.
+        until: Of a log that is being written: where its readers' view ends. What is behind may be half there, and is not
+            looked at.
 
     Raises:
         OSError: A file cannot be read at all.
@@ -56,8 +61,11 @@ def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offse
     end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
     path, last_ms, position = folder, -1, 0
     for base in segment_bases(folder):
+        if until is not None and base > until.base_offset:
+            break
         before, path = path, folder / f"{base:020d}{LOG_SUFFIX}"
-        walked = walk(path, base, -1, schemas)
+        size_max = until.position if until is not None and base == until.base_offset else None
+        walked = walk(path, base, -1, schemas, 0, size_max)
         if base > end:
             yield DamagedRange(before, end, base, position, None, last_ms, walked.places.get(0, (0, -1))[1])
         while walked.problem is not None and not walked.is_newer:
@@ -68,11 +76,12 @@ def damaged_ranges(folder: Path, schemas: Mapping[int, pa.Schema], durable_offse
             yield DamagedRange(
                 path, walked.offset, header.base_offset, walked.position, behind, last_ms, header.timestamp_ms
             )  # fmt: skip
-            walked = walk(path, header.base_offset, -1, schemas, behind)
+            walked = walk(path, header.base_offset, -1, schemas, behind, size_max)
         if walked.is_newer:
             return
         end, position, last_ms = walked.offset, walked.position, max(last_ms, walked.timestamp_ms)
-    floor = max(durable_offset, 0 if known is None else known.recovery_point)
+    # A log that is being written is known by its view; what is beside it on the disk may be newer than that.
+    floor = max(durable_offset, 0 if known is None else known.recovery_point) if until is None else until.offset
     if end < floor:
         yield DamagedRange(path, end, floor, position, None, last_ms)
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from fluss_lab.errors import ConflictError, CorruptDataError, UnsupportedError, UntieredRecordsError
+from fluss_lab.errors import (
+    ConflictError,
+    CorruptDataError,
+    UnavailableError,
+    UnsupportedError,
+    UntieredRecordsError,
+)
 from fluss_lab.server.tablet import checkpoint as checkpoints
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.checkpoint import Checkpoint
@@ -19,6 +26,9 @@ from fluss_lab.server.tablet.index import IndexMark
 from fluss_lab.server.tablet.recovery import segment_bases
 from fluss_lab.server.tablet.segment import SegmentMark
 from fluss_lab.server.tablet.view import Frontier
+
+#: Looks at a log that is being written, until two agree.
+_LOOKS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     if isinstance(log.stopped, UnsupportedError):
         raise type(log.stopped)(str(log.stopped))
     known_end = log.end
-    ranges = list(damaged_ranges(folder, bucket.table.schemas, max(durable_offset, known_end)))
+    ranges = _ranges(bucket, folder, max(durable_offset, known_end))
     if ranges:
         _stop(bucket, ranges[0], folder)
     local_start = min(log.start, ranges[0].start) if ranges else log.start
@@ -82,6 +92,26 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
         remote_end=None if held is None else held.end,
         lake=lake,
         rows_offset=rows_offset,
+    )
+
+
+def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRange]:
+    """Return what cannot be read. Of a log that goes on being written, only what is found twice counts.
+
+    Retention may take segments away between two steps of a look: then it finds another beginning, or a file gone.
+    """
+    before: list[DamagedRange] | None = None
+    for _ in range(_LOOKS_MAX):
+        until = bucket.log.reader.view.frontier if bucket.log.stopped is None else None
+        try:
+            found = list(damaged_ranges(folder, bucket.table.schemas, durable_offset, until))
+        except FileNotFoundError:
+            continue
+        if not found or found == before or until is None:
+            return found
+        before = found
+    raise UnavailableError(
+        f"{bucket.table.path}, bucket {bucket.id}: its files change while they are looked at; try again"
     )
 
 

@@ -159,11 +159,19 @@ def _lost(path: Path, position: int | None, found: str) -> Finding:
     )
 
 
-def walk(path: Path, base: int, timestamp_ms: int, schemas: Mapping[int, pa.Schema], position: int = 0) -> Walked:
-    """Follow the chain of batches from an offset and its position on, as far as it is good."""
+def walk(
+    path: Path,
+    base: int,
+    timestamp_ms: int,
+    schemas: Mapping[int, pa.Schema],
+    position: int = 0,
+    size_max: int | None = None,
+) -> Walked:
+    """Follow the chain of batches from an offset and its position on, as far as it is good, and up to a size at most."""
     walked = Walked(position, base, timestamp_ms, None, {})
     with path.open("rb") as file:
         size = path.stat().st_size
+        size = size if size_max is None else min(size, size_max)
         data, start = b"", 0
         while walked.position < size:
             left, at = size - walked.position, walked.position - start

@@ -1,6 +1,7 @@
 """Giving up what cannot be read of a log: what must be held elsewhere before, what stays, and a crash at any step."""
 
 import json
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
     StorageError,
+    UnavailableError,
     UnsupportedError,
     UntieredRecordsError,
     error_from_code,
@@ -96,6 +98,48 @@ def again(tablet, **properties):
     reopened = tablet.reopen(clean=False)
     reopened.open(0, **properties)
     return reopened
+
+
+def test_what_is_being_written_is_no_damage(tmp_path):
+    """Half of a batch, then it and one behind it: as a look may find what an append puts there meanwhile."""
+    tablet = filled(tmp_path)
+    path = segments(tablet)[-1]
+    sound = path.read_bytes()
+    at, last = batches(path)[-1]
+    later = bytearray(sound[at:])
+    later[:8] = (last.next_offset + STEP).to_bytes(8, "little")
+    path.write_bytes(sound + sound[at : at + last.size // 2] + bytes(later))
+    assert ranges(tablet) == []
+    path.write_bytes(sound)
+    tablet.produce({0: batch(RECORDS, STEP, writer_id=7, sequence=RECORDS // STEP)})
+    assert read(tablet, 0) == ([*range(RECORDS + STEP)], None)
+
+
+def test_a_log_that_is_written_and_expires_while_it_is_looked_at_is_sound(tmp_path):
+    tablet = filled(tmp_path, table__log__ttl="1s")
+    done, looks = threading.Event(), []
+
+    def use():
+        number = RECORDS // STEP
+        while not done.is_set():
+            tablet.produce({0: batch(number * STEP, STEP, writer_id=7, sequence=number)})
+            tablet.clock.advance(50)
+            tablet.service.apply_retention()
+            number += 1
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        while len(looks) < 100:
+            try:
+                looks.append(ranges(tablet))
+            except UnavailableError:
+                looks.append([])  # it went too fast, and nothing was said of it
+    finally:
+        done.set()
+        thread.join()
+    assert looks == [[]] * 100
+    assert tablet.describe()[0].log_end_offset > RECORDS
 
 
 def test_a_bucket_that_is_found_damaged_is_served_up_to_there(tmp_path):
