@@ -30,14 +30,14 @@ DAMAGE_RANGES = (
     ),
     Mutant(
         "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
-        "            walked = walk(path, header.base_offset, -1, schemas, behind)\n",
+        "            walked = walk(path, header.base_offset, -1, schemas, behind, size_max)\n",
         "            break\n",
         LOST,
     ),
     Mutant(
         "end_that_only_the_coordinator_knows_not_missed", "P11", "fluss_lab/server/tablet/damaged_ranges.py",
-        "    floor = max(durable_offset, 0 if known is None else known.recovery_point)\n",
-        "    floor = 0 if known is None else known.recovery_point\n",
+        "    floor = max(durable_offset, 0 if known is None else known.recovery_point) if",
+        "    floor = (0 if known is None else known.recovery_point) if",
         LOST,
     ),
     Mutant(
