@@ -14,8 +14,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -189,18 +189,12 @@ class BucketStore:
             except Exception as error:
                 raise self._unopened.note(request, error) from error
             self._opening.add(bucket)
-        try:
+        with self._ending_open(bucket, request):
             # Beside others: what takes time is reading, checking and replaying.
             physical = request.physical_table_path
             partition = physical.partition_name if physical.HasField("partition_name") else None
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
             return self._register(self._open(bucket, table, partition, durable_offset))
-        except Exception as error:
-            raise self._unopened.note(request, error) from error
-        finally:
-            with self._lock:
-                self._opening.discard(bucket)
-                self._lock.notify_all()
 
     def durable_offset(self, bucket: TableBucket) -> int:
         """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
@@ -223,12 +217,18 @@ class BucketStore:
             found, request = self.get(bucket), self._requests[bucket]
             del self._buckets[bucket]
             self._opening.add(bucket)
-        try:
+        with self._ending_open(bucket, request):
             _close(found, save=False)
             change(found)
             self._pool.forget_below(self._folder(bucket))
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
             return self._register(self._open(bucket, found.table, found.partition, durable_offset))
+
+    @contextmanager
+    def _ending_open(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Iterator[None]:
+        """Note why a bucket cannot be opened in the block, and let others have it behind the block."""
+        try:
+            yield
         except Exception as error:
             raise self._unopened.note(request, error) from error
         finally:
