@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.cli.inspection import TROUBLES_MAX, bucket_troubles, given_up_ranges, status_text
+from fluss_lab.cli.inspection import TROUBLES_MAX, BucketFindings, bucket_findings, status_text
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.model.config import resolve, unknown_variables
@@ -189,11 +189,10 @@ def _server(folder: Path) -> Iterator[Check]:
 
 def _buckets(folder: Path) -> Iterator[Check]:
     """Check that the cluster knows every bucket."""
-    given_up: list[str] = []
     try:
-        troubles, given_up = bucket_troubles(folder), given_up_ranges(folder)
+        troubles, given_up = bucket_findings(folder)
     except FlussError as error:
-        troubles = [str(error)]
+        troubles, given_up = BucketFindings([str(error)], [])
     for each in given_up:
         yield Check("buckets", True, f"given up, because it could not be read: {each}")
     if not troubles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket, ServerAddress
 from fluss_lab.model import TableInfo, TablePath
@@ -77,22 +77,28 @@ def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
     return f"{kept.table_path.database_name}.{kept.table_path.table_name}", kept.partition_name
 
 
-def bucket_troubles(folder: Path) -> list[str]:
-    """Return what is wrong with buckets of a running lab: those that are not known, then what makes no offset doubtful.
+class BucketFindings(NamedTuple):
+    """What there is to say of the buckets of a lab.
+
+    Attributes:
+        troubles: What is wrong: buckets that are not known, then what makes no offset doubtful.
+        given_up: What was given up of logs, because it could not be read.
+    """
+
+    troubles: list[str]
+    given_up: list[str]
+
+
+def bucket_findings(folder: Path) -> BucketFindings:
+    """Return what there is to say of the buckets of a running lab.
 
     Raises:
         FlussError: The server does not answer.
     """
     place = cluster.locate(folder)
     with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
-        return _troubles(_statuses(connection))
-
-
-def given_up_ranges(folder: Path) -> list[str]:
-    """Return what was given up of logs of a running lab, because it could not be read; it raises as `bucket_troubles`."""
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
-        return _given_up(_statuses(connection))
+        statuses = _statuses(connection)
+    return BucketFindings(_troubles(statuses), _given_up(statuses))
 
 
 def _statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:

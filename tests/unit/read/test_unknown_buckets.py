@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluss_lab.cli.inspection import bucket_troubles
+from fluss_lab.cli.inspection import bucket_findings
 from fluss_lab.client import KnownBucket, UnknownBucket
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import OffsetSpec, TablePath
@@ -207,7 +207,7 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     (told,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
     assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
     assert "bucket 0" in told["last_error"]
-    assert any("db.plain, bucket 0" in trouble for trouble in bucket_troubles(broken.folder))
+    assert any("db.plain, bucket 0" in trouble for trouble in bucket_findings(broken.folder).troubles)
     values = {family.name: family.samples for family in broken.cluster.tablet().metrics()}
     assert values["tabletserver_unknownBuckets"] == [("", {}, 3)]
     lag = table_lag(broken.cluster.connection, TablePath("db", "plain"), 10**13)
