@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,20 @@ class Import:
         return self.name == package or self.name.startswith(package + ".")
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call: of what, as it is written (``os.replace``), and with what."""
+
+    name: str
+    line: int
+    #: An attribute called with one positional argument and nothing else, as Path.replace(target) is.
+    takes_one: bool
+    #: With an ``allow_pickle`` that is not False.
+    pickles: bool
+
+
+# Several laws ask for the same: each module is taken apart once.
+@functools.cache
 def imports(source: str, module: str, *, package: bool = False) -> list[Import]:
     """Return what a module imports anywhere in it, relative names and literal ``import_module`` calls resolved."""
     found: list[Import] = []
@@ -82,7 +97,7 @@ def imports(source: str, module: str, *, package: bool = False) -> list[Import]:
 
 
 def _is_typing_guard(node: ast.If) -> bool:
-    return ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+    return _name(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
 def _imported(node: ast.AST, module: str, package: bool) -> Iterator[str]:
@@ -95,7 +110,7 @@ def _imported(node: ast.AST, module: str, package: bool) -> Iterator[str]:
             kept = parts[: len(parts) - node.level + (1 if package else 0)]
             base = ".".join([*kept, *([node.module] if node.module else [])])
         yield from (f"{base}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"import_module", "importlib.import_module"}:
+    elif isinstance(node, ast.Call) and _name(node.func) in {"import_module", "importlib.import_module"}:
         literals = (each.value for each in node.args[:1] if isinstance(each, ast.Constant))
         yield from (value for value in literals if isinstance(value, str))
 
@@ -152,12 +167,11 @@ def durability_complaints(source: str, module: str) -> list[str]:
     if module == DURABLE_KEEPER:
         return []
     complaints = []
-    for call in _calls(source):
-        name = ast.unparse(call.func)
+    for call in calls(source):
         # One positional argument: Path.replace(target); str.replace takes two, datetime.replace names its own.
-        of_path = isinstance(call.func, ast.Attribute) and call.func.attr in {"replace", "rename"}
-        if name in DURABLE or (of_path and len(call.args) == 1 and not call.keywords):
-            complaints.append(f"{module}:{call.lineno} calls {name}: {DURABLE_KEEPER} does that")
+        of_path = call.takes_one and call.name.endswith((".replace", ".rename"))
+        if call.name in DURABLE or of_path:
+            complaints.append(f"{module}:{call.line} calls {call.name}: {DURABLE_KEEPER} does that")
     complaints += [
         f"{module}:{each.line} imports {each.name}: {DURABLE_KEEPER} does that"
         for each in imports(source, module)
@@ -173,11 +187,10 @@ def safety_complaints(source: str, module: str) -> list[str]:
         for each in imports(source, module)
         if each.name.split(".")[0] in UNSAFE_MODULES or each.name in UNSAFE_CALLS
     ]
-    for call in _calls(source):
-        name = ast.unparse(call.func)
-        pickles = any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in call.keywords)
-        if name in UNSAFE_CALLS or pickles:
-            complaints.append(f"{module}:{call.lineno} calls {name}" + (" with allow_pickle" if pickles else ""))
+    for call in calls(source):
+        if call.name in UNSAFE_CALLS or call.pickles:
+            how = " with allow_pickle" if call.pickles else ""
+            complaints.append(f"{module}:{call.line} calls {call.name}{how}")
     return complaints
 
 
@@ -238,15 +251,34 @@ def _export_order(name: str) -> tuple[int, str]:
 
 def sleep_complaints(source: str, module: str) -> list[str]:
     """Tests wait for what they wait for, with a deadline, or move a clock; they do not sleep and hope."""
-    complaints = [f"{module}:{call.lineno} sleeps" for call in _calls(source) if ast.unparse(call.func) == "time.sleep"]
+    complaints = [f"{module}:{call.line} sleeps" for call in calls(source) if call.name == "time.sleep"]
     complaints += [f"{module}:{each.line} sleeps" for each in imports(source, module) if each.name == "time.sleep"]
     return complaints
 
 
-def _calls(source: str) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+@functools.cache
+def calls(source: str) -> list[Call]:
+    """Return every call in a module."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [
+        Call(
+            _name(node.func),
+            node.lineno,
+            isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords,
+            any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in node.keywords),
+        )
+        for node in found
+    ]
 
 
+def _name(node: ast.expr) -> str:
+    """Return a dotted name as it is written; of an attribute of anything else ``?`` and the attribute."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{_name(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+
+
+@functools.cache
 def modules(folder: str) -> list[tuple[str, str, bool]]:
     """Return (dotted name, source, whether it is a package's ``__init__``) of every module under a folder of the root."""
     found = []
