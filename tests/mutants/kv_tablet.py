@@ -180,6 +180,18 @@ KV_TABLET = (
         (f"{IN_READS}::test_there_are_no_more_scans_than_allowed",),
     ),
     Mutant(
+        "finished_scans_take_places", "P8", SCANS,
+        "            if coming is None:\n",
+        "            if coming is ...:\n",
+        (f"{IN_READS}::test_scans_that_were_read_to_their_end_take_no_place",),
+    ),
+    Mutant(
+        "finished_scans_kept_for_good", "P8", SCANS,
+        "            while len(self._finished) > self._scanners_max or",
+        "            while",
+        (f"{IN_READS}::test_of_finished_scans_the_latest_may_be_asked_again",),
+    ),
+    Mutant(
         "scan_called_out_of_turn", "P4", SCANS,
         "        elif call != session.call:\n",
         "        elif call > session.call:\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ _BATCH_BYTES: Final = 1 << 20
 _BATCH_BYTES_MAX: Final = 4 << 20
 #: Bytes of a scanner's id: as hard to guess as a key.
 _ID_BYTES: Final = 16
+#: Bytes of last answers that are kept of scans whose rows were all given out.
+_FINISHED_BYTES_MAX: Final = 64 << 20
 
 
 def limit_scan(store: BucketStore, request: pb.LimitScanRequest, bytes_max: int) -> Frame[pb.LimitScanResponse]:
@@ -105,15 +107,20 @@ class _Session:
     #: The rows of the last call, and of the one after it: known before so that the last one says it is the last.
     last: pa.RecordBatch | None = None
     coming: pa.RecordBatch | None = None
+    #: Bytes of the last answer, once the scan has finished.
+    kept_bytes: int = 0
 
 
 class Scanners:
     """The full scans that are open on this server. Safe for threads; calls of one scan are answered in turn.
 
+    A scan whose rows were all given out is open no more. It is kept, as far as there is room, since its last answer may be
+    lost on the way and asked for again.
+
     Args:
         store: The server's buckets.
-        scanners_max: Scans open at once.
-        ttl_ms: How long a scan may pause.
+        scanners_max: Scans open at once, and finished ones kept.
+        ttl_ms: How long a scan may pause, and a finished one is kept.
         clock: Measures that.
     """
 
@@ -121,6 +128,9 @@ class Scanners:
         self._store, self._scanners_max, self._ttl_ms, self._clock = store, scanners_max, ttl_ms, clock
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Session] = {}
+        #: The longest finished first.
+        self._finished: dict[bytes, _Session] = {}
+        self._finished_bytes = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -142,7 +152,7 @@ class Scanners:
             self._end(request.scanner_id)
             return Frame(pb.ScanKvResponse(scanner_id=request.scanner_id, has_more_results=False))
         with self._lock:
-            session = self._sessions.get(request.scanner_id)
+            session = self._sessions.get(request.scanner_id) or self._finished.get(request.scanner_id)
         if session is None or self._store.get(session.bucket.id) is not session.bucket:
             raise NotFoundError(
                 "no such scan is open: it paused for too long, or its bucket was closed; begin the scan again"
@@ -192,6 +202,8 @@ class Scanners:
                 self._end(scanner_id)
                 raise
             session.last, session.coming, session.call = session.coming, coming, call
+            if coming is None:
+                self._finish(scanner_id)
         elif call != session.call:
             raise InvalidRequestError(
                 f"call_seq_id: expected {session.call + 1}, or {session.call} again, found {call}"
@@ -208,14 +220,37 @@ class Scanners:
         response.records = b""
         return Frame(response, [[session.last.serialize()]])
 
+    def _finish(self, scanner_id: bytes) -> None:
+        """Keep a scan for its last answer only; the longest finished ones make room."""
+        with self._lock:
+            session = self._sessions.pop(scanner_id, None)
+            if session is None:  # finished before, or ended meanwhile
+                return
+            session.kept_bytes = 0 if session.last is None else session.last.nbytes
+            self._finished[scanner_id] = session
+            self._finished_bytes += session.kept_bytes
+            while len(self._finished) > self._scanners_max or self._finished_bytes > _FINISHED_BYTES_MAX:
+                self._forget(next(iter(self._finished)))
+
     def _end(self, scanner_id: bytes) -> None:
         with self._lock:
-            self._sessions.pop(scanner_id, None)
+            self._forget(scanner_id)
 
     def _expire(self) -> None:
         oldest_ms = self._clock.monotonic_ms() - self._ttl_ms
-        for scanner_id in [each for each, session in self._sessions.items() if session.used_ms < oldest_ms]:
-            del self._sessions[scanner_id]
+        self._forget_where(lambda session: session.used_ms < oldest_ms)
+
+    def _forget_where(self, chosen: Callable[[_Session], bool]) -> None:
+        for sessions in (self._sessions, self._finished):
+            for scanner_id in [each for each, session in sessions.items() if chosen(session)]:
+                self._forget(scanner_id)
+
+    def _forget(self, scanner_id: bytes) -> None:
+        """Let a scan go. The lock is held."""
+        self._sessions.pop(scanner_id, None)
+        finished = self._finished.pop(scanner_id, None)
+        if finished is not None:
+            self._finished_bytes -= finished.kept_bytes
 
     def expire(self) -> None:
         """End the scans that paused for too long, so that the rows they hold can go."""
@@ -225,8 +260,7 @@ class Scanners:
     def close_bucket(self, bucket: TableBucket) -> None:
         """End the scans of a bucket."""
         with self._lock:
-            for scanner_id in [each for each, session in self._sessions.items() if session.bucket.id == bucket]:
-                del self._sessions[scanner_id]
+            self._forget_where(lambda session: session.bucket.id == bucket)
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:

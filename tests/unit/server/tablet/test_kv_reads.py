@@ -308,6 +308,34 @@ def test_there_are_no_more_scans_than_allowed(tmp_path):
     tablet.begin_scan()
 
 
+def test_scans_that_were_read_to_their_end_take_no_place(tmp_path):
+    tablet = KvTablet(tmp_path, server__scanners_max="2").open(0)
+    tablet.put(upserts(0, 2000))
+    for _ in range(5):
+        answer, _ = tablet.begin_scan(batch_size_bytes=16384)
+        call = 0
+        while answer.has_more_results:
+            call += 1
+            answer, _ = tablet.scan_call(scanner_id=answer.scanner_id, call_seq_id=call)
+        assert call
+    paused = [tablet.begin_scan(batch_size_bytes=8192)[0] for _ in range(2)]
+    assert all(each.has_more_results for each in paused)
+
+
+def test_of_finished_scans_the_latest_may_be_asked_again(tmp_path):
+    tablet = KvTablet(tmp_path, server__scanners_max="2", server__scanner_ttl="10s").open(0)
+    tablet.put(upserts(0, 3))
+    first, second, third = (tablet.begin_scan() for _ in range(3))
+    assert tablet.scan_call(scanner_id=second[0].scanner_id, call_seq_id=0) == second
+    assert tablet.scan_call(scanner_id=third[0].scanner_id, call_seq_id=0) == third
+    with pytest.raises(NotFoundError, match="begin the scan again"):
+        tablet.scan_call(scanner_id=first[0].scanner_id, call_seq_id=0)
+    tablet.clock.advance(11_000)
+    tablet.service._scanners.expire()
+    with pytest.raises(NotFoundError):
+        tablet.scan_call(scanner_id=third[0].scanner_id, call_seq_id=0)
+
+
 def test_scans_end_with_their_bucket(tablet):
     tablet.put(upserts(0, 2000))
     first, _ = tablet.begin_scan(batch_size_bytes=8192)
