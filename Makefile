@@ -17,7 +17,7 @@ demo: environment
 # Everything that must hold before a commit, the tests in two processes, file by file; in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.
 test: check
-	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/architecture $(PYTEST) tests
+	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(PYTEST) tests
 
 check: environment
 	@$(RUN) -m ruff check .
