@@ -162,6 +162,21 @@ class LakeSource(ABC):
         """Return how each user's and system column is found in the files by others; empty: by its name, in every file."""
         return {}
 
+    def check_files(self, splits: Sequence[LakeSplit]) -> None:
+        """Compare files with what the lake says of them, before a reader of others than this package's opens them.
+
+        Such a reader may take an empty file for one without rows, and believe whatever a damaged footer says. The pages
+        are left to it. Here: nothing is compared, as a format may that knows of no damage.
+
+        Args:
+            splits: From `plan`.
+
+        Raises:
+            LakeSnapshotNotFoundError: A file is gone, and its snapshot too; plan the read again.
+            CorruptDataError: A file is missing, or is not what the lake's metadata says.
+        """
+        del splits
+
     @abstractmethod
     def read(
         self,

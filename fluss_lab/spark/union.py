@@ -31,8 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
-#: Files are given one by one: nothing is to be found out from the names of their folders.
-_READ_OPTIONS: Final = {"recursiveFileLookup": "true", "mergeSchema": "false"}
+#: Files are given one by one: nothing is to be found out from the names of their folders. What is missing or damaged is
+#: an error, whatever the session says, and pages are compared with their checksums, which Parquet's reader in Java does
+#: only when told to.
+_READ_OPTIONS: Final = {
+    "recursiveFileLookup": "true",
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _FIELD_ID: Final = "parquet.field.id"
@@ -193,6 +201,8 @@ def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema:
         if beyond:
             clipped += [split for split in beyond if split not in clipped]  # the two sides of a gap may share one
             conditions.append(_range_condition(source.info, part))
+    # Spark leaves empty files out without a word, and believes footers.
+    source.lake_source.check_files([*whole, *clipped])
     frames = []
     if whole:
         frames.append(_Part(LAKE, _parquet(session, source, whole, schema)))

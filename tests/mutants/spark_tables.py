@@ -7,8 +7,11 @@ IN_SHARES = "tests/unit/spark/test_shares.py"
 OPTIONS = "fluss_lab/spark/source_options.py"
 IN_OPTIONS = "tests/unit/spark/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter_json.py"
+UNION = "fluss_lab/spark/union.py"
+IN_UNION = "tests/spark/test_union_spark.py"
 
-#: P4: a union read equals the model at its read point; P10: who has no token reads nothing.
+#: P4: a union read equals the model at its read point; P7: corrupt bytes are never served; P10: who has no token reads
+#: nothing.
 SPARK_TABLES = (
     Mutant(
         "share_without_row_stop", "P4", SHARES,
@@ -45,5 +48,35 @@ SPARK_TABLES = (
         "if name != TOKEN and not _is_of_catalog(name)}",
         "if not _is_of_catalog(name)}",
         (f"{IN_OPTIONS}::test_a_path_names_the_table_and_what_a_catalog_adds_is_passed_over",),
+    ),
+    Mutant(
+        "files_not_looked_at_before_spark_opens_them", "P7", UNION,
+        "    source.lake_source.check_files([*whole, *clipped])\n",
+        "",
+        (f"{IN_UNION}::test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it",),
+    ),
+    Mutant(
+        "clipped_files_not_looked_at", "P7", UNION,
+        "    source.lake_source.check_files([*whole, *clipped])\n",
+        "    source.lake_source.check_files(whole)\n",
+        (f"{IN_UNION}::test_a_file_of_which_a_part_is_read_is_looked_at_too",),
+    ),
+    Mutant(
+        "length_of_lake_files_not_compared", "P7", "fluss_lab/lake/iceberg/parquet_input.py",
+        "    if (found := path.stat().st_size) != size_bytes:",
+        "    if (found := path.stat().st_size) < 0:",
+        (f"{IN_UNION}::test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it",),
+    ),
+    Mutant(
+        "pages_not_compared_by_spark", "P7", UNION,
+        '    "parquet.page.verify-checksum.enabled": "true",\n',
+        "",
+        (f"{IN_UNION}::test_a_page_that_is_not_what_was_written_is_refused_by_spark_s_reader",),
+    ),
+    Mutant(
+        "damage_passed_over_as_the_session_says", "P7", UNION,
+        '    "ignoreCorruptFiles": "false",\n',
+        "",
+        (f"{IN_UNION}::test_a_session_that_passes_over_damage_does_not_do_so_here",),
     ),
 )  # fmt: skip

@@ -52,6 +52,24 @@ def check_footer(location: str) -> None:
         check_parquet(path)
 
 
+def check_file(location: str, size_bytes: int) -> None:
+    """Check length and seal of a local file.
+
+    Args:
+        location: Where it is.
+        size_bytes: Its length, as its manifest says.
+
+    Raises:
+        FileNotFoundError, OSError: The file cannot be read.
+        ValueError: It is not the file that was written.
+    """
+    if (path := local_path(location)) is None:
+        return
+    if (found := path.stat().st_size) != size_bytes:
+        raise ValueError(f"expected {size_bytes} bytes, as its manifest says, found {found}")
+    check_parquet(path)
+
+
 def open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
     """Return a Parquet file that compares the checksums of its pages; errors are Arrow's."""
     return pq.ParquetFile(stream, page_checksum_verification=True, **options)

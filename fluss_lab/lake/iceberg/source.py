@@ -20,6 +20,7 @@ from fluss_lab.lake.iceberg.ended_rows import EndedCache
 from fluss_lab.lake.iceberg.file_reading import FILES_AT_ONCE, FileReading, WantedFile
 from fluss_lab.lake.iceberg.lake_table import LakeTable
 from fluss_lab.lake.iceberg.manifests import BucketKey, BucketState, EntryCache, LakeFile
+from fluss_lab.lake.iceberg.parquet_input import check_file, parquet_errors
 from fluss_lab.lake.iceberg.pruning import pruning
 from fluss_lab.lake.interfaces import OFFSET_COLUMN
 from fluss_lab.lake.readers import FileColumn, LakeSource, LakeSplit
@@ -97,6 +98,22 @@ class IcebergLakeSource(LakeSource):
     def file_columns(self) -> Mapping[str, FileColumn]:
         """Return how each column is found in the table's files."""
         return self._table.file_columns()
+
+    def check_files(self, splits: Sequence[LakeSplit]) -> None:
+        """Compare length and seal of files on this machine's file systems; see `LakeSource.check_files`.
+
+        Raises:
+            LakeSnapshotNotFoundError: A file is gone, and its snapshot too; plan the read again.
+            CorruptDataError: A file is missing, or is not what the lake's metadata says.
+
+        Cost: some 30 microseconds a file.
+        """
+        for split in splits:
+            try:
+                with parquet_errors(split.path, "Parquet file"):
+                    check_file(split.path, split.size_bytes)
+            except FileNotFoundError as error:
+                raise self._table.missing(_Detail.of(split).snapshot_id, error) from error
 
     def read(
         self,
