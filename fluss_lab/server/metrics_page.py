@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
 import threading
 import time
@@ -52,9 +53,7 @@ class MetricsPage:
             ) from error
         self._server.metrics, self._server.secret = metrics, secret
         self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_INTERVAL_S,), name="metrics", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve, name="metrics", daemon=True)
 
     def start(self) -> None:
         """Answer from now on, in a thread of its own."""
@@ -63,7 +62,7 @@ class MetricsPage:
     def stop(self) -> None:
         """End; a request under way is answered. Twice is fine."""
         if self._thread.is_alive():
-            self._server.shutdown()
+            self._server.wake()
             self._thread.join()
         self._server.server_close()
         self._server.finish()
@@ -102,13 +101,47 @@ class _Server(ThreadingMixIn, HTTPServer):
     metrics: Metrics
     secret: str
     request_queue_size = 64
+    #: `handle_request` is called when there is one.
+    timeout = 0
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._changed = threading.Condition()
         self._began_s: dict[socket.socket, float] = {}
-        super().__init__(address, handler)
+        # Its own loop ends at its next look, up to `_LOOK_INTERVAL_S` later: this one is woken.
+        self._ended, self._waker = socket.socketpair()
+        try:
+            super().__init__(address, handler)
+        except BaseException:
+            self._close_pair()
+            raise
+
+    def serve(self) -> None:
+        """Answer requests until `wake`."""
+        with selectors.DefaultSelector() as selector:
+            for each in (self, self._ended):
+                selector.register(each, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(_LOOK_INTERVAL_S)]
+                if self._ended in ready:
+                    return
+                if ready:
+                    self.handle_request()
+                self.service_actions()
+
+    def wake(self) -> None:
+        """Have `serve` return at once."""
+        self._waker.send(b"e")
+
+    def server_close(self) -> None:
+        """Let go of the port."""
+        super().server_close()
+        self._close_pair()
+
+    def _close_pair(self) -> None:
+        self._ended.close()
+        self._waker.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; where there are too many, the oldest one's caller is hung up on."""

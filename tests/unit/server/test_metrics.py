@@ -228,6 +228,17 @@ def test_a_caller_that_dawdles_does_not_hold_up_the_next():
         get(page.port, "Bearer secret")
 
 
+def test_a_page_ends_without_waiting_for_its_next_look(monkeypatch):
+    monkeypatch.setattr(metrics_page, "_LOOK_INTERVAL_S", 300.0)
+    page = MetricsPage(Metrics(), 0, "secret")
+    page.start()
+    assert get(page.port, "Bearer secret")[0] == 200
+    stopping = threading.Thread(target=page.stop, daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+
+
 def test_callers_that_drip_hold_up_nobody_and_end(monkeypatch):
     """A byte from time to time ends no time-out of a socket; and as many threads as there are callers would be too many."""
     monkeypatch.setattr(metrics_page, "_REQUEST_TIMEOUT_S", 0.5)
