@@ -10,6 +10,9 @@ PYTHON ?=
 
 RUN := .venv/bin/python
 
+# Where it is set, each of the hundreds of processes that the tests start compiles the whole package: half of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The quickstart notebook as a papermill job: real data through append, tiering, Iceberg, and read across.
 demo: environment
 	@$(RUN) -m fluss_lab.jobs.demo

@@ -28,6 +28,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
+from fluss_lab.server.tablet import payloads
 from fluss_lab.spark.sink_commit import SinkCommit
 from fluss_lab.spark.sink_files import StagedFile
 from fluss_lab.spark.sink_journal import SinkFolder
@@ -368,8 +369,10 @@ def test_a_server_that_starts_again_is_waited_for(make, cluster):
 # -- writers that were forgotten ----------------------------------------------------------------------------------------------
 
 
-def forget(cluster, clock):
+def forget(cluster, clock, monkeypatch):
     """Let the servers forget every writer: they were idle for more than a week."""
+    # Of a writer that is forgotten every batch but the first looks like one that has overtaken others; here none does.
+    monkeypatch.setattr(payloads, "GAP_WAIT_MS", 20)
     clock.advance(8 * 86_400_000)
     buckets = cluster.tablet()._store.all()
     for bucket in buckets:
@@ -379,28 +382,28 @@ def forget(cluster, clock):
 
 
 @pytest.mark.parametrize(("kind", "turn"), [("log by key", 1), ("log by key", 2), ("log by key", 5), ("keyed", 3)])
-def test_a_forgotten_writer_is_found_in_the_log(make, cluster, clock, kind, turn):
+def test_a_forgotten_writer_is_found_in_the_log(make, cluster, clock, kind, turn, monkeypatch):
     sink = make(**KINDS[kind], properties={"table.log.ttl": "100d"})
     failpoints.arm("sink.send.after", f"error@{turn}")
     with pytest.raises(FailpointError):
         sink.run(0, six_tasks())
     failpoints.disarm()
-    forget(cluster, clock)
+    forget(cluster, clock, monkeypatch)
     sink.run(0, six_tasks())
     complete(sink, 60)
 
 
-def test_a_sink_that_was_idle_for_long_goes_on(make, cluster, clock):
+def test_a_sink_that_was_idle_for_long_goes_on(make, cluster, clock, monkeypatch):
     sink = make(bucket_key=["id"], properties={"table.log.ttl": "100d"})
     sink.run(0, six_tasks())
-    forget(cluster, clock)
+    forget(cluster, clock, monkeypatch)
     sink.run(1, six_tasks(60))
     complete(sink, 120)
     sink.run(2, [[rows(120)]])
     complete(sink, 121)
 
 
-def test_when_nobody_can_tell_what_arrived_nothing_is_sent(make, cluster, clock):
+def test_when_nobody_can_tell_what_arrived_nothing_is_sent(make, cluster, clock, monkeypatch):
     sink = make(buckets=1)
     failpoints.arm("sink.send.after", "error@3")
     with pytest.raises(FailpointError):
@@ -409,7 +412,7 @@ def test_when_nobody_can_tell_what_arrived_nothing_is_sent(make, cluster, clock)
     with cluster.connection.append_writer(sink.path) as writer:
         for _ in range(4):
             writer.append([{"id": 1000, "month": "m", "v": "x" * 2_000}]).result()
-    forget(cluster, clock)
+    forget(cluster, clock, monkeypatch)
     admin = cluster.connection.admin()
     until(lambda: admin.buckets(sink.info)[0].start_offset > 20, "retention")
     with pytest.raises(CommitOutcomeUnknownError, match="forgotten"):
