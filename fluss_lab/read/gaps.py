@@ -14,6 +14,7 @@ from fluss_lab.read.reach import shown, time_at
 from fluss_lab.read.state import BucketState, TableSource, surely_holds
 
 if TYPE_CHECKING:
+    from fluss_lab.model import LakeSnapshot
     from fluss_lab.read.plan import BucketPart
 
 
@@ -65,14 +66,19 @@ def is_vouched(source: TableSource, part: BucketPart) -> bool:
     return known is not None and surely_holds(known, begin)
 
 
-def check_gaps(source: TableSource, parts: Sequence[BucketPart]) -> None:
-    """Raise where records of a log table's parts are gone for good.
+def check_gaps(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot | None) -> None:
+    """Raise where records of a log table's parts are known to be gone for good.
+
+    Args:
+        source: The table; what the cluster lost is known of one that was looked at, else reading finds out.
+        parts: With where their lake's part ends.
+        snapshot: The lake's, of which those parts are read.
 
     Raises:
         OffsetOutOfRangeError: The text names bucket, offsets, times as far as they are known, and what can be read.
     """
-    for part in parts:
-        if (gap := gap_of(source, part)) is not None:
+    for part, early in zip(parts, gaps_before_lake(source, parts, snapshot), strict=True):
+        if (gap := early or gap_of(source, part)) is not None:
             raise gap_error(source, gap)
 
 
@@ -86,7 +92,7 @@ def gap_error(source: TableSource, gap: Gap) -> OffsetOutOfRangeError:
         f"table {info.path}, bucket {shown(gap.key)}: the records with offsets [{gap.start}, {gap.stop}) are held neither in "
         f"the cluster nor in the lake any more{before}{after}"
     )
-    can = [f"changelog(start={{{key}: {gap.stop}}})"] if after else []
+    can = [f"changelog(start={{{key}: {state.start}}})"] if state is not None and after else []
     if not before:
         return OffsetOutOfRangeError(f"{text}; take a new read point or start" + "".join(f": {each}" for each in can))
     can.insert(0, f"changelog(start={{{key}: 0}}, end={{{key}: {gap.start}}})")
@@ -118,23 +124,54 @@ def _after(source: TableSource, state: BucketState | None, gap: Gap) -> str:
         return ""  # the gap is the news
 
 
-def without_gaps(
-    source: TableSource, parts: Sequence[BucketPart], stops: dict[BucketKey, int]
-) -> tuple[list[BucketPart], list[Gap]]:
+def gaps_before_lake(
+    source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot | None
+) -> list[Gap | None]:
+    """Return, for each of a log table's parts, what of it was gone when the lake's first record of its bucket was tiered.
+
+    Args:
+        source: The table.
+        parts: With where their lake's part ends.
+        snapshot: The lake's, of which those parts are read.
+
+    Cost: none, unless a part begins before the bucket's replay start; then the bucket's files are planned.
+    """
+    starts = [0 if snapshot is None else min(snapshot.starts.get(each.bucket, 0), each.lake_stop) for each in parts]
+    doubtful = {each.key: each.lake_stop for each, start in zip(parts, starts, strict=True) if each.start < start}
+    if snapshot is None or not doubtful:
+        return [None] * len(parts)
+    firsts = doubtful.copy()
+    for split in source.lake_source.plan(snapshot.snapshot_id, stops=doubtful):
+        key = (split.partition, split.bucket)
+        firsts[key] = min(firsts[key], split.min_offset)
+    found: list[Gap | None] = []
+    for part, start in zip(parts, starts, strict=True):
+        stop = min(start, firsts.get(part.key, 0))
+        found.append(Gap(part.partition, part.bucket.bucket, part.start, stop) if part.start < stop else None)
+    return found
+
+
+def without_gaps(source: TableSource, parts: Sequence[BucketPart]) -> tuple[list[BucketPart], list[Gap]]:
     """Return a log table's parts without what is gone for good, and the gaps between them.
 
     Args:
         source: The table, looked at.
         parts: From `wanted_parts`.
-        stops: Up to where the lake holds each bucket.
     """
     kept: list[BucketPart] = []
     gaps: list[Gap] = []
-    for part in parts:
-        lake_stop = max(part.start, min(stops.get(part.key, 0), part.stop))
-        gap = gap_of(source, replace(part, lake_stop=lake_stop))
+    snapshot = source.newest_snapshot()
+    stops = {} if snapshot is None else {bucket: offset.end for bucket, offset in snapshot.offsets.items()}
+    parts = [replace(each, lake_stop=max(each.start, min(stops.get(each.bucket, 0), each.stop))) for each in parts]
+    for each, early in zip(parts, gaps_before_lake(source, parts, snapshot), strict=True):
+        part = each
+        if early is not None:
+            gaps.append(early)
+            part = replace(each, start=early.stop)
+        gap = gap_of(source, part)
         if gap is None:
-            kept.append(part)
+            if part.start < part.stop:
+                kept.append(part)
             continue
         gaps.append(gap)
         pieces = (replace(part, stop=gap.start), replace(part, start=gap.stop, lake_stop=gap.stop))

@@ -247,8 +247,8 @@ def make_plan(
 
 def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
     divided = _divided(source, parts, snapshot)
-    if source.info.is_log_table and source.is_looked_at:
-        check_gaps(source, divided)
+    if source.info.is_log_table:
+        check_gaps(source, divided, snapshot)
     stops: dict[BucketKey, int] = {}
     for part in divided:
         if part.lake_stop > part.start:  # a bucket with a gap has a part on either side of it

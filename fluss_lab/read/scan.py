@@ -156,9 +156,7 @@ class Scan:
         if not self.skips_gaps:
             return parts, []
         self.source.look()
-        snapshot = self.source.newest_snapshot()
-        stops = {} if snapshot is None else {bucket: offset.end for bucket, offset in snapshot.offsets.items()}
-        return without_gaps(self.source, parts, {part.key: stops.get(part.bucket, 0) for part in parts})
+        return without_gaps(self.source, parts)
 
     def explain(self) -> Explanation:
         """Return what will be read and what is left alone, without reading it."""

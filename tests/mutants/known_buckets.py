@@ -58,9 +58,21 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "gaps_planned_over", "P4", "fluss_lab/read/plan.py",
-        "if source.info.is_log_table and source.is_looked_at:",
-        "if source.info.is_log_table and not source.is_looked_at:",
+        "    if source.info.is_log_table:\n        check_gaps",
+        "    if source.info.is_log_table and source.is_looked_at:\n        check_gaps",
+        (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
+    ),
+    Mutant(
+        "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/gaps.py",
+        "if (gap := early or gap_of(source, part)) is not None:",
+        "if (gap := early) is not None:",
         (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
+    ),
+    Mutant(
+        "gaps_before_the_lake_read_as_empty", "P4", "fluss_lab/read/gaps.py",
+        "if each.start < start}",
+        "if each.start > start}",
+        (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
     ),
     Mutant(
         "gaps_skipped_in_silence", "P4", SCAN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,3 +166,38 @@ def test_what_the_lake_has_from_before_an_accepted_gap_stays_readable(gapped):
 def _changes(found: Any, bucket: int) -> list[int]:
     pairs = zip(found["_bucket"].to_pylist(), found["_log_offset"].to_pylist(), strict=True)
     return [offset for each, offset in pairs if each == bucket]
+
+
+def test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty(make_table):
+    table = make_table(partitioned=False)
+    admin = table.connection.admin()
+    rows = iter([(number, "m", number % 100, 0.5, "x" * 40) for number in range(300)])
+    admin.alter_table(table.path, set={"table.datalake.enabled": False})
+    table.append([next(rows) for _ in range(120)])
+    point = table.reader().read_point()
+    assert table.reader().scan(read_point=point).count() == 120
+    table.clock.advance(HOUR_MS)
+    admin.alter_table(table.path, set={"table.log.ttl": "1ms"})
+    until(lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)), "retention")
+    admin.alter_table(table.path, set={"table.log.ttl": "7d", "table.datalake.enabled": True})
+    starts = {key[1]: end for key, end in table.ends.items()}
+    table.append([next(rows) for _ in range(60)])
+    table.tier()
+    kept = table.reader().read_point()
+    for reader in (table.reader(), table.reader()):
+        for read in (
+            lambda reader=reader: reader.scan(read_point=point).to_arrow(),
+            lambda reader=reader: reader.scan(read_point=point, where="delay >= 0").to_arrow(),
+            lambda reader=reader: reader.scan(read_point=point, limit=1).to_arrow(),
+            lambda reader=reader: reader.scan(read_point=point).count(),
+            lambda reader=reader: reader.scan(read_point=point).explain(),
+        ):
+            with pytest.raises(OffsetOutOfRangeError, match=rf"\[0, \d+\).*changelog\(start={{0: {starts[0]}}}\)"):
+                read()
+        # From where the lake begins on, all is read.
+        assert reader.scan(read_point=kept).count() == reader.scan().to_arrow().num_rows == 60
+    table.append([next(rows) for _ in range(40)])
+    whole = replace(point, buckets=tuple(replace(each, stop=table.ends[each.key]) for each in point.buckets))
+    scan = table.reader().scan(["__bucket", "__offset"], read_point=whole, gaps="skip")
+    with pytest.warns(GapWarning, match=rf"bucket 0 \[0, {starts[0]}\)"):
+        assert _offsets(scan.to_arrow()) == {n: [*range(starts[n], table.ends[None, n])] for n in range(3)}
