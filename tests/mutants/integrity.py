@@ -120,6 +120,12 @@ INTEGRITY = (
         (f"{IN_LOST}::test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back",),
     ),
     Mutant(
+        "empty_folder_of_a_lost_bucket_marked", "P1", STORE,
+        "(request.durable_offset > 0 and not any(folder.iterdir()))",
+        "(request.durable_offset < 0 and not any(folder.iterdir()))",
+        (f"{IN_LOST}::test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back",),
+    ),
+    Mutant(
         "known_end_not_looked_at", "P7", RECOVERY,
         "self._floor = max(result.recovery_point, self._durable_offset or 0)",
         "self._floor = result.recovery_point",

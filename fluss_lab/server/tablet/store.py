@@ -259,9 +259,12 @@ class BucketStore:
 
     def _make_bucket(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> None:
         folder = self._folder(bucket)
-        if request.HasField("durable_offset") and not folder.exists():
+        # An empty folder is a new bucket's, of which nothing was on the device, or somebody is just restoring it.
+        lost = not folder.exists() or (request.durable_offset > 0 and not any(folder.iterdir()))
+        if request.HasField("durable_offset") and lost:
             raise CorruptDataError(
-                f"{folder} is gone, with a log that was on the device up to offset {request.durable_offset}; {RESTORE_FOLDER}"
+                f"{folder} is gone or empty, with a log that was on the device up to offset {request.durable_offset}; "
+                f"{RESTORE_FOLDER}"
             )
         _make_folder(folder)
         check_identity(folder, request.identity, adopt=request.adopt_unmarked)

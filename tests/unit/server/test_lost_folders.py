@@ -86,8 +86,10 @@ def test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back(cluster, tmp
     if what != "table":
         assert _latest(cluster, path, 1) >= before[1]  # the other one is well
     shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(exist_ok=True)
-    shutil.copytree(tmp_path / "copy", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    wait_until(lambda: "is gone or empty" in str(_latest(cluster, path, 0)), timeout_s=30)
+    assert not list(folder.iterdir())  # whoever restores it finds it as they left it
+    shutil.copytree(tmp_path / "copy", folder, dirs_exist_ok=True)
     wait_until(lambda: _latest(cluster, path, 0) == before[0], timeout_s=30)
 
 
