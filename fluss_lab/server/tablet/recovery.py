@@ -53,7 +53,7 @@ _CHUNK_BYTES: Final = 4 << 20
 #: clean the kernel calls it.
 SUSPECT_FILE: Final = "fsync-failed"
 #: What to do about records that are gone.
-RESTORE: Final = "restore the bucket's folder from a copy"
+RESTORE: Final = "restore the bucket's folder from a copy and start the server again"
 #: Files beside a segment that go with it.
 _BESIDE: Final = frozenset({OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUFFIX})
 

@@ -74,7 +74,7 @@ class Replay:
         if not self._view.start <= start <= end:
             raise CorruptDataError(
                 f"the state begins at log offset {start}, expected one in [{self._view.start}, {end}] where the log is: "
-                "files of the log, or the snapshot, are missing; restore them from a copy"
+                "files of the log, or the snapshot, are missing; restore them from a copy and start the server again"
             )
         for segment in self._view.from_offset(start):
             self._segment(segment, max(start, segment.base_offset))
