@@ -28,7 +28,7 @@ check: environment
 	@$(RUN) -m mypy
 	@$(RUN) -m pytest -q tests/architecture
 
-# The tests of the tests: every safety check is taken out once, and a test must turn red. Takes ten minutes.
+# The tests of the tests: every safety check is taken out once, and a test must turn red. Takes one to two hours.
 mutants: environment
 	@$(RUN) -m pytest -m campaign $(PYTEST) tests/mutants
 
