@@ -46,8 +46,9 @@ class Moment:
 
     @property
     def lost(self) -> list[Place]:
-        """Return the buckets of which records below the stop are gone: their partition was dropped since."""
-        return [place for place, stop in self.stops.items() if stop > len(self.logs[place].events)]
+        """Return the buckets of which records that there were are gone: their partition was dropped since."""
+        ends = {place: max(len(self.logs[place].events), self.firsts.get(place, 0)) for place in self.stops}
+        return [place for place, stop in self.stops.items() if stop > ends[place]]
 
     def rows(self, places: Iterable[Place] | None = None) -> list[Row]:
         """Return the rows in reading order, with the system columns."""
