@@ -276,6 +276,12 @@ KV_SNAPSHOTS_RETAINED: Final = integer(
 )
 SCANNERS_MAX: Final = integer("server.scanners-max", 256, "full scans open at once", minimum=1)
 SCANNER_TTL: Final = duration("server.scanner-ttl", "1min", "how long a full scan may pause", minimum=100)
+SCANNER_TTL_CROWDED: Final = duration(
+    "server.scanner-ttl-crowded",
+    "2s",
+    "how long a full scan may pause while another one waits for its place",
+    minimum=10,
+)
 LOOKUP_KEYS_MAX: Final = integer("server.lookup-keys-max", 100_000, "keys of one lookup call", minimum=1)
 AUTO_PARTITION_INTERVAL: Final = duration(
     "auto-partition.check.interval", "1min", "how often automatic partitions are looked after", minimum=10
@@ -298,7 +304,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, BUCKET_REPORT_INTERVAL, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
         SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
-        REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL,
+        REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip

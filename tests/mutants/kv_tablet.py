@@ -175,9 +175,21 @@ KV_TABLET = (
     ),
     Mutant(
         "any_number_of_scans", "P8", SCANS,
-        "            if len(self._sessions) >= self._scanners_max:\n",
-        "            if len(self._sessions) < 0:\n",
+        "            if len(self._sessions) >= self._scanners_max and",
+        "            if len(self._sessions) < 0 and",
         (f"{IN_READS}::test_there_are_no_more_scans_than_allowed",),
+    ),
+    Mutant(
+        "unread_scans_keep_others_out", "P8", SCANS,
+        "if scanner_id is None or used_ms >",
+        "if scanner_id is not None or used_ms >",
+        (f"{IN_READS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
+    ),
+    Mutant(
+        "scans_in_use_lose_their_place", "P8", SCANS,
+        "if scanner_id is None or used_ms > self._clock.monotonic_ms() - self._crowded_ttl_ms:",
+        "if scanner_id is None:",
+        (f"{IN_READS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
     ),
     Mutant(
         "finished_scans_take_places", "P8", SCANS,

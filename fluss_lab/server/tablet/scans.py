@@ -114,18 +114,23 @@ class _Session:
 class Scanners:
     """The full scans that are open on this server. Safe for threads; calls of one scan are answered in turn.
 
-    A scan whose rows were all given out is open no more. It is kept, as far as there is room, since its last answer may be
+    Whoever leaves scans unread does not keep others from theirs: where there is no place, the one that paused longest loses its
+    place, if it paused for a time. A scan whose rows were all given out is open no more. It is kept, as far as there is room, since its last answer may be
     lost on the way and asked for again.
 
     Args:
         store: The server's buckets.
         scanners_max: Scans open at once, and finished ones kept.
         ttl_ms: How long a scan may pause, and a finished one is kept.
+        crowded_ttl_ms: How long a scan may pause while another one waits for its place.
         clock: Measures that.
     """
 
-    def __init__(self, store: BucketStore, *, scanners_max: int, ttl_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, store: BucketStore, *, scanners_max: int, ttl_ms: int, crowded_ttl_ms: int, clock: Clock
+    ) -> None:
         self._store, self._scanners_max, self._ttl_ms, self._clock = store, scanners_max, ttl_ms, clock
+        self._crowded_ttl_ms = crowded_ttl_ms
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Session] = {}
         #: The longest finished first.
@@ -174,7 +179,7 @@ class Scanners:
         scanner_id = secrets.token_bytes(_ID_BYTES)
         with self._lock:
             self._expire()
-            if len(self._sessions) >= self._scanners_max:
+            if len(self._sessions) >= self._scanners_max and not self._make_room():
                 raise ResourceExhaustedError(
                     f"{len(self._sessions)} scans are open, expected at most {self._scanners_max} "
                     "(server.scanners-max); retry when others have ended"
@@ -231,6 +236,15 @@ class Scanners:
             self._finished_bytes += session.kept_bytes
             while len(self._finished) > self._scanners_max or self._finished_bytes > _FINISHED_BYTES_MAX:
                 self._forget(next(iter(self._finished)))
+
+    def _make_room(self) -> bool:
+        """End the scan that has paused longest, if it paused for a time; tell whether there was one. The lock is held."""
+        paused = [(each.used_ms, scanner_id) for scanner_id, each in self._sessions.items() if not each.lock.locked()]
+        used_ms, scanner_id = min(paused, default=(0, None))
+        if scanner_id is None or used_ms > self._clock.monotonic_ms() - self._crowded_ttl_ms:
+            return False
+        self._forget(scanner_id)
+        return True
 
     def _end(self, scanner_id: bytes) -> None:
         with self._lock:

@@ -116,8 +116,9 @@ class TabletService:
         self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
         ttl_ms = opt.SCANNER_TTL.of(options)
         self._scanners = Scanners(
-            self._store, scanners_max=opt.SCANNERS_MAX.of(options), ttl_ms=ttl_ms, clock=self._clock
-        )
+            self._store, scanners_max=opt.SCANNERS_MAX.of(options), ttl_ms=ttl_ms,
+            crowded_ttl_ms=opt.SCANNER_TTL_CROWDED.of(options), clock=self._clock,
+        )  # fmt: skip
         self._tickers = [
             Ticker("tablet-flush", opt.LOG_FLUSH_INTERVAL.of(options), self.flush),
             Ticker("tablet-retention", opt.LOG_RETENTION_CHECK_INTERVAL.of(options), self.apply_retention),

@@ -308,6 +308,23 @@ def test_there_are_no_more_scans_than_allowed(tmp_path):
     tablet.begin_scan()
 
 
+def test_scans_left_unread_make_room_for_others_and_those_in_use_do_not(tmp_path):
+    tablet = KvTablet(tmp_path, server__scanners_max="2", server__scanner_ttl_crowded="1s").open(0)
+    tablet.put(upserts(0, 2000))
+    left, used = (tablet.begin_scan(batch_size_bytes=8192)[0].scanner_id for _ in range(2))
+    tablet.clock.advance(900)
+    tablet.scan_call(scanner_id=used, call_seq_id=1)
+    with pytest.raises(ResourceExhaustedError):
+        tablet.begin_scan()
+    tablet.clock.advance(100)
+    tablet.begin_scan(batch_size_bytes=8192)  # the place of the one that paused for a second
+    with pytest.raises(NotFoundError, match="begin the scan again"):
+        tablet.scan_call(scanner_id=left, call_seq_id=1)
+    tablet.scan_call(scanner_id=used, call_seq_id=2)
+    with pytest.raises(ResourceExhaustedError):
+        tablet.begin_scan()
+
+
 def test_scans_that_were_read_to_their_end_take_no_place(tmp_path):
     tablet = KvTablet(tmp_path, server__scanners_max="2").open(0)
     tablet.put(upserts(0, 2000))
