@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
 
 from fluss_lab.client.asking import Ask, ask_leaders
 from fluss_lab.client.bucket_status import GivenUpRange, given_up_of
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.records.batch import Buffer, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
@@ -56,6 +62,9 @@ class DamagedBucket:
         lake_end: So does the lake; None: it holds nothing, or the table is not tiered.
         rows_offset: The rows of a primary-key table need the log from here on; None of a log table.
         given_up: What was given up before.
+        lake_rows: The lake has the rows as they were at this offset, and all of the log from there on can be read; None
+            where that is not so, or not needed.
+        is_gone: Whether nothing of the log is left on the server's disk.
     """
 
     bucket: TableBucket
@@ -69,6 +78,23 @@ class DamagedBucket:
     lake_end: int | None
     rows_offset: int | None
     given_up: tuple[GivenUpRange, ...]
+    lake_rows: int | None = None
+    is_gone: bool = False
+
+    @property
+    def needs_lake_rows(self) -> bool:
+        """Return whether the rows are to be made from the lake's."""
+        if self.lake_rows is None or self.rows_offset is None or not self.ranges:
+            return False
+        return self.rows_offset < min(self.lake_rows, self.ranges[-1].stop)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSent:
+    """What was sent of a bucket: see `send_rows`."""
+
+    log_offset: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +142,63 @@ def damage_error(
     )
 
 
+def send_rows(
+    connection: Connection, info: TableInfo, bucket: TableBucket, log_offset: int, parts: Iterable[pa.RecordBatch]
+) -> RowsSent:
+    """Send all rows of a primary-key table's bucket to its server, for `give_up_range` to make the rows from.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        bucket: Which.
+        log_offset: The rows are as they were at this offset.
+        parts: In the table's schema, with ``__offset`` and ``__timestamp`` (int64, epoch milliseconds) behind, ascending by
+            offset; each fits into one request.
+
+    Raises:
+        ConflictError: Somebody else sends rows to the server meanwhile; begin again.
+        FlussError: The server does not take them.
+    """
+    connection.remember(info)
+    count = 0
+    for part, rows in enumerate(itertools.chain([None], parts)):
+        request = pb.SendRowsRequest(
+            table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_offset=log_offset,
+            part=part,
+        )  # fmt: skip
+        payloads: list[Sequence[Buffer]] = []
+        if rows is not None:
+            request.records = b""
+            payloads.append(encode(rows, schema_id=info.schema_id))
+        frame = Frame(request, payloads)
+        count = int(_asked(connection, bucket, "send_rows", partial(_send, frame)).row_count)
+    return RowsSent(log_offset, count)
+
+
+def _send(frame: Frame[pb.SendRowsRequest], gateway: TabletServerGateway) -> pb.SendRowsResponse:
+    return gateway.send_rows(frame)
+
+
 def give_up_range(
-    connection: Connection, info: TableInfo, bucket: TableBucket, start: int, stop: int, *, discard_before: bool
+    connection: Connection,
+    info: TableInfo,
+    bucket: TableBucket,
+    start: int,
+    stop: int,
+    *,
+    discard_before: bool,
+    sent: RowsSent | None = None,
 ) -> int:
-    """Give up the first damaged range of a bucket; return where its log begins then. See `Admin.give_up_range`."""
+    """Give up the first damaged range of a bucket; return where its log begins then. See `Admin.give_up_range`.
+
+    With rows that were sent to its server, a primary-key table's bucket has these, and the changes of the log from their
+    offset on.
+    """
     connection.remember(info)
     request = pb.GiveUpRangeRequest(
         table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket, start_offset=start,
-        stop_offset=stop, discard_before=discard_before,
+        stop_offset=stop, discard_before=discard_before, rows_offset=None if sent is None else sent.log_offset,
+        row_count=None if sent is None else sent.count,
     )  # fmt: skip
     response = _asked(connection, bucket, "give_up_range", lambda gateway: gateway.give_up_range(request))
     return int(response.log_start_offset)
@@ -168,4 +243,6 @@ def _damaged(bucket: TableBucket, partition: str | None, response: pb.DescribeDa
         lake_end=response.lake_log_end_offset if response.HasField("lake_log_end_offset") else None,
         rows_offset=response.rows_offset if response.HasField("rows_offset") else None,
         given_up=given_up_of(response.given_up),
+        lake_rows=response.lake_rows_offset if response.HasField("lake_rows_offset") else None,
+        is_gone=response.is_gone,
     )

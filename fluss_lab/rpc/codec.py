@@ -53,6 +53,7 @@ PAYLOAD_PATHS: Final[dict[str, tuple[int, ...]]] = {
     ),
     pb.LimitScanResponse.DESCRIPTOR.name: (pb.LimitScanResponse.RECORDS_FIELD_NUMBER,),
     pb.ScanKvResponse.DESCRIPTOR.name: (pb.ScanKvResponse.RECORDS_FIELD_NUMBER,),
+    pb.SendRowsRequest.DESCRIPTOR.name: (pb.SendRowsRequest.RECORDS_FIELD_NUMBER,),
 }
 #: Messages below go through protobuf whole, which takes a third of the time there; from 200 kB on it takes longer.
 SMALL_BYTES: Final = 1 << 14

@@ -965,7 +965,7 @@ class DescribeDamageRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
 
 class DescribeDamageResponse(_message.Message):
-    __slots__ = ("start_offset", "log_start_offset", "log_end_offset", "size_in_bytes", "ranges", "remote_log_end_offset", "lake_log_end_offset", "rows_offset", "given_up")
+    __slots__ = ("start_offset", "log_start_offset", "log_end_offset", "size_in_bytes", "ranges", "remote_log_end_offset", "lake_log_end_offset", "rows_offset", "given_up", "lake_rows_offset", "is_gone")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -975,6 +975,8 @@ class DescribeDamageResponse(_message.Message):
     LAKE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_OFFSET_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    LAKE_ROWS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_GONE_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     log_start_offset: int
     log_end_offset: int
@@ -984,7 +986,9 @@ class DescribeDamageResponse(_message.Message):
     lake_log_end_offset: int
     rows_offset: int
     given_up: _containers.RepeatedCompositeFieldContainer[PbGivenUpRange]
-    def __init__(self, start_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[PbDamagedRange, _Mapping]]] = ..., remote_log_end_offset: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., rows_offset: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ...) -> None: ...
+    lake_rows_offset: int
+    is_gone: bool
+    def __init__(self, start_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[PbDamagedRange, _Mapping]]] = ..., remote_log_end_offset: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., rows_offset: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ..., lake_rows_offset: _Optional[int] = ..., is_gone: _Optional[bool] = ...) -> None: ...
 
 class PbDamagedRange(_message.Message):
     __slots__ = ("file", "start_offset", "stop_offset", "time_before", "time_after")
@@ -1000,21 +1004,47 @@ class PbDamagedRange(_message.Message):
     time_after: int
     def __init__(self, file: _Optional[str] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., time_before: _Optional[int] = ..., time_after: _Optional[int] = ...) -> None: ...
 
+class SendRowsRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "log_offset", "part", "records")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    log_offset: int
+    part: int
+    records: bytes
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., part: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class SendRowsResponse(_message.Message):
+    __slots__ = ("row_count",)
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    row_count: int
+    def __init__(self, row_count: _Optional[int] = ...) -> None: ...
+
 class GiveUpRangeRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "start_offset", "stop_offset", "discard_before")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "start_offset", "stop_offset", "discard_before", "rows_offset", "row_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DISCARD_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     start_offset: int
     stop_offset: int
     discard_before: bool
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., discard_before: _Optional[bool] = ...) -> None: ...
+    rows_offset: int
+    row_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., discard_before: _Optional[bool] = ..., rows_offset: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
 
 class GiveUpRangeResponse(_message.Message):
     __slots__ = ("log_start_offset",)

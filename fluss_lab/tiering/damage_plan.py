@@ -36,6 +36,10 @@ class RangePlan:
         anew: Whether the lake's rows of the bucket are written anew, from a key-value snapshot, because its changelog has
             a gap.
         rows_offset: The rows of a primary-key table need the log from here on; None of a log table.
+        lake_rows: They are made from those that the lake has, as they were at this offset; None: that is not needed, or not
+            possible.
+        lake_end: Up to where the lake holds the bucket; None: it holds nothing.
+        is_gone: Whether nothing of the log is left.
     """
 
     bucket: TableBucket
@@ -48,6 +52,9 @@ class RangePlan:
     discarded: Range | None
     anew: bool
     rows_offset: int | None
+    lake_rows: int | None = None
+    lake_end: int | None = None
+    is_gone: bool = False
 
     def __str__(self) -> str:
         return f"bucket {self.bucket.bucket}" + ("" if self.partition is None else f" of partition {self.partition}")
@@ -55,21 +62,38 @@ class RangePlan:
     @property
     def needs_rows(self) -> bool:
         """Return whether the rows of a primary-key table need what is damaged: it cannot be given up then."""
-        return self.rows_offset is not None and self.rows_offset < self.damage.stop
+        return self.rows_until is not None and self.rows_until < self.damage.stop and not self.is_gone
+
+    @property
+    def rows_until(self) -> int | None:
+        """Return up to which offset the rows of a primary-key table are known without what is damaged; None of a log table."""
+        return None if self.rows_offset is None else max(self.rows_offset, self.lake_rows or 0)
+
+    @property
+    def rows_lost(self) -> Range | None:
+        """Return the changes, of a log of which nothing is left, that rows are made without."""
+        return None if self.rows_until is None else _range(self.rows_until, self.damage.stop)
 
     @property
     def needs_word(self) -> bool:
         """Return whether more is lost than the range itself."""
-        return self.discarded is not None or self.anew
+        is_missed = self.is_gone and (self.lost is not None or self.rows_lost is not None)
+        return self.discarded is not None or self.anew or is_missed
 
     def lines(self) -> Iterator[str]:
         """Yield what is said of it."""
         damage, start = self.damage, self.damage.start
         yield f"{self}: {damage.file}: offsets {shown((start, damage.stop))} cannot be read{_times(damage)}"
+        if self.is_gone:
+            yield (
+                "  nothing of the log is left there; what was appended after its server's last report "
+                "(bucket.report.interval) is not known, and gone with it"
+            )
         if self.needs_rows:
             yield (
                 f"  not possible: the rows are made from the changes since offset {self.rows_offset}, where their newest key-value "
-                "snapshot is; restore the file from a copy"
+                f"snapshot is, and {self._lake_text()}: nobody knows what {shown(self._unknown)} made of them; restore the file "
+                "from a copy"
             )
             return
         if self.to_tier is not None:
@@ -80,7 +104,11 @@ class RangePlan:
         yield f"  lost for ever: {shown(self.lost)}" if self.lost is not None else "  nothing is lost"
         if self.discarded is not None:
             yield f"  lost too, sound records before them that nobody else holds: {shown(self.discarded)}"
-        if self.rows_offset is not None and self.lost is not None:
+        if self.lake_rows is not None:
+            yield f"  the rows are made from those that the lake has, as they were at offset {self.lake_rows}"
+        if self.rows_lost is not None:
+            yield f"  the rows become what they were at offset {self.rows_until}: what {shown(self.rows_lost)} changed is lost"
+        elif self.rows_offset is not None and self.lost is not None:
             yield "  the rows are right all the same; the changelog of that time is what is lost"
         if self.anew:
             yield (
@@ -88,6 +116,16 @@ class RangePlan:
                 "changelog before that cannot be told from the lake any more"
             )
         yield f"  the log begins at {damage.stop} then"
+
+    @property
+    def _unknown(self) -> Range:
+        """Return the damaged changes that rows are missing."""
+        return max(self.damage.start, self.lake_end or 0, self.rows_offset or 0), self.damage.stop
+
+    def _lake_text(self) -> str:
+        if self.lake_end is None:
+            return "the lake does not hold the bucket"
+        return f"the lake holds the bucket only up to offset {self.lake_end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +197,9 @@ def shown(offsets: Range) -> str:
 
 
 def _more(each: RangePlan) -> str:
+    if each.is_gone and each.discarded is None:
+        lost = [part for part in (each.lost, each.rows_lost) if part is not None]
+        return f"{each}: nothing of its log is left, and nobody else holds {shown(min(lost))}" if lost else f"{each}"
     if each.discarded is None:
         return f"{each}: the changelog that the lake holds, because it would have a gap"
     return f"{each}: sound records {shown(each.discarded)} before the damage, which nobody else holds"
@@ -213,6 +254,8 @@ def _ranges(info: TableInfo, bucket: DamagedBucket) -> Iterator[RangePlan]:
     """Yield what becomes of each damaged range of a bucket, one after another."""
     is_lake, is_keyed = info.descriptor.lake_enabled, bucket.rows_offset is not None
     start, lake, remote = bucket.start, bucket.lake_end, bucket.remote_end or 0
+    if bucket.is_gone and is_keyed and remote < bucket.ranges[-1].stop:
+        remote = 0  # the rows do not follow its part of the changelog
     for damage in bucket.ranges:
         # What remote storage holds of it is not given up.
         lost_from = max(damage.start, min(remote, damage.stop))
@@ -236,6 +279,9 @@ def _ranges(info: TableInfo, bucket: DamagedBucket) -> Iterator[RangePlan]:
             discarded=discarded,
             anew=is_keyed and lake is not None and lost[0] < lost[1],
             rows_offset=bucket.rows_offset,
+            lake_rows=bucket.lake_rows if bucket.needs_lake_rows else None,
+            lake_end=bucket.lake_end,
+            is_gone=bucket.is_gone,
         )
         if lost_from < damage.stop:
             start, lake = damage.stop, None if lake is None else max(lake, damage.stop)

@@ -1,8 +1,9 @@
 """Repair of damaged logs: what cannot be read is given up, and nothing else that is sound without a word.
 
 Range by range, of each bucket the first: sound records before it that only the log holds are tiered; then the log is made
-to begin behind it; then the lake is told of the offsets that are lost, so that tiering goes on. Cut off anywhere, it
-leaves a table that is refused as before, or is done with the range; running it again finishes it, or says what does.
+to begin behind it, of a primary-key table with the lake's rows where it needs them; then the lake is told of the offsets
+that are lost, so that tiering goes on. Cut off anywhere, it leaves a table that is refused as before, or is done with the
+range; running it again finishes it, or says what does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.client.damage import DamagedBucket
+from fluss_lab.client.damage import DamagedBucket, RowsSent, give_up_range, send_rows
 from fluss_lab.errors import (
     CorruptDataError,
     FencedTieringEpochError,
@@ -30,6 +31,7 @@ from fluss_lab.tiering.damage_plan import DamagePlan, plan_of, was_given_up
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.events import FinishedTieringEvent
 from fluss_lab.tiering.executor import TieringExecutor
+from fluss_lab.tiering.lake_bucket import lake_bucket_rows
 from fluss_lab.tiering.options import TieringOptions
 from fluss_lab.tiering.planner import RoundPlanner
 from fluss_lab.tiering.repair import adopt, plan_repair
@@ -40,7 +42,9 @@ from fluss_lab.tiering.session import TieringSession
 log = logging.getLogger(__name__)
 
 #: Between the steps, in order. Ended at any of them, it can be run again.
-FAILPOINTS: Final = ("tiering.give_up.before", "tiering.give_up.after", "tiering.give_up.told")
+FAILPOINTS: Final = (
+    "tiering.give_up.before", "tiering.give_up.sent", "tiering.give_up.after", "tiering.give_up.told",
+)  # fmt: skip
 #: Steps that a damaged range takes at most: a part of it may be in remote storage.
 _STEPS_MAX: Final = 2
 #: No server holds what is only known of a log's sound part.
@@ -196,12 +200,24 @@ class _DamageRepair:
             check()
             first = each.ranges[0]
             failpoint("tiering.give_up.before")
-            start = self._connection.admin().give_up_range(
-                self._info, each.bucket, first.start, first.stop, discard_before=self._discard_before
-            )
+            sent = self._send_rows(each) if each.needs_lake_rows else None
+            failpoint("tiering.give_up.sent")
+            start = give_up_range(
+                self._connection, self._info, each.bucket, first.start, first.stop, discard_before=self._discard_before,
+                sent=sent,
+            )  # fmt: skip
             failpoint("tiering.give_up.after")
             log.warning("event=damage_given_up table=%s bucket=%s start=%d stop=%d log_start=%d file=%s", self._path,
                         each.bucket, first.start, first.stop, start, first.file)  # fmt: skip
+
+    def _send_rows(self, each: DamagedBucket) -> RowsSent:
+        """Send the rows that the lake has of a bucket to its server."""
+        assert each.lake_rows is not None, "of a bucket that needs them"
+        table = self._connection.admin().table_info(self._path)
+        snapshot = self._connection.admin().lake_snapshot(self._path, table_id=self._info.table_id)
+        place = (each.partition, each.bucket.bucket)
+        parts = lake_bucket_rows(self._storage(), table, snapshot.snapshot_id, place, each.lake_rows)
+        return send_rows(self._connection, table, each.bucket, each.lake_rows, parts)
 
     def _tell_lake(self, buckets: Sequence[DamagedBucket]) -> None:
         """Have tiering go on without what was given up.

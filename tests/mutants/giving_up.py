@@ -3,17 +3,22 @@
 from tests.mutants.mutant import Mutant
 
 GIVING_UP_FILE = "fluss_lab/server/tablet/giving_up.py"
-SERVICE = "fluss_lab/server/tablet/service.py"
+DESK = "fluss_lab/server/tablet/damage_desk.py"
+TAIL = "fluss_lab/server/tablet/sound_tail.py"
+SENT_ROWS = "fluss_lab/server/tablet/sent_rows.py"
 STORE = "fluss_lab/server/tablet/store.py"
 NOTES = "fluss_lab/server/tablet/given_up.py"
 REPAIR = "fluss_lab/tiering/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/test_giving_up.py"
+IN_SENT = "tests/unit/server/tablet/test_sent_rows.py"
 IN_REPAIRS = "tests/unit/tiering/test_damage_repair.py"
 
 SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
+UNFIT = f"{IN_SENT}::test_rows_that_the_log_does_not_go_on_from_change_nothing"
+UNSENT = (f"{IN_SENT}::test_rows_that_did_not_all_come_are_not_used",)
 FOUND = (
     "tests/unit/tiering/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",
 )
@@ -32,7 +37,7 @@ GIVING_UP = (
         SOUND,
     ),
     Mutant(
-        "range_given_up_once_more_when_asked_again", "P6", SERVICE,
+        "range_given_up_once_more_when_asked_again", "P6", DESK,
         "if not any(each.start == request.start_offset for each in bucket.given_up):",
         "if request.start_offset >= 0:",
         SOUND,
@@ -63,14 +68,14 @@ GIVING_UP = (
     ),
     Mutant(
         "rows_made_without_what_was_given_up", "P4", GIVING_UP_FILE,
-        "    if found.rows_offset is not None and found.rows_offset < to:\n",
-        "    if found.rows_offset is not None and found.rows_offset < 0:\n",
+        "    elif rows_offset is not None and rows_offset < to:\n",
+        "    elif rows_offset is not None and rows_offset < 0:\n",
         (f"{IN_CUTS}::test_rows_that_need_what_is_damaged_are_not_given_up",),
     ),
     Mutant(
-        "rows_in_memory_not_kept_before_their_log_goes", "P4", SERVICE,
-        "        if bucket.kv is not None and bucket.kv.is_live:\n",
-        "        if bucket.kv is not None and not bucket.kv.is_live:\n",
+        "rows_in_memory_not_kept_before_their_log_goes", "P4", DESK,
+        "        if bucket.kv.is_live:\n",
+        "        if not bucket.kv.is_live:\n",
         (f"{IN_CUTS}::test_rows_in_memory_are_kept_when_the_log_cannot_give_them_any_more",),
     ),
     Mutant(
@@ -86,7 +91,7 @@ GIVING_UP = (
         (f"{IN_CUTS}::test_writers_of_batches_that_went_are_known_behind_the_cut",),
     ),
     Mutant(
-        "segments_dropped_for_remote_storage_without_a_mark", "P11", SERVICE,
+        "segments_dropped_for_remote_storage_without_a_mark", "P11", DESK,
         "            bucket.remote.note_dropped(cut.start)\n",
         "            bucket.remote.note_dropped(0)\n",
         REMOTE,
@@ -168,5 +173,59 @@ GIVING_UP = (
         "        until = bucket.log.reader.view.frontier if bucket.log.stopped is None else None\n",
         "        until = None\n",
         (f"{IN_CUTS}::test_what_is_being_written_is_no_damage",),
+    ),
+    Mutant(
+        "lake_rows_taken_inside_a_batch", "P4", TAIL,
+        "            if header.next_offset > offset_max:\n",
+        "            if header.base_offset > offset_max:\n",
+        (f"{IN_SENT}::test_rows_are_those_sent_and_what_the_log_made_of_them[inside-1]",),
+    ),
+    Mutant(
+        "rows_of_a_lake_that_ends_before_the_damage_does", "P4", TAIL,
+        "        found = self.offset if self.offset <= offset_max else None\n",
+        "        found = self.offset\n",
+        (f"{IN_SENT}::test_a_lake_that_ends_before_the_damage_does_gives_no_rows",),
+    ),
+    Mutant(
+        "changes_behind_sent_rows_not_tried", "P4", TAIL,
+        "        store.replay(rows, ",
+        "        store.replay(rows.slice(0, 0), b\"\" and ",
+        (f"{UNFIT}[_missing]", f"{UNFIT}[_another]"),
+    ),
+    Mutant(
+        "key_sent_twice_taken", "P4", TAIL,
+        "    _check_unique(image, table.descriptor.schema.primary_key)\n",
+        "",
+        (f"{UNFIT}[_twice]",),
+    ),
+    Mutant(
+        "sent_rows_used_that_did_not_all_come", "P4", SENT_ROWS,
+        "            if sent.row_count != row_count:\n",
+        "            if sent.row_count > row_count:\n",
+        UNSENT,
+    ),
+    Mutant(
+        "part_of_sent_rows_left_out", "P4", SENT_ROWS,
+        "            if sent.parts != message.part:\n",
+        "            if sent.parts > message.part:\n",
+        UNSENT,
+    ),
+    Mutant(
+        "sent_rows_of_another_moment_used", "P4", SENT_ROWS,
+        "(sent.bucket, sent.log_offset) != (bucket, log_offset)",
+        "sent.bucket != bucket",
+        UNSENT,
+    ),
+    Mutant(
+        "sent_rows_beyond_their_moment_taken", "P4", SENT_ROWS,
+        " or int(offsets[-1]) >= within.stop",
+        "",
+        UNSENT,
+    ),
+    Mutant(
+        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/lake_bucket.py",
+        "    stops = {place: stop}\n",
+        "    stops = {place: stop - 1}\n",
+        (f"{IN_REPAIRS}::test_rows_are_made_from_those_that_the_lake_has[2]",),
     ),
 )  # fmt: skip

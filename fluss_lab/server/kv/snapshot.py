@@ -136,7 +136,7 @@ class SnapshotStore:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, image: KvImage, *, writers: object, created_ms: int) -> CompletedSnapshot:
+    def write(self, image: KvImage, *, writers: object, created_ms: int, anew: bool = False) -> CompletedSnapshot:
         """Write a state as a new snapshot, and let go of what is not retained any more.
 
         Files of chunks that the snapshot before has already are used again.
@@ -145,6 +145,7 @@ class SnapshotStore:
             image: The state. Everything below its log offset must be durable in the log already.
             writers: The bucket's writers at that offset, as plain JSON values.
             created_ms: When the state was taken.
+            anew: Whether it was made elsewhere: its chunks are others than those that had their ids before.
 
         Returns:
             The snapshot, durable.
@@ -161,6 +162,8 @@ class SnapshotStore:
             try:
                 self._folder.make()
                 self._sweep()
+                if anew:
+                    self._base = None
                 manifest, new_bytes = self._write(snapshot_id, image, writers, created_ms)
             except BaseException as error:
                 self._abandon(snapshot_id)

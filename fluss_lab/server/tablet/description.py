@@ -64,8 +64,11 @@ def described_damage(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageRe
         size_in_bytes=bucket.log.size_bytes,
         remote_log_end_offset=found.remote_end,
         rows_offset=found.rows_offset,
+        is_gone=found.is_gone,
         given_up=[_given_up(each) for each in bucket.given_up],
     )
+    if found.lake_rows_offset is not None:
+        response.lake_rows_offset = found.lake_rows_offset
     if found.lake is not None:
         response.lake_log_end_offset = lake_end(found)
     for each in found.ranges:

@@ -25,6 +25,7 @@ from fluss_lab.server.tablet.given_up import Cut, GivenUpRange
 from fluss_lab.server.tablet.index import IndexMark
 from fluss_lab.server.tablet.recovery import segment_bases
 from fluss_lab.server.tablet.segment import SegmentMark
+from fluss_lab.server.tablet.sound_tail import Tail
 from fluss_lab.server.tablet.view import Frontier
 
 #: Looks at a log that is being written, until two agree.
@@ -43,6 +44,9 @@ class BucketDamage:
         lake: What the lake holds.
         rows_offset: Offset from which on the rows of a primary-key table's bucket can be made again from the log: that of
             its newest whole snapshot, or the end where the rows in memory are those of the log; None of a log table.
+        lake_rows_offset: The lake has the rows as they were at this offset, and all of the log from there on is sound; None
+            where that is not so, or not needed.
+        is_gone: Whether nothing of the log is left on the disk.
     """
 
     start: int
@@ -51,6 +55,13 @@ class BucketDamage:
     remote_end: int | None
     lake: LakeState | None
     rows_offset: int | None
+    lake_rows_offset: int | None = None
+    is_gone: bool = False
+
+    @property
+    def rows_known(self) -> int:
+        """Return up to where the rows are known to anybody; 0 of a log table."""
+        return max(self.rows_offset or 0, self.lake_rows_offset or 0)
 
 
 def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
@@ -85,6 +96,8 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     if ranges and ranges[-1].stop > segment_bases(folder)[-1] and ranges[-1].position is None:
         # The end itself is lost: offsets that somebody has seen are not given again.
         ranges[-1] = ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))
+    is_gone = bool(ranges) and _is_gone(folder, ranges, local_start)
+    needs_rows = bool(ranges) and rows_offset is not None and rows_offset < ranges[-1].stop
     return BucketDamage(
         start=local_start if held is None else min(held.start, local_start),
         end=max(known_end, ranges[-1].stop) if ranges else known_end,
@@ -92,7 +105,22 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
         remote_end=None if held is None else held.end,
         lake=lake,
         rows_offset=rows_offset,
+        lake_rows_offset=_lake_rows(folder, ranges, lake, is_gone=is_gone) if needs_rows and lake else None,
+        is_gone=is_gone,
     )
+
+
+def _is_gone(folder: Path, ranges: list[DamagedRange], local_start: int) -> bool:
+    """Tell whether nothing that can be read is left of a log."""
+    (first, *others), bases = ranges, segment_bases(folder)
+    return not others and first.start == local_start and Tail.behind(folder, first).path is None and len(bases) <= 1
+
+
+def _lake_rows(folder: Path, ranges: list[DamagedRange], lake: LakeState, *, is_gone: bool) -> int | None:
+    """Return the offset at which the lake has the rows, so that what can be read of the log follows on them."""
+    if is_gone:
+        return min(lake.end, ranges[-1].stop)
+    return Tail.behind(folder, ranges[-1]).boundary(lake.end)
 
 
 def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRange]:
@@ -144,39 +172,54 @@ def _stop(bucket: Bucket, first: DamagedRange, folder: Path) -> None:
         bucket.log.end_by(reason, Frontier(int(first.path.stem), first.end_position, first.start))
 
 
-def cut_behind(found: BucketDamage, start: int, stop: int, *, discard: bool, now_ms: int) -> Cut:
+def cut_behind(
+    found: BucketDamage, start: int, stop: int, *, discard: bool, now_ms: int, sent_offset: int | None = None
+) -> Cut:
     """Return how a log is cut so that its first damaged range is left out, and nothing else is lost.
 
     Args:
         found: What is damaged.
         start: Of the first damaged range, as the caller knows it.
         stop: Likewise.
-        discard: Whether sound records before it that nobody else holds may be lost too.
+        discard: Whether sound records before it that nobody else holds may be lost too; and of a log of which nothing is
+            left, whatever nobody else holds.
         now_ms: Kept with what is given up.
+        sent_offset: The rows were sent as they were at this offset; None: they were not.
 
     Raises:
         ConflictError: The first damaged range is another one: look again.
-        UntieredRecordsError: Sound records before it would be lost.
+        UntieredRecordsError: Sound records before it would be lost; or records of a log of which nothing is left.
         UnsupportedError: The rows of a primary-key table need what is damaged.
     """
     damaged = found.ranges[0] if found.ranges else None
     if damaged is None or (damaged.start, damaged.stop) != (start, stop):
         shown = "none" if damaged is None else f"[{damaged.start}, {damaged.stop})"
         raise ConflictError(f"expected [{start}, {stop}) to be the first offsets that cannot be read, found {shown}")
-    to, lost_start = stop, stop
-    if found.remote_end is not None and start < found.remote_end < stop:
+    to, lost_start, is_keyed = stop, stop, found.rows_offset is not None
+    if found.remote_end is not None and start < found.remote_end < stop and not (found.is_gone and is_keyed):
         # What it holds of the damage goes first: nothing is lost by that.
         to = lost_start = found.remote_end
     elif found.remote_end is None or found.remote_end < stop:
         lost_start = _lost_start(found, damaged, discard=discard)
-    if found.rows_offset is not None and found.rows_offset < to:
+    rows_offset = None if found.rows_offset is None else max(found.rows_offset, sent_offset or 0)
+    if found.is_gone:
+        _check_word(min(lost_start, to if rows_offset is None else rows_offset), to, discard=discard)
+    elif rows_offset is not None and rows_offset < to:
         raise UnsupportedError(
-            f"the rows are made from the changes since offset {found.rows_offset}, where their newest key-value snapshot is, "
+            f"the rows are made from the changes since offset {rows_offset}, where their newest key-value snapshot is, "
             f"and [{start}, {stop}) of them cannot be read: restore {damaged.path} from a copy"
         )
     source = damaged.path.name if damaged.position is not None and to == stop else None
     noted = GivenUpRange(start, to, lost_start, now_ms)
     return Cut(to, source, damaged.position or 0, noted)
+
+
+def _check_word(lost_start: int, stop: int, *, discard: bool) -> None:
+    if lost_start < stop and not discard:
+        raise UntieredRecordsError(
+            f"nothing of the log is left, and nobody else holds offsets [{lost_start}, {stop}): restore the bucket's folder "
+            "from a copy, or discard them. Nothing was changed"
+        )
 
 
 def _lost_start(found: BucketDamage, damaged: DamagedRange, *, discard: bool) -> int:

@@ -13,7 +13,6 @@ from typing import Final
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import (
     ConflictError,
-    CorruptDataError,
     FlussError,
     InvalidRequestError,
     UnsupportedError,
@@ -36,12 +35,11 @@ from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import gauges
 from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.counters import Tally
-from fluss_lab.server.tablet.cutting import begin
-from fluss_lab.server.tablet.description import described, described_damage, unknown
+from fluss_lab.server.tablet.damage_desk import DamageDesk
+from fluss_lab.server.tablet.description import described, unknown
 from fluss_lab.server.tablet.durable_reports import DurableReporter
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.fetch import FetchLog
-from fluss_lab.server.tablet.giving_up import BucketDamage, checkpoint_behind, confirmed, cut_behind, look
 from fluss_lab.server.tablet.kv_bucket import RowOptions
 from fluss_lab.server.tablet.logs import bucket_fields
 from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
@@ -123,7 +121,7 @@ class TabletService:
             Ticker("tablet-flush", opt.LOG_FLUSH_INTERVAL.of(options), self.flush),
             Ticker("tablet-retention", opt.LOG_RETENTION_CHECK_INTERVAL.of(options), self.apply_retention),
             Ticker("tablet-reopen", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),
-            Ticker("tablet-scanners", max(1, ttl_ms // 2), self._scanners.expire),
+            Ticker("tablet-scanners", max(1, ttl_ms // 2), self._expire),
         ]
         self._tally = Tally(self._store.has_table)
         self._closing = threading.Event()
@@ -136,11 +134,14 @@ class TabletService:
             interval_ms=opt.KV_SNAPSHOT_INTERVAL.of(options),
             reporter=Reporter(coordinator, lambda: self._coordinator_epoch),
         )
+        self._damage = DamageDesk(
+            self._store, self._snapshots, self._scanners, self._reserve, self._clock, rows_ttl_ms=ttl_ms,
+            size_max=self._size_max,
+        )  # fmt: skip
         self._reporter = DurableReporter(self._store.all, coordinator, lambda: self._coordinator_epoch)
         self._report_ticker = Ticker("tablet-reports", opt.BUCKET_REPORT_INTERVAL.of(options), self._reporter.report)
         self._tickers.append(self._report_ticker)
         self._remote_lock = threading.Lock()
-        self._cutting = threading.Lock()
         self._remote_task = RemoteLogTask(self._store.all, self._clock, self._closing.is_set)
         if interval_ms := opt.REMOTE_LOG_INTERVAL.of(options):
             self._tickers.append(Ticker("tablet-remote-log", interval_ms, self.copy_to_remote))
@@ -222,6 +223,10 @@ class TabletService:
         with self._remote_lock:
             return self._remote_task.run()
 
+    def _expire(self) -> None:
+        self._scanners.expire()
+        self._damage.expire()
+
     def _look_for_snapshots(self) -> None:
         if not self._reserve.is_short_for(self._remote.path):
             self._snapshots.tick()
@@ -256,7 +261,7 @@ class TabletService:
     def fetch_log(self, request: pb.FetchLogRequest, /) -> Frame[pb.FetchLogResponse]:
         """Return batches of each bucket from an offset on, waiting for them up to ``max_wait_ms``."""
         return FetchLog(
-            self._store, request, self._answer_max, self._closing.is_set, self._building, self._confirm_damage
+            self._store, request, self._answer_max, self._closing.is_set, self._building, self._damage.confirm
         ).run()
 
     # -- primary-key tables --------------------------------------------------------------------------------------------
@@ -320,45 +325,15 @@ class TabletService:
 
     def describe_damage(self, request: pb.DescribeDamageRequest, /) -> pb.DescribeDamageResponse:
         """Return what cannot be read of a bucket's log, after reading every byte of it: see `giving_up.look`."""
-        bucket = self._store.get(bucket_of(request))
-        return described_damage(bucket, self._look(bucket))
+        return self._damage.describe(request)
 
-    def _confirm_damage(self, bucket: Bucket, error: CorruptDataError) -> CorruptDataError:
-        return confirmed(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
-
-    def _look(self, bucket: Bucket) -> BucketDamage:
-        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+    def send_rows(self, request: Frame[pb.SendRowsRequest], /) -> pb.SendRowsResponse:
+        """Keep rows of a primary-key bucket for the cut that follows: see `SentRows`."""
+        return self._damage.take_rows(request)
 
     def give_up_range(self, request: pb.GiveUpRangeRequest, /) -> pb.GiveUpRangeResponse:
         """Have a bucket's log begin behind its first damaged range: see `giving_up` for what that must not lose."""
-        self._reserve.check_writable("nothing was given up")
-        with self._cutting:
-            bucket = self._store.get(bucket_of(request))
-            # Asked again because the answer was lost.
-            if not any(each.start == request.start_offset for each in bucket.given_up):
-                bucket = self._cut(bucket, request)
-            return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
-
-    def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
-        found, folder = self._look(bucket), self._store.folder(bucket.id)
-        cut = cut_behind(
-            found,
-            request.start_offset,
-            request.stop_offset,
-            discard=request.discard_before,
-            now_ms=self._clock.now_ms(),
-        )
-        if bucket.kv is not None and bucket.kv.is_live:
-            self._snapshots.take_of_stopped(bucket)  # of the rows that the log cannot give any more
-        bucket.log.sync()
-        if found.remote_end is not None and bucket.remote is not None and cut.start <= found.remote_end:
-            bucket.remote.note_dropped(cut.start)
-        checkpoint = checkpoint_behind(bucket, folder, cut.start)
-        renewed = self._store.renew(bucket.id, lambda _: begin(folder, cut, checkpoint))
-        self._scanners.close_bucket(bucket.id)
-        log.warning("event=range_given_up start=%d stop=%d lost_from=%d log_start=%d", cut.noted.start, cut.noted.stop,
-                    cut.noted.lost_start, cut.start, extra=bucket.log_fields)  # fmt: skip
-        return renewed
+        return self._damage.give_up(request)
 
     # -- what the coordinator tells ------------------------------------------------------------------------------------
 

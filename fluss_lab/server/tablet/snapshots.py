@@ -20,6 +20,7 @@ from fluss_lab.errors import (
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc.serving import as_fluss_error
 from fluss_lab.server.kv.completed import CompletedSnapshot
+from fluss_lab.server.kv.image import KvImage
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.kv_bucket import KvBucket
 from fluss_lab.server.tablet.snapshot_reports import Reporter
@@ -113,6 +114,25 @@ class KvSnapshotter:
             raise CorruptDataError(f"{bucket.id}: the rows in memory are not those of the log")
         with self._turn(bucket.id).taking:
             self._written(bucket, kv)
+        self._report([bucket])
+
+    def take_anew(self, bucket: Bucket, image: KvImage) -> None:
+        """Write rows that were made elsewhere as the newest snapshot of a stopped bucket, and report it.
+
+        Raises:
+            NotLeaderError, StorageError: As `take`.
+        """
+        kv = bucket.kv
+        assert kv is not None, "of a log table"
+        with self._turn(bucket.id).taking:
+            try:
+                known = self._reporter.latest(bucket)
+            except FlussError as error:
+                log.warning("event=kv_snapshots_not_known bucket=%s error=%s", bucket.id, error)
+            else:
+                kv.snapshots.skip_ids(-1 if known is None else known[0])
+            writers = bucket.log.writers().to_json()
+            kv.snapshots.write(image, writers=writers, created_ms=self._clock.now_ms(), anew=True)
         self._report([bucket])
 
     # -- inside --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -125,6 +126,18 @@ class Broken:
             self.model |= values
             self.writes += 1
 
+    def erase(self, ids: Iterable[int]) -> None:
+        """Delete rows of a primary-key table."""
+        rows = [{"id": number} for number in ids]
+        with self.connection.upsert_writer(self.path) as writer:
+            writer.delete(rows)
+        for row in rows:
+            del self.model[row["id"]]
+
+    def forget_snapshots(self) -> None:
+        """Delete the key-value snapshots, while the cluster does not run."""
+        shutil.rmtree(self.tables.cluster.folder / "remote" / "kv")
+
     def fill(self, tiered: str) -> None:
         """Write, and tier ``all``, a ``part`` or ``none`` of it."""
         self.write(WRITES // 3)
@@ -191,7 +204,7 @@ class Broken:
             assert len(rows) == len(self.model)
             with self.connection.lookuper(self.path) as lookuper:
                 found = lookuper.lookup([{"id": number} for number in IDS]).to_pylist()
-            assert {row["id"]: row["v"] for row in found} == self.model
+            assert {row["id"]: row["v"] for row in found if row["id"] is not None} == self.model
             return
         table = reader.scan(columns=["__bucket", "__offset", "id", "v"]).to_arrow()
         found = {number: {} for number in self.truth}

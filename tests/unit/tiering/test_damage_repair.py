@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from fluss_lab import failpoints
@@ -22,7 +20,18 @@ from fluss_lab.tiering import repair
 from fluss_lab.tiering.damage_repair import FAILPOINTS
 from fluss_lab.tiering.enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.session import TieringSession
-from tests.unit.tiering.broken_logs import OPTIONS, PLACES, Broken, inside_a_segment, nothing, the_last_batch
+from tests.unit.tiering.broken_logs import (
+    OPTIONS,
+    PLACES,
+    WRITES,
+    Broken,
+    a_whole_segment,
+    first_batch,
+    flip,
+    inside_a_segment,
+    nothing,
+    the_last_batch,
+)
 from tests.unit.tiering.kit import Tables
 
 
@@ -189,17 +198,129 @@ def test_a_table_that_a_tierer_works_on_is_left_alone(tables):
     broken.check_rows({})
 
 
-def test_rows_that_need_what_is_damaged_are_not_given_up(tables):
+@pytest.mark.parametrize("tiered", ["part", "none"])
+def test_rows_that_need_what_is_damaged_are_not_given_up(tables, tiered):
     broken = Broken(tables, keyed=True)
-    broken.fill("all")
+    broken.fill(tiered)
     tables.cluster.stop()
-    shutil.rmtree(tables.cluster.folder / "remote" / "kv")
+    broken.forget_snapshots()
     broken.break_logs((inside_a_segment, *[nothing] * (len(PLACES) - 1)), forget=True)
     tables.cluster.start()
-    assert "not possible: the rows are made from the changes since offset 0" in repr(broken.plan())
-    with pytest.raises(UnsupportedError, match="since offset 0"):
+    ((start, stop),) = broken.damage[0]
+    lake = "the lake does not hold the bucket"
+    if tiered == "part":
+        lake = f"the lake holds the bucket only up to offset {tables.known(broken.info).offsets[broken.bucket(0)].end}"
+    text = (
+        f"not possible: the rows are made from the changes since offset 0, where their newest key-value snapshot is, and {lake}: "
+        f"nobody knows what [{start}, {stop}) made of them; restore the file from a copy"
+    )
+    assert text in repr(broken.plan())
+    with pytest.raises(UnsupportedError) as caught:
         broken.repair(discard=True)
+    assert text in str(caught.value)
     assert [(each.damage.start, each.damage.stop) for each in broken.plan().ranges] == broken.damage[0]
+    assert all(not each.known().given_up for each in tables.connection.admin().buckets(broken.info)[1:])
+
+
+# -- rows from the lake --------------------------------------------------------------------------------------------------
+
+
+def _rowless(tables, places=PLACES, *, writes=0, name="broken"):
+    """A primary-key table, tiered and then written to, with damage and without the snapshots of its rows."""
+    broken = Broken(tables, keyed=True, name=name)
+    broken.write(WRITES // 2)
+    broken.erase(range(0, 36, 5))
+    broken.write(1)
+    broken.erase(range(3, 36, 7))
+    tables.tier(broken.info)
+    for turn in range(writes):
+        broken.write(1)
+        broken.erase(range(turn, 36, 4))
+    broken.truth = {bucket: broken.read(bucket, 0, end) for bucket, end in broken.ends().items()}
+    tables.cluster.stop()
+    broken.forget_snapshots()
+    broken.break_logs(places, forget=True)
+    tables.cluster.start()
+    return broken
+
+
+def _check_after(broken):
+    """Everything works on, and is as if nothing had happened."""
+    tables = broken.tables
+    for number in broken.damage:
+        broken.check_log(number, [])
+    broken.check_rows({})
+    with pytest.raises(InvalidRequestError, match="nothing to repair"):
+        broken.repair()
+    broken.write(1)
+    broken.erase([1, 8])
+    broken.check_rows({})
+    tables.cluster.restart()
+    broken.check_rows({})
+    broken.erase([2])
+    broken.write(1)
+    tables.tier(broken.info)
+    broken.truth = {bucket: broken.read(bucket, 0, end) for bucket, end in broken.ends().items()}
+    lake = tables.lake_rows(broken.info).to_pylist()
+    assert {row["id"]: row["v"] for row in lake} == broken.model
+    assert len(lake) == len(broken.model)
+    tables.cluster.restart()  # which takes key-value snapshots
+    snapshots = tables.connection.admin().latest_kv_snapshots(broken.path)
+    assert {number: each.log_offset for number, each in snapshots.items()} == broken.ends()
+    for number in broken.damage:
+        broken.check_log(number, [])
+    broken.check_rows({})
+
+
+def _two_early(segments):
+    return [flip(segments[0], 0), flip(segments[2], 0)]
+
+
+@pytest.mark.parametrize("writes", [0, 2])
+def test_rows_are_made_from_those_that_the_lake_has(tables, writes):
+    places = (first_batch, inside_a_segment, a_whole_segment, _two_early, nothing, nothing) if writes else PLACES
+    broken = _rowless(tables, places, writes=writes)
+    plan = broken.plan()
+    lake = tables.known(broken.info).offsets
+    assert not plan.needs_word
+    for each in plan.ranges:
+        assert each.lake_rows == lake[each.bucket].end
+        assert each.lost is None
+    text = repr(plan)
+    assert all(f"as they were at offset {each.lake_rows}" in text for each in plan.ranges)
+    assert [(each.bucket.bucket, (each.damage.start, each.damage.stop)) for each in plan.ranges] == [
+        (number, part) for number, ranges in broken.damage.items() for part in ranges
+    ]
+    assert repr(broken.repair()) == text
+    statuses = {each.bucket.bucket: each.known() for each in tables.connection.admin().buckets(broken.info)}
+    for number, ranges in broken.damage.items():
+        assert [(each.start, each.stop, each.lost_start) for each in statuses[number].given_up] == [
+            (start, stop, stop) for start, stop in ranges
+        ]
+        if ranges:
+            assert statuses[number].start_offset == ranges[-1][1]
+    _check_after(broken)
+
+
+@pytest.mark.parametrize(
+    "point", [*FAILPOINTS[:3], *cutting.FAILPOINTS, "kv.snapshot.before_chunks", "kv.snapshot.before_manifest",
+              "kv.snapshot.after_manifest"]
+)  # fmt: skip
+def test_making_rows_from_the_lake_may_end_anywhere(tables, point):
+    broken = _rowless(tables, (inside_a_segment, *[nothing] * (len(PLACES) - 1)), writes=1)
+    failpoints.arm(point, "error")
+    try:
+        with pytest.raises((FlussError, FailpointError)):
+            broken.repair()
+    finally:
+        failpoints.disarm()
+    if point in {"tiering.give_up.sent", "kv.snapshot.after_manifest", *cutting.FAILPOINTS}:
+        tables.cluster.restart()
+    try:
+        assert not broken.repair().is_empty
+    except InvalidRequestError:
+        assert point in {"tiering.give_up.after", *cutting.FAILPOINTS}
+    _check_after(broken)
 
 
 def test_a_gap_that_damage_has_not_made_is_not_accepted_on_the_way(tables):
