@@ -7,13 +7,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import LabError
+from fluss_lab.errors import CorruptDataError, LabError
 from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.process import OPTIONS_FILE
 
 _TABLE: Final = re.compile(r"t(\d{1,18})")
 _PARTITION: Final = re.compile(r"p(\d{1,18})")
+#: What a lab that was started once has beside its metadata.
+_LEFT: Final = (OPTIONS_FILE, "tablet*/data/t*", f"{DATABASE_FILE}-wal")
 #: How many folders a message names.
 _NAMED_MAX: Final = 3
+
+
+def check_metadata_is_there(folder: Path) -> None:
+    """Check that a folder in which a lab ran still has its metadata: else it would be taken for that of a new lab.
+
+    Raises:
+        CorruptDataError: It has none.
+        OSError: A folder cannot be listed.
+    """
+    if (folder / DATABASE_FILE).exists():
+        return
+    left = next((path for pattern in _LEFT for path in folder.glob(pattern)), None)
+    if left is not None:
+        raise CorruptDataError(
+            f"{folder / DATABASE_FILE}: there is none, and {left} says that a lab ran here: its tables cannot be told without. "
+            f"Restore the {DATABASE_FILE} that belongs to the folder; or make a new lab in another folder, and keep this one: it "
+            "may hold the only copy of rows"
+        )
 
 
 def check_folder_ids(store: MetadataStore, folder: Path) -> None:

@@ -24,8 +24,10 @@ from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.server import process
 from fluss_lab.server.bucket_losses import KnownBuckets, Range, losses, read_known
+from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.coordinator.store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.findings import Finding
+from fluss_lab.server.folder_ids import check_metadata_is_there
 from fluss_lab.server.locks import LOCK_FILE
 from fluss_lab.server.remote_folders import KV, LOG, remote_root
 from fluss_lab.server.remote_owner import OWNER_FILE, owner_of
@@ -102,19 +104,20 @@ def _unreadable(path: Path, error: Exception) -> Finding:
 def _metadata(path: Path) -> Iterator[Finding | str]:
     """Check a copy of the metadata: opening a SQLite file changes what is beside it."""
     if not path.exists():
-        yield f"{path}: there is none"
+        yield from _no_metadata(path)
         return
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
             with closing(sqlite3.connect(_copied(path, copies))) as db:
-                problems += [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
                 problems += [f"a row of {row[0]} refers to none" for row in db.execute("PRAGMA foreign_key_check")]
                 if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
                     problems.append(f"application id {found:#x} is not fluss_lab's")
                 if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
                     problems.append(newer_text("metadata", version, SCHEMA_VERSION))
-        except (sqlite3.DatabaseError, OSError) as error:
+                if version == SCHEMA_VERSION and (problem := row_sums.problem(db)) is not None:
+                    problems.append(problem)
+        except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
             problems.append(str(error))
     for problem in problems:
         yield Finding(
@@ -122,6 +125,15 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
             "Restore the file from a backup, or use the fluss_lab that wrote it",
         )  # fmt: skip
     yield f"{path}: {len(problems)} problems"
+
+
+def _no_metadata(path: Path) -> Iterator[Finding | str]:
+    try:
+        check_metadata_is_there(path.parent)
+    except CorruptDataError as error:
+        meaning = "What tables there are is not known; servers do not start"
+        yield Finding(path, None, str(error), meaning, "Restore the file from a backup")
+    yield f"{path}: there is none"
 
 
 def _copied(path: Path, folder: str) -> Path:
@@ -139,7 +151,7 @@ def _known(path: Path) -> KnownBuckets | None:
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
             return read_known(_copied(path, copies))
-        except (sqlite3.DatabaseError, OSError):
+        except (sqlite3.DatabaseError, UnicodeError, OSError):
             return None
 
 

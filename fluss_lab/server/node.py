@@ -22,8 +22,9 @@ from fluss_lab.rpc.tls import Trust
 from fluss_lab.server import discovery, process, shadow
 from fluss_lab.server.coordinator.lake_side import LakeTables
 from fluss_lab.server.coordinator.service import CoordinatorService
+from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.disk_reserve import DiskReserve
-from fluss_lab.server.folder_ids import check_folder_ids
+from fluss_lab.server.folder_ids import check_folder_ids, check_metadata_is_there
 from fluss_lab.server.lake_format import check_lake_format
 from fluss_lab.server.launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
 from fluss_lab.server.listening import identity_of, listen
@@ -158,13 +159,19 @@ class Node:
 
     def _start(self) -> None:
         process.check_options(self.folder)
+        check_metadata_is_there(self._home)
         if self._token is None:
             self._token = _token_of(self._home)
-        self._coordinator = coordinator = CoordinatorService(
-            self._home, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
-            ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
-            trust=self.trust,
-        )  # fmt: skip
+        store = MetadataStore(self._home / DATABASE_FILE, reserve_of(self._home, self.options))
+        try:
+            self._coordinator = coordinator = CoordinatorService(
+                store, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
+                ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
+                trust=self.trust,
+            )  # fmt: skip
+        except BaseException:
+            store.close()
+            raise
         check_place(coordinator.store, self.folder)
         check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
         check_folder_ids(coordinator.store, self._home)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, LabError, LabMovedError
+from fluss_lab.errors import LabError, LabMovedError
 from fluss_lab.server.coordinator.lakes import LakeLedger
 from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.inspection import nobody_serves
@@ -74,10 +74,8 @@ def relocating(folder: Path) -> Iterator[tuple[Path, ...]]:
 
 def _places(store: MetadataStore, folder: Path) -> tuple[Path, ...]:
     known, under_way = store.meta(_FOLDER_KEY), store.meta(_PLACES_KEY)
-    try:
+    with store.understood(f"{_PLACES_KEY} in meta, a JSON list of folders"):
         named = [] if under_way is None else [Path(each) for each in json.loads(under_way)]
-    except (ValueError, TypeError) as error:
-        raise CorruptDataError(f"{store.path}: {_PLACES_KEY!r} is no JSON list of folders: {under_way!r}") from error
     if known is not None:
         named.insert(0, Path(known))
     return tuple(dict.fromkeys(each for each in named if each != folder))
@@ -88,8 +86,9 @@ def _move_snapshots(store: MetadataStore, before: Path, folder: Path) -> None:
     with store.write() as db:
         rows = db.execute("SELECT table_id, partition_id, bucket, snapshot_id, completed FROM kv_snapshots").fetchall()
         for *key, text in rows:
-            value = json.loads(text)
-            location = Path(value.get("snapshot_location", ""))
+            with store.understood(f"a key-value snapshot of table {key[0]}, partition {key[1]}, bucket {key[2]}"):
+                value = json.loads(text)
+                location = Path(value["snapshot_location"])
             if location.is_relative_to(before) and not location.is_relative_to(folder):
                 value["snapshot_location"] = str(folder / location.relative_to(before))
                 query = (

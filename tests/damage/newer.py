@@ -19,6 +19,7 @@ import google_crc32c
 
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
 from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.coordinator.store import APPLICATION_ID
 
 #: The format number that no version has yet.
@@ -146,6 +147,7 @@ def _in_metadata(path: Path, file: Path) -> Iterator[Place]:
 def _cell(file: Path, table: str, column: str) -> Place:
     def bump(path: Path, _rng: random.Random) -> None:
         with closing(sqlite3.connect(path)) as db, db:
+            row_sums.prepare(db)
             for number, text in db.execute(f"SELECT DISTINCT 0, {column} FROM {table}").fetchall():
                 assert number == 0
                 db.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (newer_json(text), text))

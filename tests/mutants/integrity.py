@@ -133,8 +133,8 @@ INTEGRITY = (
     ),
     Mutant(
         "durable_offset_goes_back", "P1", "fluss_lab/server/coordinator/durable_offsets.py",
-        "durable_offset = max(durable_offset, excluded.durable_offset)",
-        "durable_offset = excluded.durable_offset",
+        " WHERE excluded.durable_offset > durable_offset",
+        "",
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
     ),
     Mutant(

@@ -24,6 +24,7 @@ from tests.mutants.lake_seam import LAKE_SEAM
 from tests.mutants.lake_state import LAKE_STATE
 from tests.mutants.log_side import LOG_SIDE
 from tests.mutants.maintaining import MAINTAINING
+from tests.mutants.metadata import METADATA
 from tests.mutants.moving import DOORS, READING, TIERING
 from tests.mutants.mutant import Mutant
 from tests.mutants.newer_formats import NEWER_FORMATS
@@ -50,6 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
     BYTES
     + KEEPING
     + DISK_ROOM
+    + METADATA
     + STOPPING
     + KNOWN_BUCKETS
     + DAMAGE_RANGES

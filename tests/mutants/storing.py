@@ -263,8 +263,8 @@ KEEPING = (
     ),
     Mutant(
         "metadata_not_synchronous", "P1", "fluss_lab/server/coordinator/store.py",
-        "PRAGMA synchronous = FULL",
-        "PRAGMA synchronous = OFF",
+        'self._db.execute("PRAGMA synchronous = FULL")',
+        'self._db.execute("PRAGMA synchronous = OFF")',
         ("tests/unit/server/coordinator/test_metadata_store.py::test_the_file_is_in_wal_mode_and_synchronous_full",),
     ),
     Mutant(

@@ -19,13 +19,14 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.definitions import DefinitionCache
-from fluss_lab.model.formats import read_from
 from fluss_lab.server.coordinator.store import MetadataStore
 
 #: Stands for "the table itself" where a partition id is part of a key.
 NO_PARTITION: Final = -1
 #: Nothing is replicated and buckets never move, so a bucket's leader is always in its first term.
 LEADER_EPOCH: Final = 0
+#: How much of what cannot be understood is shown.
+_SHOWN_LENGTH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,13 @@ class Catalog:
 
     def _table(self, row: tuple[int, str, str, int, str, int, int]) -> TableInfo:
         table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
-        path = TablePath(database, name)
-        with read_from(f"{self._store.path}: table {path}"):
+        with self._store.understood(f"table {database}.{name}"):
+            path = TablePath(database, name)
             definition = self._definitions.parsed(descriptor)
+            if definition.buckets < 1 or not definition.schema.columns:
+                raise ValueError(f"{definition.buckets} buckets, {len(definition.schema.columns)} columns")
+            if not 0 < schema_id < 1 << 31:
+                raise ValueError(f"schema id {schema_id}")
         return TableInfo(path, table_id, schema_id, definition, created_ms, modified_ms)
 
     def add_table(self, info: TableInfo, leaders: Sequence[int]) -> None:
@@ -225,7 +230,7 @@ class Catalog:
         return {int(row[0]): self._schema(table_id, int(row[0]), row[1]) for row in rows}
 
     def _schema(self, table_id: int, schema_id: int, text: str) -> Schema:
-        with read_from(f"{self._store.path}: schema {schema_id} of table id {table_id}"):
+        with self._store.understood(f"schema {schema_id} of table id {table_id}"):
             return Schema.from_json(json.loads(text))
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ class Catalog:
         """Return a table's partitions by id; with `dropped` also those of which the lake may still hold rows."""
         query = f"{_PARTITION_QUERY} WHERE p.table_id = ? {'' if dropped else 'AND p.dropped_ms IS NULL'} ORDER BY 1"
         with self._store.read() as db:
-            return [_partition(row) for row in db.execute(query, (table_id,))]
+            return [self._partition(row) for row in db.execute(query, (table_id,))]
 
     def count_partitions(self, table_id: int) -> int:
         """Return how many partitions a table has; dropped ones do not count."""
@@ -246,7 +251,7 @@ class Catalog:
         """Return a partition by name, dropped ones too; None when there is none."""
         with self._store.read() as db:
             row = db.execute(f"{_PARTITION_QUERY} WHERE p.table_id = ? AND p.name = ?", (table_id, name)).fetchone()
-        return None if row is None else _partition(row)
+        return None if row is None else self._partition(row)
 
     def partition_by_id(self, partition_id: int) -> Partition:
         """Return an existing partition by its id.
@@ -258,7 +263,7 @@ class Catalog:
             row = db.execute(f"{_PARTITION_QUERY} WHERE p.partition_id = ?", (partition_id,)).fetchone()
         if row is None or row[3] is not None:
             raise PartitionNotFoundError(f"no partition with id {partition_id}: it was dropped, or never existed")
-        return _partition(row)
+        return self._partition(row)
 
     def add_partition(self, partition: Partition, now_ms: int) -> None:
         """Add a partition, whose name the table does not have (nor had, while the lake may hold rows of it)."""
@@ -298,7 +303,7 @@ class Catalog:
         """Return the buckets of one table, or of all, by table and partition id."""
         query = "SELECT * FROM assignments WHERE ?1 IS NULL OR table_id = ?1 ORDER BY table_id, partition_id"
         with self._store.read() as db:
-            return [_group(row) for row in db.execute(query, (table_id,))]
+            return [self._group(row) for row in db.execute(query, (table_id,))]
 
     def load(self) -> Counter[int]:
         """Return how many buckets each server holds."""
@@ -307,20 +312,34 @@ class Catalog:
         found: Counter[int] = Counter()
         with self._store.read() as db:
             for leaders, count in db.execute(query):
-                for leader in json.loads(leaders):
+                for leader in self._leaders(leaders, "assignments"):
                     found[leader] += count
         return found
 
     def pending_stops(self) -> list[BucketGroup]:
         """Return the buckets of dropped tables and partitions that their servers may still hold."""
         with self._store.read() as db:
-            return [_group(row) for row in db.execute("SELECT * FROM pending_stops")]
+            return [self._group(row) for row in db.execute("SELECT * FROM pending_stops")]
 
     def forget_stop(self, group: BucketGroup) -> None:
         """Note that a server has let go of dropped buckets."""
         with self._store.write() as db:
             query = "DELETE FROM pending_stops WHERE table_id = ? AND partition_id = ?"
             db.execute(query, (group.table_id, group.partition_id))
+
+    def _partition(self, row: tuple[int, int, str, int | None, str, int]) -> Partition:
+        leaders = self._leaders(row[4], f"assignments of partition {row[2]!r} (id {row[0]}) of table id {row[1]}")
+        return Partition(PartitionInfo(row[0], row[2]), row[1], leaders, row[3], row[5])
+
+    def _group(self, row: tuple[int, int, str]) -> BucketGroup:
+        return BucketGroup(row[0], row[1], self._leaders(row[2], f"assignments of table id {row[0]}"))
+
+    def _leaders(self, text: str, what: str) -> tuple[int, ...]:
+        with self._store.understood(what):
+            found = json.loads(text)
+            if not isinstance(found, list) or not all(type(each) is int and each >= 0 for each in found):
+                raise ValueError(f"the servers of buckets: {text[:_SHOWN_LENGTH]}")
+            return tuple(found)
 
     @staticmethod
     def _assign(db: sqlite3.Connection, table_id: int, partition_id: int, leaders: Sequence[int]) -> None:
@@ -331,14 +350,6 @@ _PARTITION_QUERY: Final = (
     "SELECT p.partition_id, p.table_id, p.name, p.dropped_ms, coalesce(a.leaders, '[]'), p.created_ms FROM partitions p "
     "LEFT JOIN assignments a ON a.table_id = p.table_id AND a.partition_id = p.partition_id"
 )
-
-
-def _partition(row: tuple[int, int, str, int | None, str, int]) -> Partition:
-    return Partition(PartitionInfo(row[0], row[2]), row[1], tuple(json.loads(row[4])), row[3], row[5])
-
-
-def _group(row: tuple[int, int, str]) -> BucketGroup:
-    return BucketGroup(row[0], row[1], tuple(json.loads(row[2])))
 
 
 def _json_of(descriptor: TableDescriptor) -> str:

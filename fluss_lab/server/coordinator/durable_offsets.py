@@ -60,7 +60,7 @@ class DurableOffsets:
         query = (
             "INSERT INTO bucket_offsets SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM assignments "
             "WHERE table_id = ?1 AND partition_id = ?2) ON CONFLICT DO UPDATE SET "
-            "durable_offset = max(durable_offset, excluded.durable_offset)"
+            "durable_offset = excluded.durable_offset WHERE excluded.durable_offset > durable_offset"
         )
         if rows := list(found):
             with self._store.write() as db:

@@ -20,7 +20,6 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.model.formats import read_from
 from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import messages
@@ -219,7 +218,7 @@ class KvSnapshots:
         return self._read(bucket, row[0])
 
     def _read(self, bucket: _Bucket, text: str) -> CompletedSnapshot:
-        with read_from(f"{self._store.path}: {bucket}"):
+        with self._store.understood(f"a key-value snapshot of {bucket}"):
             return CompletedSnapshot.from_json(json.loads(text))
 
     def _check_formats(self) -> None:

@@ -25,6 +25,7 @@ ALTERING: Final = "altering"
 DROPPING: Final = "dropping"
 RENAMING: Final = "renaming"
 KEPT: Final = "kept"
+_STATES: Final = frozenset({MAKING, LIVE, ALTERING, DROPPING, RENAMING, KEPT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,20 @@ class LakeLedger:
         """Return every lake table that may exist, by table id."""
         with self._store.read() as db:
             rows = db.execute("SELECT table_id, database, name, state FROM lake_tables ORDER BY 1")
-            return [LakeTableRow(row[0], TablePath(row[1], row[2]), row[3]) for row in rows]
+            return [LakeTableRow(row[0], TablePath(row[1], row[2]), self._known(row[0], row[3])) for row in rows]
 
     def state(self, table_id: int) -> str | None:
         """Return the state of a table's lake table; None when it has none."""
         with self._store.read() as db:
             row = db.execute("SELECT state FROM lake_tables WHERE table_id = ?", (table_id,)).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else self._known(table_id, row[0])
+
+    def _known(self, table_id: int, state: str) -> str:
+        """Return a state; one that nobody wrote must not be taken for one of those that are settled by dropping."""
+        with self._store.understood(f"lake table of table id {table_id}"):
+            if state not in _STATES:
+                raise ValueError(f"state {state!r}")
+        return state
 
     def set_state(self, table_id: int, path: TablePath, state: str | None) -> None:
         """Note a lake table's state; None: it is gone."""

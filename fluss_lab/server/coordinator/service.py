@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from fluss_lab.clock import Clock
@@ -49,11 +48,10 @@ from fluss_lab.server.coordinator.lifecycle import Lifecycle
 from fluss_lab.server.coordinator.members import Members, registered_status
 from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
 from fluss_lab.server.coordinator.sessions import SESSIONS_MAX, Sessions
-from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.coordinator.store import MetadataStore
 from fluss_lab.server.coordinator.tablets import TabletServers
 from fluss_lab.server.coordinator.tiering import TieringManager
 from fluss_lab.server.metrics import Family
-from fluss_lab.server.read_only_disk import reserve_of
 from fluss_lab.server.remote_owner import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.tablet.ticker import Ticker
 
@@ -71,7 +69,7 @@ class CoordinatorService:
     """Implements `CoordinatorGateway`.
 
     Args:
-        folder: Where the metadata lies; exists.
+        store: The metadata; closed with the service.
         options: Cluster options, checked, all that were given.
         clock: The server's clock.
         lake_tables: Makes and drops lake tables; None: lake-enabled tables are refused.
@@ -92,7 +90,7 @@ class CoordinatorService:
 
     def __init__(
         self,
-        folder: Path,
+        store: MetadataStore,
         *,
         options: Mapping[str, str],
         clock: Clock,
@@ -111,9 +109,9 @@ class CoordinatorService:
         self.metrics_ports: dict[int, int] = {}
         self.address: tuple[str, int] | None = None
         self.members: Members | None = None
-        self.store = MetadataStore(folder / DATABASE_FILE, reserve_of(folder, options))
+        self.store = store
         self.tablet_servers = self._counted()
-        self.epoch = int(self.store.meta(_EPOCH_KEY) or 0) + 1
+        self.epoch = (self.store.number(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
         self._catalog = Catalog(self.store)
         self.ledger = LakeLedger(self.store)
@@ -163,15 +161,9 @@ class CoordinatorService:
 
     def _counted(self) -> int:
         """Return how many tablet servers there are, and keep it for a start without a word about it."""
-        try:
-            asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
-            last = self.store.meta(_COUNT_KEY)
-            groups = Catalog(self.store).bucket_groups()
-            count = server_count(asked, None if last is None else int(last), groups)
-            self.store.set_meta(_COUNT_KEY, str(count))
-        except BaseException:
-            self.store.close()
-            raise
+        asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
+        count = server_count(asked, self.store.number(_COUNT_KEY), Catalog(self.store).bucket_groups())
+        self.store.set_meta(_COUNT_KEY, str(count))
         return count
 
     def tablet_server_lost(self, server_id: int) -> None:

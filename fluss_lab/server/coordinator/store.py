@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
+from fluss_lab import files
+from fluss_lab.errors import CorruptDataError, FlussError, InvalidError, LabError, StorageError, UnsupportedError
 from fluss_lab.model.formats import newer_text
+from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.disk_reserve import ADVICE, DiskReserve
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
 #: "flab": tells our files from other SQLite files.
@@ -24,6 +26,12 @@ BUSY_TIMEOUT_S: Final = 10.0
 
 #: Of a sequence that is used with almost every call: 2**63 of these last for as long as anybody wants.
 BLOCK_IDS: Final = 1_000
+#: What SQLite calls errors of the disk, or of what else runs: whatever else comes while a file is opened is its damage.
+_PASSING: Final = (
+    "SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM",
+    "SQLITE_NOMEM", "SQLITE_INTERRUPT",
+)  # fmt: skip
+_REMEDY: Final = "restore the file from a backup; `fluss-lab doctor` shows what else is known of the lab"
 
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -119,6 +127,8 @@ _MIGRATIONS: Final[dict[int, str]] = {
     2: _LAKE_PARTITION_DROPS,
     3: _BUCKET_OFFSETS,
     4: _PARTITION_HISTORY,
+    # The sums are made at the end of every migration.
+    5: "",
 }
 
 
@@ -144,7 +154,10 @@ class MetadataStore:
         self._lock = threading.RLock()
         self._depth = 0
         self._blocks: dict[str, Iterator[int]] = {}
-        with self._known_errors():
+        self._check_there()
+        with self._known_errors(opening=True):
+            if not path.exists():
+                _make(path)
             self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             try:
                 self._open()
@@ -152,22 +165,34 @@ class MetadataStore:
                 self._db.close()
                 raise
 
+    def _check_there(self) -> None:
+        """Refuse what SQLite would take for a file that is only just made."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        is_there = self.path.exists()
+        if is_there and not self.path.stat().st_size:
+            found = "an empty file"
+        elif not is_there and log.exists() and log.stat().st_size:
+            found = f"none, and {log.name} beside it"
+        else:
+            return
+        raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found {found}; {_REMEDY}")
+
     def _open(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA foreign_keys = ON")
+        # Whose file it is comes first: what is in another one, or a newer one, is left alone.
         found, version = self._pragma("application_id"), self._pragma("user_version")
-        empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if found != APPLICATION_ID and not empty:
-            raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file")
+        if found != APPLICATION_ID:
+            raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file; {_REMEDY}")
         if version > SCHEMA_VERSION:
             raise LabError(newer_text(self.path, version, SCHEMA_VERSION))
-        for step in range(version, SCHEMA_VERSION):
-            # One transaction each: a crash leaves the old version or the new one.
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {_MIGRATIONS[step]} PRAGMA application_id = {APPLICATION_ID}; "
-                f"PRAGMA user_version = {step + 1}; COMMIT;"
-            )
+        if (version == SCHEMA_VERSION or row_sums.has_sums(self._db)) and (text := row_sums.problem(self._db)):
+            raise CorruptDataError(f"{self.path}: the lab's metadata is damaged: {text}; {_REMEDY}")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        # What was committed is in the file itself: without the log beside it nothing is lost, nor if that is damaged.
+        self._db.execute("PRAGMA wal_autocheckpoint = 1")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        row_sums.prepare(self._db)
+        _migrate(self._db, version)
 
     def _pragma(self, name: str) -> int:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
@@ -242,6 +267,16 @@ class MetadataStore:
             row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
+    def number(self, key: str) -> int | None:
+        """Return a single value that is a whole number.
+
+        Raises:
+            CorruptDataError: It is none.
+        """
+        value = self.meta(key)
+        with self.understood(f"{key} in meta"):
+            return None if value is None else int(value)
+
     def set_meta(self, key: str, value: str) -> None:
         """Set a single value."""
         with self.write() as db:
@@ -253,16 +288,74 @@ class MetadataStore:
             self._db.close()
 
     @contextmanager
-    def _known_errors(self) -> Iterator[None]:
+    def understood(self, what: object) -> Iterator[None]:
+        """Have what cannot be understood within the block said of this file.
+
+        Args:
+            what: Which of its rows the block reads.
+
+        Raises:
+            CorruptDataError: It is nothing that could have been written.
+            UnsupportedError: A newer version wrote it.
+        """
+        try:
+            yield
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{self.path}: {what}: {error}") from error
+        except (InvalidError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            said = str(error) if isinstance(error, InvalidError) else repr(error)
+            raise CorruptDataError(
+                f"{self.path}: {what}: expected what fluss_lab writes, found something else ({said}); {_REMEDY}"
+            ) from error
+
+    @contextmanager
+    def _known_errors(self, *, opening: bool = False) -> Iterator[None]:
         try:
             yield
         except FlussError:
             raise
+        except UnicodeDecodeError as error:
+            # Of the text of an error itself.
+            raise CorruptDataError(f"{self.path}: names in it are no text ({error}); {_REMEDY}") from error
         except sqlite3.DatabaseError as error:
             name = getattr(error, "sqlite_errorname", "") or ""
-            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-                raise CorruptDataError(f"{self.path}: {error}; restore the file from a backup") from error
+            is_damage = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or str(error).startswith(
+                "Could not decode"
+            )
+            if is_damage or (opening and not name.startswith(_PASSING)):
+                raise CorruptDataError(f"{self.path}: {error}; {_REMEDY}") from error
             if isinstance(error, sqlite3.OperationalError):
                 advice = f": {ADVICE}" if name == "SQLITE_FULL" else ""
                 raise StorageError(f"{self.path}: {error}{advice}") from error
             raise
+
+
+def _make(path: Path) -> None:
+    """Make a file, whole and durable at once: there never is an empty one that a crash left."""
+    made = path.with_name(f"{path.name}-new")
+    made.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(made, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            row_sums.prepare(db)
+            _migrate(db, 0)
+        files.replace(made, path)
+    except OSError as error:
+        raise StorageError(f"{path}: the lab's metadata cannot be made: {error}") from error
+
+
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    """Bring the tables of a version up, all at once: a crash leaves the old version or the new one."""
+    if version == SCHEMA_VERSION:
+        return
+    steps = " ".join(_MIGRATIONS[step] for step in range(version, SCHEMA_VERSION))
+    try:
+        db.executescript(
+            f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        )
+        row_sums.begin(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

@@ -10,6 +10,7 @@ import pytest
 
 from fluss_lab.errors import LabLockedError
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.findings import Finding
 from fluss_lab.server.inspection import inspect_lab, nobody_serves
 from fluss_lab.testing import EmbeddedCluster
@@ -301,6 +302,7 @@ def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
         assert db.execute("SELECT durable_offset FROM bucket_offsets WHERE table_id = ?", (table_id,)).fetchone() == (
             800,
         )
+        row_sums.prepare(db)
         db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 1, 0, ?, 1)", (table_id, first + 30))
         db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 2, 0, ?, 1)", (table_id, first + 70))
     said = lost_offsets(lab)

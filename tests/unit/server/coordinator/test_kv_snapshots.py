@@ -214,7 +214,16 @@ def test_a_metadata_file_of_the_first_version_is_brought_up(tmp_path):
     MetadataStore(file).close()
     with sqlite3.connect(file) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        later = {"kv_snapshots", "lake_partition_drops", "bucket_offsets", "partition_losses", "auto_partition_marks"}
+        for name in [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]:
+            db.execute(f"DROP TRIGGER {name}")
+        later = {
+            "row_sums",
+            "kv_snapshots",
+            "lake_partition_drops",
+            "bucket_offsets",
+            "partition_losses",
+            "auto_partition_marks",
+        }
         for name in later & set(tables):
             db.execute(f"DROP TABLE {name}")
         db.execute("PRAGMA user_version = 1")

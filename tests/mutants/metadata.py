@@ -1,0 +1,87 @@
+"""Mutants of what believes the coordinator's metadata."""
+
+from tests.mutants.mutant import Mutant
+
+STORE = "fluss_lab/server/coordinator/store.py"
+CATALOG = "fluss_lab/server/coordinator/catalog.py"
+IN_METADATA = "tests/damage/test_metadata_damage.py"
+
+
+def _named(case: str) -> tuple[str, ...]:
+    return (f"{IN_METADATA}::test_rows_that_nobody_wrote_are_named_and_nothing_is_done_to_the_lake[{case}]",)
+
+
+METADATA = (
+    Mutant(
+        "changed_rows_of_metadata_believed",
+        "P11",
+        STORE,
+        "(text := row_sums.problem(self._db)):",
+        "(text := row_sums.problem(self._db)) and version < 0:",
+        (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
+    ),
+    Mutant(
+        "sums_of_metadata_not_compared",
+        "P11",
+        "fluss_lab/server/coordinator/row_sums.py",
+        "        if noted.get(name) != found.get(name):\n",
+        "        if noted.get(name) is None:\n",
+        (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
+    ),
+    Mutant(
+        "replaced_rows_left_in_the_sums",
+        "P11",
+        "fluss_lab/server/coordinator/row_sums.py",
+        '    db.execute("PRAGMA recursive_triggers = ON")\n',
+        "",
+        (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
+    ),
+    Mutant(
+        "emptied_metadata_taken_for_a_new_lab",
+        "P11",
+        STORE,
+        "        if is_there and not self.path.stat().st_size:\n",
+        "        if is_there and self.path.stat().st_size < 0:\n",
+        (f"{IN_METADATA}::test_a_lab_without_its_metadata_is_no_new_lab[emptied]",),
+    ),
+    Mutant(
+        "deleted_metadata_made_anew",
+        "P11",
+        "fluss_lab/server/node.py",
+        "        check_metadata_is_there(self._home)\n",
+        "",
+        (f"{IN_METADATA}::test_a_lab_without_its_metadata_is_no_new_lab[deleted]",),
+    ),
+    Mutant(
+        "metadata_only_in_the_log_beside_it",
+        "P1",
+        STORE,
+        '        self._db.execute("PRAGMA wal_autocheckpoint = 1")\n',
+        "",
+        (f"{IN_METADATA}::test_nothing_that_was_committed_is_lost_with_the_log_beside_the_metadata[deleted]",),
+    ),
+    Mutant(
+        "impossible_definition_raw",
+        "P11",
+        CATALOG,
+        '        with self._store.understood(f"table {database}.{name}"):\n',
+        "        if row:\n",
+        _named("tables-descriptor-{"),
+    ),
+    Mutant(
+        "impossible_leaders_believed",
+        "P11",
+        CATALOG,
+        "if not isinstance(found, list) or not all(type(each) is int and each >= 0 for each in found):",
+        "if not isinstance(found, list):",
+        _named('assignments-leaders-[-1, "a"]'),
+    ),
+    Mutant(
+        "lake_table_in_an_unknown_state_dropped",
+        "P11",
+        "fluss_lab/server/coordinator/lakes.py",
+        "            if state not in _STATES:\n",
+        "            if state is None:\n",
+        _named("lake_tables-state-liwe"),
+    ),
+)
