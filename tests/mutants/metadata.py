@@ -34,7 +34,9 @@ METADATA = (
         "fluss_lab/server/coordinator/row_sums.py",
         '    db.execute("PRAGMA recursive_triggers = ON")\n',
         "",
-        (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
+        (
+            "tests/unit/server/coordinator/test_metadata_store.py::test_rows_that_are_replaced_or_go_with_others_leave_the_sums_right",
+        ),
     ),
     Mutant(
         "emptied_metadata_taken_for_a_new_lab",

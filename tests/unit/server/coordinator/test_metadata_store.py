@@ -130,3 +130,16 @@ def test_what_the_disk_refuses_is_a_storage_error_and_changes_nothing(tmp_path):
     assert store.meta("big") is None
     assert store.meta("a") == "1"
     store.close()
+
+
+def test_rows_that_are_replaced_or_go_with_others_leave_the_sums_right(tmp_path):
+    path = tmp_path / "metadata.db"
+    with closing(MetadataStore(path)) as store, store.write() as db:
+        db.execute("INSERT INTO databases VALUES ('d', 1)")
+        for table_id in (1, 2):
+            db.execute("INSERT INTO tables VALUES (?, 'd', ?, 1, 'x', 1, 1)", (table_id, f"t{table_id}"))
+            for state in ("New", "Tiered"):
+                db.execute("INSERT OR REPLACE INTO tiering VALUES (?, ?, 1, 1, NULL, 0, 0, NULL)", (table_id, state))
+        db.execute("DELETE FROM tables WHERE table_id = 1")
+    with closing(MetadataStore(path)) as store, store.read() as db:
+        assert db.execute("SELECT table_id, state FROM tiering").fetchall() == [(2, "Tiered")]
