@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fluss_lab.errors import InvalidRequestError
+import google_crc32c
+
+from fluss_lab.errors import CorruptDataError, InvalidRequestError
 from fluss_lab.model import TableBucket
 from fluss_lab.model.formats import check_format
 
 _VERSION: Final = 1
 #: What no partition's id is.
 NO_PARTITION: Final = -1
+#: Of all else in the JSON form: Spark keeps no checksum of its own that goes with a copy, and a changed digit is a hole.
+_CRC: Final = "crc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,10 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object; equal offsets give equal texts."""
+        value = self._value()
+        return value | {_CRC: _crc(value)}
+
+    def _value(self) -> dict[str, Any]:
         value: dict[str, Any] = {"version": _VERSION, "table": self.table, "table_id": self.table_id}
         if self.newest_partition == NO_PARTITION and not self.partitions:
             return value | {"offsets": {str(each.bucket): offset for each, offset in _ascending(self.offsets)}}
@@ -60,6 +69,7 @@ class StreamOffset:
 
         Raises:
             InvalidRequestError: It is none.
+            CorruptDataError: It is not as it was written.
             UnsupportedError: A newer version wrote it.
         """
         try:
@@ -69,6 +79,7 @@ class StreamOffset:
                     f"offset of a stream: expected version {_VERSION}, found {value['version']!r}: this checkpoint was "
                     "written by another release of fluss_lab; go on with that, or start the stream in a new checkpoint"
                 )
+            _check_crc(value)
             table_id = int(value["table_id"])
             offsets: dict[TableBucket, int] = {}
             partitions: dict[int, str] = {}
@@ -82,6 +93,21 @@ class StreamOffset:
             return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
+
+
+def _crc(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return f"{google_crc32c.value(text.encode()):08x}"
+
+
+def _check_crc(value: Mapping[str, Any]) -> None:
+    """Refuse what was changed since it was written. Releases before checksums wrote none."""
+    rest = {key: each for key, each in value.items() if key != _CRC}
+    if _CRC in value and value[_CRC] != (expected := _crc(rest)):
+        raise CorruptDataError(
+            f"offset of a stream, in the query's checkpoint: expected checksum {expected}, found {value[_CRC]!r}: the file is "
+            f"damaged; restore the checkpoint from a backup, or start the stream in a new one: {str(value)[:200]}"
+        )
 
 
 def _ascending(offsets: Mapping[TableBucket, int]) -> Iterable[tuple[TableBucket, int]]:

@@ -16,6 +16,14 @@ IN_SINK = "tests/unit/spark/test_stream_sink.py"
 #: P4: a reader gets every record once, and none that is not his.
 SOURCE = (
     Mutant(
+        "changed_offsets_of_a_checkpoint_believed",
+        "P11",
+        OFFSETS,
+        "            _check_crc(value)\n",
+        "",
+        (f"{IN_OFFSETS}::test_an_offset_in_which_a_byte_was_changed_is_refused_or_the_same",),
+    ),
+    Mutant(
         "streams_take_old_partitions_for_new",
         "P4",
         OFFSETS,

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError
 from fluss_lab.model import TableBucket
 from fluss_lab.read.stream_offsets import NO_PARTITION, StreamOffset, shares
 
@@ -32,6 +32,34 @@ def parted(offsets, names, newest):
 def test_an_offset_reads_what_it_wrote(offset):
     text = json.dumps(offset.to_json())
     assert StreamOffset.from_json(json.loads(text)) == offset
+
+
+def test_an_offset_in_which_a_byte_was_changed_is_refused_or_the_same():
+    offset = parted({(3, 0): 5, (3, 1): 70, (11, 0): 9}, {3: "2013", 11: "a"}, 12)
+    text = json.dumps(offset.to_json()).encode()
+    refused = 0
+    for place in range(len(text)):
+        for bit in range(7):
+            changed = bytearray(text)
+            changed[place] ^= 1 << bit
+            try:
+                value = json.loads(bytes(changed))
+            except ValueError:
+                continue
+            try:
+                assert StreamOffset.from_json(value) == offset, changed
+            except FlussError:
+                refused += 1
+    assert refused > 100
+
+
+def test_an_offset_of_before_checksums_is_read_and_a_wrong_checksum_is_damage():
+    value = plain({0: 5}).to_json()
+    assert StreamOffset.from_json({**value, "crc": value["crc"]}) == plain({0: 5})
+    with pytest.raises(CorruptDataError, match="restore the checkpoint"):
+        StreamOffset.from_json({**value, "offsets": {"0": 6}})
+    del value["crc"]
+    assert StreamOffset.from_json(value) == plain({0: 5})
 
 
 def test_equal_offsets_have_equal_texts_whatever_their_order():
