@@ -81,9 +81,9 @@ class SparkLab(WholeLab):
     def _frame(self, cluster: EmbeddedCluster, parts: list[str]) -> DataFrame | None:
         try:
             reader = TableReader(cluster.connection, TablePath(*parts))
-            return scan_to_spark(self._session, reader.scan())
         except NotFoundError:
             return None
+        return scan_to_spark(self._session, reader.scan())
 
     def _streamed(self, cluster: EmbeddedCluster, path: TablePath) -> Answer:
         self._streams += 1

@@ -174,7 +174,9 @@ class CatalogAccess:
             ) from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise TableNotFoundError(
-                f"lake table {path}: not in catalog {self.name!r}; disable and enable the lake for the table to make a new one"
+                f"lake table {path}: not in catalog {self.name!r}: it was dropped there, or the catalog's own database was lost or "
+                "emptied: restore that from a backup. Only if what the lake held is lost for good, disable and enable the lake "
+                "for the table to make a new one"
             ) from error
 
 
