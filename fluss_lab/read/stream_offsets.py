@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import google_crc32c
-
 from fluss_lab.errors import CorruptDataError, InvalidRequestError
 from fluss_lab.model import TableBucket
 from fluss_lab.model.formats import check_format
+from fluss_lab.model.json_checksums import check_checksum, with_checksum
 
 _VERSION: Final = 1
 #: What no partition's id is.
 NO_PARTITION: Final = -1
-#: Of all else in the JSON form: Spark keeps no checksum of its own that goes with a copy, and a changed digit is a hole.
-_CRC: Final = "crc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +45,7 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object; equal offsets give equal texts."""
-        value = self._value()
-        return value | {_CRC: _crc(value)}
+        return with_checksum(self._value())
 
     def _value(self) -> dict[str, Any]:
         value: dict[str, Any] = {"version": _VERSION, "table": self.table, "table_id": self.table_id}
@@ -79,7 +74,7 @@ class StreamOffset:
                     f"offset of a stream: expected version {_VERSION}, found {value['version']!r}: this checkpoint was "
                     "written by another release of fluss_lab; go on with that, or start the stream in a new checkpoint"
                 )
-            _check_crc(value)
+            _check_unchanged(value)
             table_id = int(value["table_id"])
             offsets: dict[TableBucket, int] = {}
             partitions: dict[int, str] = {}
@@ -95,19 +90,14 @@ class StreamOffset:
             raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
 
 
-def _crc(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return f"{google_crc32c.value(text.encode()):08x}"
-
-
-def _check_crc(value: Mapping[str, Any]) -> None:
-    """Refuse what was changed since it was written. Releases before checksums wrote none."""
-    rest = {key: each for key, each in value.items() if key != _CRC}
-    if _CRC in value and value[_CRC] != (expected := _crc(rest)):
+def _check_unchanged(value: Mapping[str, Any]) -> None:
+    """Refuse what was changed since it was written: Spark keeps no checksum of its own that goes with a copy."""
+    try:
+        check_checksum("offset of a stream, in the query's checkpoint", value)
+    except ValueError as error:
         raise CorruptDataError(
-            f"offset of a stream, in the query's checkpoint: expected checksum {expected}, found {value[_CRC]!r}: the file is "
-            f"damaged; restore the checkpoint from a backup, or start the stream in a new one: {str(value)[:200]}"
-        )
+            f"{error}; restore the checkpoint from a backup, or start the stream in a new one: {str(value)[:200]}"
+        ) from error
 
 
 def _ascending(offsets: Mapping[TableBucket, int]) -> Iterable[tuple[TableBucket, int]]:

@@ -25,7 +25,7 @@ from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.options import WRITER_DYNAMIC_PARTITIONS
 from fluss_lab.spark.sink_files import StagedFile
-from fluss_lab.spark.sink_journal import Intent, IntentBucket, SinkFolder, SinkState
+from fluss_lab.spark.sink_journal import FIRST_BATCH, Intent, IntentBucket, SinkFolder, SinkState
 from fluss_lab.spark.sink_rows import RowForm
 from fluss_lab.spark.sink_sending import Sending, new_writer_id
 from fluss_lab.spark.sink_whole import stage_gone
@@ -61,10 +61,11 @@ class SinkCommit:
             TableNotFoundError: The table was dropped; also when another one has its path now.
             UnavailableError: Another process has been writing for too long.
             CommitOutcomeUnknownError: See `Sending.run`.
+            CorruptDataError: What the folder has is damaged, or does not know of the batches before.
             FlussError: Rows were refused; none of later batches was sent.
         """
         with self._folder.locked(2 * self._connection.request_timeout_ms / 1000):
-            state = self._checked(self._folder.state() or SinkState(self._info.table_id, query), query)
+            state = self._checked(self._found(batch_id, query), query)
             intent = self._folder.intent(self._info.table_id)
             if intent is not None and intent.batch_id <= state.done:
                 self._folder.clear(state.done)
@@ -73,6 +74,17 @@ class SinkCommit:
                 self._write(batch_id, staged, state, intent)
             # What tasks staged for a batch that was written down or done before.
             self._folder.remove(each.name for each in staged)
+
+    def _found(self, batch_id: int, query: str) -> SinkState:
+        """Return where the sink stands; where nothing says so, at the beginning, if this is the first batch."""
+        state = self._folder.state()
+        if state is None and batch_id > FIRST_BATCH:
+            raise CorruptDataError(
+                f"{self._folder.path}: expected notes of the batches before batch {batch_id}, found none: whether this one was "
+                "written already cannot be told. Restore the folder with the checkpoint, from one backup; or start a new query, "
+                "with a new checkpoint, behind what the table has"
+            )
+        return state or SinkState(self._info.table_id, query)
 
     def _checked(self, state: SinkState, query: str) -> SinkState:
         if state.table_id != self._info.table_id:

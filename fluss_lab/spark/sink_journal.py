@@ -21,11 +21,18 @@ from fluss_lab.errors import CorruptDataError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
 from fluss_lab.model.formats import check_format
+from fluss_lab.model.json_checksums import check_checksum, with_checksum
 
 log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 NO_BATCH: Final = -1
+#: Spark's number of a query's first batch; it leaves none out.
+FIRST_BATCH: Final = 0
+_REMEDY: Final = (
+    "restore the folder with the query's checkpoint from a backup, or start a new query, with a new checkpoint, behind what the "
+    "table has"
+)
 _LOCK_LOOK_S: Final = 0.05
 
 
@@ -161,12 +168,13 @@ class SinkFolder:
         value = self._read("sink.json")
         if value is None:
             return None
-        table_id = int(value["table_id"])
-        writers = {
-            TableBucket(table_id, partition_id, number): (int(writer_id), int(sequence))
-            for partition_id, number, writer_id, sequence in value["writers"]
-        }
-        return SinkState(table_id, str(value["query"]), int(value["done"]), writers)
+        with self._understood("sink.json"):
+            table_id = int(value["table_id"])
+            writers = {
+                TableBucket(table_id, partition_id, number): (int(writer_id), int(sequence))
+                for partition_id, number, writer_id, sequence in value["writers"]
+            }
+            return SinkState(table_id, str(value["query"]), int(value["done"]), writers)
 
     def write_state(self, state: SinkState) -> None:
         """Replace where the sink stands."""
@@ -180,16 +188,17 @@ class SinkFolder:
         value = self._read("intent.json")
         if value is None:
             return None
-        buckets = tuple(
-            IntentBucket(
-                TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end,
-                tuple((file, batch, rows) for file, batch, rows in runs),
-            )
-            for partition_id, partition, number, writer_id, sequence, log_end, runs in value["buckets"]
-        )  # fmt: skip
-        targets = None if value["targets"] is None else tuple(value["targets"])
-        files = tuple((str(name), int(size)) for name, size in value["files"])
-        return Intent(int(value["batch_id"]), int(value["schema_id"]), targets, files, buckets)
+        with self._understood("intent.json"):
+            buckets = tuple(
+                IntentBucket(
+                    TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end,
+                    tuple((file, batch, rows) for file, batch, rows in runs),
+                )
+                for partition_id, partition, number, writer_id, sequence, log_end, runs in value["buckets"]
+            )  # fmt: skip
+            targets = None if value["targets"] is None else tuple(value["targets"])
+            files = tuple((str(name), int(size)) for name, size in value["files"])
+            return Intent(int(value["batch_id"]), int(value["schema_id"]), targets, files, buckets)
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what a batch is made of."""
@@ -204,15 +213,19 @@ class SinkFolder:
     def positions(self, intent: Intent) -> list[Position]:
         """Return how far each bucket's part of a batch is known to be sent."""
         value = self._read("progress.json")
-        if value is None or value["batch_id"] != intent.batch_id:
-            return [Position.first(each) for each in intent.buckets]
-        return [Position(*numbers) for numbers in value["positions"]]
+        with self._understood("progress.json"):
+            if value is None or value["batch_id"] != intent.batch_id:
+                return [Position.first(each) for each in intent.buckets]
+            found = [Position(*numbers) for numbers in value["positions"]]
+            if len(found) != len(intent.buckets):
+                raise ValueError(f"{len(found)} positions, expected {len(intent.buckets)}")
+            return found
 
     def write_positions(self, intent: Intent, positions: Iterable[Position]) -> None:
         """Write down how far a batch was sent. Not made durable: the log itself is asked where more was sent than noted."""
         numbers = [[p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end] for p in positions]
         value = {"version": _VERSION, "batch_id": intent.batch_id, "positions": numbers}
-        write_json_atomic(self.path / "progress.json", value, durable=False)
+        write_json_atomic(self.path / "progress.json", with_checksum(value), durable=False)
 
     def clear(self, batch_id: int) -> None:
         """Remove what a batch that is done, or those before it, left."""
@@ -250,11 +263,22 @@ class SinkFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}") from error
+            raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}; {_REMEDY}") from error
         check_format(path, version, _VERSION)
         if version != _VERSION:
             raise CorruptDataError(f"{path}: expected version {_VERSION}, found {version!r}: it is of another release")
+        with self._understood(name):
+            # A changed digit would have whole batches taken for written.
+            check_checksum(path, value)
         return value
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        write_json_atomic(self.path / name, {"version": _VERSION} | value)
+        write_json_atomic(self.path / name, with_checksum({"version": _VERSION} | value))
+
+    @contextmanager
+    def _understood(self, name: str) -> Iterator[None]:
+        """Have what cannot be understood within the block said of a file."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptDataError(f"{self.path / name}: not what a sink wrote: {error!r}; {_REMEDY}") from error

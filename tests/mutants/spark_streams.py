@@ -12,14 +12,31 @@ ROWS = "fluss_lab/spark/sink_rows.py"
 IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
 IN_SOURCE = "tests/unit/spark/test_stream_source.py"
 IN_SINK = "tests/unit/spark/test_stream_sink.py"
+IN_SINK_DAMAGE = "tests/unit/spark/test_sink_damage.py"
 
 #: P4: a reader gets every record once, and none that is not his.
 SOURCE = (
     Mutant(
+        "changed_notes_of_a_sink_believed",
+        "P11",
+        JOURNAL,
+        "            check_checksum(path, value)\n",
+        "            pass\n",
+        (f"{IN_SINK_DAMAGE}::test_a_flipped_bit_in_a_sink_s_notes_is_refused_or_means_nothing[sink.json]",),
+    ),
+    Mutant(
+        "sink_without_its_notes_begins_anew",
+        "P11",
+        COMMIT,
+        "        if state is None and batch_id > FIRST_BATCH:\n",
+        "        if state is None and batch_id < FIRST_BATCH:\n",
+        (f"{IN_SINK_DAMAGE}::test_without_notes_of_the_batches_before_none_is_written",),
+    ),
+    Mutant(
         "changed_offsets_of_a_checkpoint_believed",
         "P11",
         OFFSETS,
-        "            _check_crc(value)\n",
+        "            _check_unchanged(value)\n",
         "",
         (f"{IN_OFFSETS}::test_an_offset_in_which_a_byte_was_changed_is_refused_or_the_same",),
     ),

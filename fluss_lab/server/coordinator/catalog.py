@@ -25,6 +25,8 @@ from fluss_lab.server.coordinator.store import MetadataStore
 NO_PARTITION: Final = -1
 #: Nothing is replicated and buckets never move, so a bucket's leader is always in its first term.
 LEADER_EPOCH: Final = 0
+#: The end of the year 9999: no clock says more.
+_TIME_MAX_MS: Final = 253_402_300_800_000
 #: How much of what cannot be understood is shown.
 _SHOWN_LENGTH: Final = 100
 
@@ -171,8 +173,8 @@ class Catalog:
             definition = self._definitions.parsed(descriptor)
             if definition.buckets < 1 or not definition.schema.columns:
                 raise ValueError(f"{definition.buckets} buckets, {len(definition.schema.columns)} columns")
-            if not 0 < schema_id < 1 << 31:
-                raise ValueError(f"schema id {schema_id}")
+            if not 0 < schema_id < 1 << 31 or not 0 <= created_ms <= modified_ms < _TIME_MAX_MS:
+                raise ValueError(f"schema id {schema_id}, made at {created_ms}, changed at {modified_ms}")
         return TableInfo(path, table_id, schema_id, definition, created_ms, modified_ms)
 
     def add_table(self, info: TableInfo, leaders: Sequence[int]) -> None:
