@@ -83,10 +83,13 @@ class RangePlan:
     def lines(self) -> Iterator[str]:
         """Yield what is said of it."""
         damage, start = self.damage, self.damage.start
-        yield f"{self}: {damage.file}: offsets {shown((start, damage.stop))} cannot be read{_times(damage)}"
+        if start == damage.stop:
+            yield f"{self}: {damage.file}: nothing of the log is left, and nobody knows of a record that was in it"
+        else:
+            yield f"{self}: {damage.file}: offsets {shown((start, damage.stop))} cannot be read{_times(damage)}"
         if self.is_gone:
             yield (
-                "  nothing of the log is left there; what was appended after its server's last report "
+                "  nothing of the log is left there: what was appended after its server's last report "
                 "(bucket.report.interval) is not known, and gone with it"
             )
         if self.needs_rows:

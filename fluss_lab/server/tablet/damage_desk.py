@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, UnsupportedError
@@ -15,9 +16,11 @@ from fluss_lab.server.disk_reserve import DiskReserve
 from fluss_lab.server.kv.image import KvImage
 from fluss_lab.server.tablet.bucket import Bucket
 from fluss_lab.server.tablet.cutting import begin
+from fluss_lab.server.tablet.damaged_ranges import DamagedRange
 from fluss_lab.server.tablet.description import described_damage
 from fluss_lab.server.tablet.given_up import Cut
 from fluss_lab.server.tablet.giving_up import BucketDamage, checkpoint_behind, confirmed, cut_behind, look
+from fluss_lab.server.tablet.recovery import segment_bases
 from fluss_lab.server.tablet.scans import Scanners
 from fluss_lab.server.tablet.sent_rows import SentRows
 from fluss_lab.server.tablet.snapshots import KvSnapshotter
@@ -58,6 +61,9 @@ class DamageDesk:
 
     def describe(self, request: pb.DescribeDamageRequest) -> pb.DescribeDamageResponse:
         """Return what cannot be read of a bucket's log, after reading every byte of it: see `giving_up.look`."""
+        if self._store.is_lost(bucket_of(request)):
+            with self._store.stand_in(bucket_of(request)) as (lost, folder):
+                return described_damage(lost, self._look_at_lost(lost, folder))
         bucket = self._store.get(bucket_of(request))
         return described_damage(bucket, self._look(bucket))
 
@@ -80,20 +86,43 @@ class DamageDesk:
         """Have a bucket's log begin behind its first damaged range: see `giving_up` for what that must not lose."""
         self._reserve.check_writable("nothing was given up")
         with self._cutting:
+            if self._store.is_lost(bucket_of(request)):
+                self._begin_anew(request)
             bucket = self._store.get(bucket_of(request))
             # Asked again because the answer was lost.
-            if not any(each.start == request.start_offset for each in bucket.given_up):
-                bucket = self._cut(bucket, request)
+            if request.start_offset < request.stop_offset and not any(
+                each.start == request.start_offset for each in bucket.given_up
+            ):
+                bucket = self._cut(self._laid(bucket, request), request)
             return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _look(self, bucket: Bucket) -> BucketDamage:
-        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+    def _begin_anew(self, request: pb.GiveUpRangeRequest) -> None:
+        """Lay an empty log where one is lost, if it may be given up."""
+        with self._store.stand_in(bucket_of(request)) as (bucket, folder):
+            self._cut_of(self._look_at_lost(bucket, folder), request)
+        renewed = self._store.begin_anew(bucket_of(request))
+        log.warning("event=lost_log_begun_anew log_start=%d", renewed.log.start, extra=renewed.log_fields)
 
-    def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
-        found, folder = self._look(bucket), self._store.folder(bucket.id)
-        cut = cut_behind(
+    def _laid(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+        """Return an open bucket; with an empty log instead of one whose files went meanwhile, if that may be given up."""
+        if segment_bases(self._store.folder(bucket.id)):
+            return bucket
+        self._cut_of(self._look(bucket), request)
+        if bucket.kv is not None and bucket.kv.is_live:
+            self._snapshots.take_of_stopped(bucket)
+        return self._store.begin_anew(bucket.id)
+
+    def _look_at_lost(self, bucket: Bucket, folder: Path) -> BucketDamage:
+        """Return what is gone of a bucket of which no segment is left: nothing, where nobody knows of a record in it."""
+        found = look(bucket, folder, 0)
+        place, start = self._store.folder(bucket.id), found.start
+        gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)
+        return replace(found, ranges=(gone._replace(path=place),), is_gone=True)
+
+    def _cut_of(self, found: BucketDamage, request: pb.GiveUpRangeRequest) -> Cut:
+        return cut_behind(
             found,
             request.start_offset,
             request.stop_offset,
@@ -101,6 +130,13 @@ class DamageDesk:
             now_ms=self._clock.now_ms(),
             sent_offset=request.rows_offset if request.HasField("rows_offset") else None,
         )
+
+    def _look(self, bucket: Bucket) -> BucketDamage:
+        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+
+    def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+        found, folder = self._look(bucket), self._store.folder(bucket.id)
+        cut = self._cut_of(found, request)
         self._keep_rows(bucket, found, cut, request)
         bucket.log.sync()
         if found.remote_end is not None and bucket.remote is not None and cut.start <= found.remote_end:

@@ -83,7 +83,10 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     if isinstance(log.stopped, UnsupportedError):
         raise type(log.stopped)(str(log.stopped))
     known_end = log.end
-    ranges = _ranges(bucket, folder, max(durable_offset, known_end))
+    if segment_bases(folder):
+        ranges = _ranges(bucket, folder, max(durable_offset, known_end))
+    else:
+        ranges = [DamagedRange(folder, log.start, max(durable_offset, known_end), 0)]
     if ranges:
         _stop(bucket, ranges[0], folder)
     local_start = min(log.start, ranges[0].start) if ranges else log.start
@@ -93,7 +96,7 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     if held is None or not leads:
         held = None
     elsewhere = [0 if lake is None else lake.end, 0 if held is None else held.end, rows_offset or 0]
-    if ranges and ranges[-1].stop > segment_bases(folder)[-1] and ranges[-1].position is None:
+    if ranges and ranges[-1].stop > max(segment_bases(folder), default=-1) and ranges[-1].position is None:
         # The end itself is lost: offsets that somebody has seen are not given again.
         ranges[-1] = ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))
     is_gone = bool(ranges) and _is_gone(folder, ranges, local_start)

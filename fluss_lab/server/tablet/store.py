@@ -25,7 +25,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
-from fluss_lab.server.remote_folders import LOG, bucket_folder
+from fluss_lab.server.remote_folders import KV, LOG, bucket_folder
 from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import cutting
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
@@ -35,6 +35,8 @@ from fluss_lab.server.tablet.handles import HandlePool
 from fluss_lab.server.tablet.kv_bucket import KvBucket, RowOptions
 from fluss_lab.server.tablet.log import BucketLog
 from fluss_lab.server.tablet.logs import BucketLogger
+from fluss_lab.server.tablet.lost_log import LostLog, copy_beside
+from fluss_lab.server.tablet.recovery import segment_bases
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 from fluss_lab.server.tablet.tables import Table
 from fluss_lab.server.tablet.unopened import UnopenedBuckets
@@ -44,7 +46,10 @@ log = logging.getLogger(__name__)
 _TRASH: Final = "trash"
 #: No log gets so far.
 OFFSET_MAX: Final = 2**63 - 1
-RESTORE_FOLDER: Final = "restore it from a copy, or drop the table or partition if nothing of it is needed"
+RESTORE_FOLDER: Final = (
+    "restore it from a copy, see what it would come to to do without (fluss-lab repair TABLE --skip-corrupt), or drop the table "
+    "or partition if nothing of it is needed"
+)
 
 
 class BucketStore:
@@ -191,10 +196,8 @@ class BucketStore:
             self._opening.add(bucket)
         with self._ending_open(bucket, request):
             # Beside others: what takes time is reading, checking and replaying.
-            physical = request.physical_table_path
-            partition = physical.partition_name if physical.HasField("partition_name") else None
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
-            return self._register(self._open(bucket, table, partition, durable_offset))
+            return self._register(self._open(bucket, table, _partition_of(request), durable_offset))
 
     def durable_offset(self, bucket: TableBucket) -> int:
         """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
@@ -223,6 +226,77 @@ class BucketStore:
             self._pool.forget_below(self._folder(bucket))
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
             return self._register(self._open(bucket, found.table, found.partition, durable_offset))
+
+    # -- logs that are gone --------------------------------------------------------------------------------------------
+
+    def is_lost(self, bucket: TableBucket) -> bool:
+        """Tell whether a bucket cannot be opened, and no segment of its log is left."""
+        is_unopened = bucket in self._unopened and bucket not in self._buckets
+        return is_unopened and bucket.table_id in self._tables and not segment_bases(self._folder(bucket))
+
+    @contextmanager
+    def stand_in(self, bucket: TableBucket) -> Iterator[tuple[Bucket, Path]]:
+        """Open an empty log instead of a lost one, elsewhere, and give it and its folder: to be looked at in the block.
+
+        Raises:
+            NotLeaderError: The bucket is open meanwhile, or not wanted.
+            FlussError, OSError: As `LostLog.of`.
+        """
+        request = self._lost_request(bucket)
+        place = Path(tempfile.mkdtemp(prefix="look-", dir=self._trash))
+        try:
+            check_identity(place, request.identity, adopt=True)
+            copy_beside(self._folder(bucket), place)
+            self._lost_log(bucket, request).lay(place)
+            opened = self._open(bucket, self._tables[bucket.table_id], _partition_of(request), None, place)
+            opened.lake = self._lakes.get(bucket)
+            try:
+                yield opened, place
+            finally:
+                _close(opened, save=False)
+                self._pool.forget_below(place)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def begin_anew(self, bucket: TableBucket) -> Bucket:
+        """Lay an empty log where one is lost, and open it: damaged up to where it is known to have been.
+
+        Raises:
+            NotLeaderError: The bucket is not wanted here.
+            FlussError, OSError: As `LostLog.of`, and as `open`.
+        """
+        if (found := self._buckets.get(bucket)) is not None:
+            request = self._requests[bucket]
+            lost = self._lost_log(bucket, request).known_to(found.log)
+            return self.renew(bucket, lambda _: self._lay(bucket, request, lost))
+        request = self._lost_request(bucket)
+        self._lay(bucket, request, self._lost_log(bucket, request))
+        self.open(request, again=True)
+        return self.get(bucket)
+
+    def _lay(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket, lost: LostLog) -> None:
+        folder = self._folder(bucket)
+        _make_folder(folder)
+        check_identity(folder, request.identity, adopt=request.adopt_unmarked)
+        lost.lay(folder)
+
+    def _lost_request(self, bucket: TableBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
+        request = self._unopened.request(bucket)
+        if request is None:
+            raise NotLeaderError(f"bucket {bucket} is open meanwhile, or not held by this server; look again")
+        return request
+
+    def _lost_log(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> LostLog:
+        folder, table = self._folder(bucket), self._tables[bucket.table_id]
+        if folder.exists():
+            check_identity(folder, request.identity, adopt=request.adopt_unmarked)
+        self._remote.check()
+        partition = _partition_of(request)
+        away = [bucket_folder(self._remote.path, kind, table.path, partition, bucket) for kind in (LOG, KV)]
+        return LostLog.of(
+            folder, bucket, self._lakes.get(bucket), remote=away[0], snapshots=away[1],
+            durable_offset=request.durable_offset,
+        )  # fmt: skip
 
     @contextmanager
     def _ending_open(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Iterator[None]:
@@ -269,8 +343,15 @@ class BucketStore:
         _make_folder(folder)
         check_identity(folder, request.identity, adopt=request.adopt_unmarked)
 
-    def _open(self, bucket: TableBucket, table: Table, partition: str | None, durable_offset: int | None) -> Bucket:
-        place = self._folder(bucket)
+    def _open(
+        self,
+        bucket: TableBucket,
+        table: Table,
+        partition: str | None,
+        durable_offset: int | None,
+        place: Path | None = None,
+    ) -> Bucket:
+        place = place or self._folder(bucket)
         given_up = cutting.finish(place)
         logger = BucketLogger(log, str(table.path), partition, bucket)
         has_rows = bool(table.descriptor.schema.primary_key)
@@ -370,6 +451,11 @@ class BucketStore:
         if bucket.partition_id is not None:
             folder /= f"p{bucket.partition_id}"
         return folder / f"b{bucket.bucket}"
+
+
+def _partition_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> str | None:
+    path = request.physical_table_path
+    return path.partition_name if path.HasField("partition_name") else None
 
 
 def _without_definition(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:

@@ -54,6 +54,11 @@ class UnopenedBuckets:
             self._attempts[bucket] = _Attempt(request, known, failures, self._clock.monotonic_ms() + wait_ms)
             return known
 
+    def request(self, bucket: TableBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket | None:
+        """Return what a bucket was to be opened with; None: it is open, or not wanted."""
+        attempt = self._attempts.get(bucket)
+        return None if attempt is None else attempt.request
+
     def forget(self, bucket: TableBucket) -> None:
         """Forget a bucket: it is open now, or wanted no more."""
         with self._lock:
