@@ -10,6 +10,8 @@ STORE = "fluss_lab/server/tablet/store.py"
 NOTES = "fluss_lab/server/tablet/given_up.py"
 REPAIR = "fluss_lab/tiering/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/test_giving_up.py"
+IN_LOST = "tests/unit/server/tablet/test_lost_log.py"
+IN_LOST_REPAIRS = "tests/unit/tiering/test_lost_logs.py"
 IN_SENT = "tests/unit/server/tablet/test_sent_rows.py"
 IN_REPAIRS = "tests/unit/tiering/test_damage_repair.py"
 
@@ -17,6 +19,8 @@ SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
+LOST_LOG = "fluss_lab/server/tablet/lost_log.py"
+KNOWN = f"{IN_LOST}::test_offsets_that_somebody_knows_are_not_given_again"
 UNFIT = f"{IN_SENT}::test_rows_that_the_log_does_not_go_on_from_change_nothing"
 UNSENT = (f"{IN_SENT}::test_rows_that_did_not_all_come_are_not_used",)
 FOUND = (
@@ -38,8 +42,8 @@ GIVING_UP = (
     ),
     Mutant(
         "range_given_up_once_more_when_asked_again", "P6", DESK,
-        "if not any(each.start == request.start_offset for each in bucket.given_up):",
-        "if request.start_offset >= 0:",
+        "is_done = any(each.start == request.start_offset for each in bucket.given_up)\n",
+        "is_done = False\n",
         SOUND,
     ),
     Mutant(
@@ -227,5 +231,71 @@ GIVING_UP = (
         "    stops = {place: stop}\n",
         "    stops = {place: stop - 1}\n",
         (f"{IN_REPAIRS}::test_rows_are_made_from_those_that_the_lake_has[2]",),
+    ),
+    Mutant(
+        "lost_log_begun_anew_without_a_word", "P2", GIVING_UP_FILE,
+        "    if lost_start < stop and not discard:\n",
+        "    if lost_start < 0 and not discard:\n",
+        (f"{KNOWN}[coordinator]",),
+    ),
+    Mutant(
+        "lost_log_laid_before_it_may_be", "P2", DESK,
+        "            self._cut_of(self._look_at_lost(bucket, folder), request)\n",
+        "            self._look_at_lost(bucket, folder)\n",
+        (f"{KNOWN}[coordinator]",),
+    ),
+    Mutant(
+        "offsets_given_again_that_the_coordinator_knows", "P13", LOST_LOG,
+        "        ends = [start, durable_offset, ",
+        "        ends = [start, ",
+        (f"{KNOWN}[coordinator]",),
+    ),
+    Mutant(
+        "offsets_given_again_that_remote_storage_has", "P13", LOST_LOG,
+        "            ends.append(held.copied_offset)\n",
+        "            ends.append(0)\n",
+        (f"{KNOWN}[remote]",),
+    ),
+    Mutant(
+        "offsets_given_again_that_the_recovery_point_knows", "P13", LOST_LOG,
+        "            ends.append(known.recovery_point)\n",
+        "            ends.append(0)\n",
+        (f"{KNOWN}[checkpoint]",),
+    ),
+    Mutant(
+        "records_of_a_lost_log_made_older_than_those_in_the_lake", "P3", LOST_LOG,
+        "            floors.append(lake.max_timestamp_ms)\n",
+        "            floors.append(0)\n",
+        (f"{IN_LOST}::test_no_record_is_older_than_what_the_lake_holds",),
+    ),
+    Mutant(
+        "closed_bucket_with_files_taken_for_a_lost_one", "P7", STORE,
+        "and not segment_bases(self._folder(bucket))\n",
+        "and bucket.bucket >= 0\n",
+        (f"{IN_LOST}::test_a_bucket_that_is_closed_for_another_reason_is_not_begun_anew",),
+    ),
+    Mutant(
+        "lost_log_looked_at_in_its_own_place", "P7", STORE,
+        "            lost.note(place)\n",
+        "            lost.note(self._folder(bucket) if self._folder(bucket).exists() else place)\n",
+        (f"{KNOWN}[checkpoint]",),
+    ),
+    Mutant(
+        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/damage_plan.py",
+        "        is_missed = self.is_gone and ",
+        "        is_missed = False and ",
+        (f"{IN_LOST_REPAIRS}::test_a_log_table_begins_anew_behind_what_is_gone[part]",),
+    ),
+    Mutant(
+        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/damage_plan.py",
+        "return None if self.rows_until is None else _range(self.rows_until, self.damage.stop)\n",
+        "return None\n",
+        (f"{IN_LOST_REPAIRS}::test_a_primary_key_table_has_the_newest_rows_that_anybody_knows[part-False]",),
+    ),
+    Mutant(
+        "rows_of_a_lost_bucket_from_an_older_snapshot_than_the_lake", "P4", GIVING_UP_FILE,
+        "    if is_gone:\n        return min(",
+        "    if is_gone and not lake.end:\n        return min(",
+        (f"{IN_LOST_REPAIRS}::test_a_primary_key_table_has_the_newest_rows_that_anybody_knows[part-False]",),
     ),
 )  # fmt: skip

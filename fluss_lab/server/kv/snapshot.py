@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,8 @@ from fluss_lab.server.kv.image import KvChunk, KvImage
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: New chunks share a file until it has so many bytes; a larger one has a file of its own.
 FILE_BYTES: Final = 64 << 20
@@ -118,21 +120,29 @@ class SnapshotStore:
             StorageError: The file system refused to read; the snapshots may be right.
         """
         with self._working:
-            for manifest in self._manifests:
-                try:
-                    image = _image(self._folder.path, manifest, schemas)
-                except CorruptDataError as error:
-                    self._folder.set_aside(manifest.snapshot_id, error)
-                    self._manifests = tuple(each for each in self._manifests if each is not manifest)
-                    self._broken = tuple(sorted({*self._broken, manifest.snapshot_id}))
-                except OSError as error:
-                    raise StorageError(
-                        f"{self.folder / manifest.name}: the snapshot cannot be read: {error}"
-                    ) from error
-                else:
-                    self._base = manifest
-                    return self._completed(manifest), image
-            return None
+            found = self._whole(lambda manifest: _image(self._folder.path, manifest, schemas))
+            if found is None:
+                return None
+            self._base = found[0]
+            return self._completed(found[0]), found[1]
+
+    def checked(self, schemas: Mapping[int, pa.Schema]) -> CompletedSnapshot | None:
+        """Return the snapshot that `load` would; it raises as that does. The state is read, and not kept."""
+        with self._working:
+            found = self._whole(lambda manifest: sum(1 for _ in read_chunks(self._folder.path, manifest, schemas)))
+            return None if found is None else self._completed(found[0])
+
+    def _whole(self, read: Callable[[Manifest], T]) -> tuple[Manifest, T] | None:
+        for manifest in self._manifests:
+            try:
+                return manifest, read(manifest)
+            except CorruptDataError as error:
+                self._folder.set_aside(manifest.snapshot_id, error)
+                self._manifests = tuple(each for each in self._manifests if each is not manifest)
+                self._broken = tuple(sorted({*self._broken, manifest.snapshot_id}))
+            except OSError as error:
+                raise StorageError(f"{self.folder / manifest.name}: the snapshot cannot be read: {error}") from error
+        return None
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

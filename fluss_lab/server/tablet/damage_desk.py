@@ -90,9 +90,8 @@ class DamageDesk:
                 self._begin_anew(request)
             bucket = self._store.get(bucket_of(request))
             # Asked again because the answer was lost.
-            if request.start_offset < request.stop_offset and not any(
-                each.start == request.start_offset for each in bucket.given_up
-            ):
+            is_done = any(each.start == request.start_offset for each in bucket.given_up)
+            if not is_done and request.start_offset < request.stop_offset:
                 bucket = self._cut(self._laid(bucket, request), request)
             return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
 

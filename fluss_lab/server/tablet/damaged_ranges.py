@@ -55,7 +55,7 @@ def damaged_ranges(
         OSError: A file cannot be read at all.
         UnsupportedError: A newer version wrote what is known of the log beside it.
 
-    Cost: reads every byte, and decodes every batch.
+    Cost: reads every byte, and decodes every batch; memory does not grow with the log.
     """
     known = checkpoints.load(folder)
     end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
@@ -65,9 +65,9 @@ def damaged_ranges(
             break
         before, path = path, folder / f"{base:020d}{LOG_SUFFIX}"
         size_max = until.position if until is not None and base == until.base_offset else None
-        walked = walk(path, base, -1, schemas, 0, size_max)
+        walked = walk(path, base, -1, schemas, 0, size_max, keeps_places=False)
         if base > end:
-            yield DamagedRange(before, end, base, position, None, last_ms, walked.places.get(0, (0, -1))[1])
+            yield DamagedRange(before, end, base, position, None, last_ms, walked.first_ms)
         while walked.problem is not None and not walked.is_newer:
             last_ms = max(last_ms, walked.timestamp_ms)
             if (found := find_place(path, walked.position + 1, walked.offset)) is None:
@@ -76,7 +76,7 @@ def damaged_ranges(
             yield DamagedRange(
                 path, walked.offset, header.base_offset, walked.position, behind, last_ms, header.timestamp_ms
             )  # fmt: skip
-            walked = walk(path, header.base_offset, -1, schemas, behind, size_max)
+            walked = walk(path, header.base_offset, -1, schemas, behind, size_max, keeps_places=False)
         if walked.is_newer:
             return
         end, position, last_ms = walked.offset, walked.position, max(last_ms, walked.timestamp_ms)
@@ -92,4 +92,6 @@ def log_end(folder: Path, schemas: Mapping[int, pa.Schema]) -> int:
     Cost: reads every byte of that segment.
     """
     bases = segment_bases(folder)
-    return walk(folder / f"{bases[-1]:020d}{LOG_SUFFIX}", bases[-1], -1, schemas).offset if bases else 0
+    if not bases:
+        return 0
+    return walk(folder / f"{bases[-1]:020d}{LOG_SUFFIX}", bases[-1], -1, schemas, keeps_places=False).offset

@@ -46,9 +46,9 @@ _NOTHING: Final = "Nothing need be done"
 
 @dataclass(slots=True)
 class Walked:
-    """How far a segment was found good: the place behind its last good batch, and where its batches begin.
+    """How far a segment was found good: the place behind its last good batch, and, if asked, where its batches begin.
 
-    With what is wrong there, and whether that is only a batch of a newer format.
+    With what is wrong there, whether that is only a batch of a newer format, and the time of the first good one (-1: none).
     """
 
     position: int
@@ -57,6 +57,7 @@ class Walked:
     problem: str | None
     places: dict[int, tuple[int, int]]
     is_newer: bool = False
+    first_ms: int = -1
 
 
 def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog: bool) -> Iterator[Finding]:
@@ -166,8 +167,13 @@ def walk(
     schemas: Mapping[int, pa.Schema],
     position: int = 0,
     size_max: int | None = None,
+    *,
+    keeps_places: bool = True,
 ) -> Walked:
-    """Follow the chain of batches from an offset and its position on, as far as it is good, and up to a size at most."""
+    """Follow the chain of batches from an offset and its position on, as far as it is good, and up to a size at most.
+
+    Memory: some megabytes, and some hundred bytes for each batch whose place is kept.
+    """
     walked = Walked(position, base, timestamp_ms, None, {})
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -187,7 +193,10 @@ def walk(
             except UNREADABLE as error:
                 walked.problem, walked.is_newer = str(error), isinstance(error, UnsupportedError)
                 break
-            walked.places[walked.position] = (walked.offset - base, header.timestamp_ms)
+            if walked.first_ms < 0:
+                walked.first_ms = header.timestamp_ms
+            if keeps_places:
+                walked.places[walked.position] = (walked.offset - base, header.timestamp_ms)
             walked.position += header.size
             walked.offset, walked.timestamp_ms = header.next_offset, header.timestamp_ms
     return walked

@@ -329,12 +329,12 @@ class KvBucket:
         Raises:
             FlussError: A snapshot cannot be read at the moment, or has rows of a newer version.
 
-        Cost: where they are not, a snapshot is read.
+        Cost: where they are not, a snapshot is read, and not kept.
         """
         if self.is_live:
             return self.log.end
-        loaded = self.snapshots.load(self.table.schemas)
-        return 0 if loaded is None else loaded[0].log_offset
+        found = self.snapshots.checked(self.table.schemas)
+        return 0 if found is None else found.log_offset
 
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[int]) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
         """Return which keys have a row, and the rows; call `BucketLog.settle` before telling anybody."""

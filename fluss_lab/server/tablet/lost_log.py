@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
-from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.tablet import checkpoint as checkpoints
@@ -28,8 +27,6 @@ from fluss_lab.server.tablet.writers import WriterStates
 
 #: What may be left beside the segments, and belongs to the bucket without them.
 _BESIDE: Final = (given_up.FILE_NAME, dropped_mark.FILE_NAME)
-#: Between the steps. Ended at any of them, the bucket is as lost as before.
-FAILPOINTS: Final = ("tablet.lost.before", "tablet.lost.checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +89,23 @@ class LostLog:
         floor_ms = max(self.floor_ms, log.floor_ms)
         return LostLog(log.start, max(self.end, log.end), floor_ms, log.writers())
 
-    def lay(self, place: Path) -> None:
-        """Lay an empty log into a folder that has the bucket's identity; until its end nothing of it counts.
+    def note(self, place: Path) -> None:
+        """Note in a folder that has the bucket's identity what its log was; there is none as long as it has no segment.
 
         Raises:
             OSError: The file system refused.
         """
-        failpoint("tablet.lost.before")
         if self.start:
             log_start.save(place, self.start)
         mark = SegmentMark(self.start, 0, self.start, -1, IndexMark())
         checkpoints.save(place, Checkpoint(self.end, self.floor_ms, (mark,), self.writers), durable=True)
-        failpoint("tablet.lost.checkpoint")
+
+    def begin(self, place: Path) -> None:
+        """Begin an empty log where it was noted what it was.
+
+        Raises:
+            OSError: The file system refused.
+        """
         files.write_atomic(place / f"{self.start:020d}{LOG_SUFFIX}", b"")
 
 

@@ -10,7 +10,6 @@ Paths are made of ids only, so a name used again is another place::
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.places import bucket_of
@@ -29,6 +29,7 @@ from fluss_lab.server.remote_folders import KV, LOG, bucket_folder
 from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import cutting
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
+from fluss_lab.server.tablet.bucket_folders import has_folders, make_folder, partition_of
 from fluss_lab.server.tablet.bucket_identity import check_identity
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
@@ -44,6 +45,8 @@ from fluss_lab.server.tablet.unopened import UnopenedBuckets
 log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
+#: Between the steps of beginning a lost log anew. Ended at any of them, it can be asked for again.
+FAILPOINTS: Final = ("tablet.lost.before", "tablet.lost.noted", "tablet.lost.begun")
 #: No log gets so far.
 OFFSET_MAX: Final = 2**63 - 1
 RESTORE_FOLDER: Final = (
@@ -197,7 +200,7 @@ class BucketStore:
         with self._ending_open(bucket, request):
             # Beside others: what takes time is reading, checking and replaying.
             durable_offset = request.durable_offset if request.HasField("durable_offset") else None
-            return self._register(self._open(bucket, table, _partition_of(request), durable_offset))
+            return self._register(self._open(bucket, table, partition_of(request), durable_offset))
 
     def durable_offset(self, bucket: TableBucket) -> int:
         """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
@@ -230,7 +233,10 @@ class BucketStore:
     # -- logs that are gone --------------------------------------------------------------------------------------------
 
     def is_lost(self, bucket: TableBucket) -> bool:
-        """Tell whether a bucket cannot be opened, and no segment of its log is left."""
+        """Tell whether a bucket cannot be opened, and no segment of its log is left; it is tried to open it first."""
+        if (request := self._unopened.request(bucket)) is not None:
+            with suppress(FlussError):
+                self.open(request, again=True)
         is_unopened = bucket in self._unopened and bucket not in self._buckets
         return is_unopened and bucket.table_id in self._tables and not segment_bases(self._folder(bucket))
 
@@ -247,8 +253,10 @@ class BucketStore:
         try:
             check_identity(place, request.identity, adopt=True)
             copy_beside(self._folder(bucket), place)
-            self._lost_log(bucket, request).lay(place)
-            opened = self._open(bucket, self._tables[bucket.table_id], _partition_of(request), None, place)
+            lost = self._lost_log(bucket, request)
+            lost.note(place)
+            lost.begin(place)
+            opened = self._open(bucket, self._tables[bucket.table_id], partition_of(request), None, place)
             opened.lake = self._lakes.get(bucket)
             try:
                 yield opened, place
@@ -276,9 +284,13 @@ class BucketStore:
 
     def _lay(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket, lost: LostLog) -> None:
         folder = self._folder(bucket)
-        _make_folder(folder)
+        make_folder(folder)
         check_identity(folder, request.identity, adopt=request.adopt_unmarked)
-        lost.lay(folder)
+        failpoint("tablet.lost.before")
+        lost.note(folder)
+        failpoint("tablet.lost.noted")
+        lost.begin(folder)
+        failpoint("tablet.lost.begun")
 
     def _lost_request(self, bucket: TableBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
         request = self._unopened.request(bucket)
@@ -288,10 +300,10 @@ class BucketStore:
 
     def _lost_log(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> LostLog:
         folder, table = self._folder(bucket), self._tables[bucket.table_id]
-        if folder.exists():
+        if folder.exists() and any(folder.iterdir()):
             check_identity(folder, request.identity, adopt=request.adopt_unmarked)
         self._remote.check()
-        partition = _partition_of(request)
+        partition = partition_of(request)
         away = [bucket_folder(self._remote.path, kind, table.path, partition, bucket) for kind in (LOG, KV)]
         return LostLog.of(
             folder, bucket, self._lakes.get(bucket), remote=away[0], snapshots=away[1],
@@ -324,7 +336,7 @@ class BucketStore:
         table = self._tables.get(bucket.table_id)
         if table is None:
             table = Table.opened(request, folder)
-        _make_folder(folder)
+        make_folder(folder)
         table.define(request, folder)
         self._tables[bucket.table_id] = table
         if request.table_json:
@@ -340,7 +352,7 @@ class BucketStore:
                 f"{folder} is gone or empty, with a log that was on the device up to offset {request.durable_offset}; "
                 f"{RESTORE_FOLDER}"
             )
-        _make_folder(folder)
+        make_folder(folder)
         check_identity(folder, request.identity, adopt=request.adopt_unmarked)
 
     def _open(
@@ -430,7 +442,7 @@ class BucketStore:
         if bucket.partition_id is not None:
             with suppress(OSError):
                 self._folder(bucket).parent.rmdir()
-        if not _has_folders(table):
+        if not has_folders(table):
             self._tables.pop(bucket.table_id, None)
             self._undefined.pop(bucket.table_id, None)
             shutil.rmtree(table, ignore_errors=True)
@@ -453,11 +465,6 @@ class BucketStore:
         return folder / f"b{bucket.bucket}"
 
 
-def _partition_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> str | None:
-    path = request.physical_table_path
-    return path.partition_name if path.HasField("partition_name") else None
-
-
 def _without_definition(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
     """Return a request as it is kept for a bucket: its table's definition is kept once, with the table."""
     kept = pb.PbNotifyLeaderAndIsrReqForBucket()
@@ -474,23 +481,3 @@ def _close(bucket: Bucket, *, save: bool = True) -> None:
     if bucket.kv is not None:
         bucket.kv.snapshots.close()
     bucket.log.close(save=save)
-
-
-def _has_folders(folder: Path) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return any(each.is_dir() for each in entries)
-    except FileNotFoundError:
-        return False
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, durably."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-    files.fsync_folder(folder.parent)

@@ -11,7 +11,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, 
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
-from fluss_lab.server.tablet import cutting, lost_log
+from fluss_lab.server.tablet import cutting, store
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.damage_repair import FAILPOINTS, give_up_damage, plan_damage_repair
@@ -225,8 +225,8 @@ def test_a_folder_of_another_bucket_is_not_begun_anew(tables):
 @pytest.mark.parametrize(
     ("keyed", "point"),
     [
-        *((False, point) for point in (*lost_log.FAILPOINTS, *FAILPOINTS, "tablet.cut.begun", "tablet.cut.start")),
-        *((True, point) for point in (*lost_log.FAILPOINTS, "tiering.give_up.sent", "kv.snapshot.after_manifest")),
+        *((False, point) for point in (*store.FAILPOINTS, *FAILPOINTS, "tablet.cut.begun", "tablet.cut.start")),
+        *((True, point) for point in (*store.FAILPOINTS, "tiering.give_up.sent", "kv.snapshot.after_manifest")),
         *((True, point) for point in cutting.FAILPOINTS),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import tracemalloc
 
 import pytest
 
@@ -20,9 +21,10 @@ from fluss_lab.records.batch import read_header
 from fluss_lab.records.sealed import sealed, unsealed
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet import cutting, given_up
+from fluss_lab.server.tablet.damaged_ranges import damaged_ranges
 from tests.unit.server.tablet.kv_kit import TABLE_ID as KEYED_ID
 from tests.unit.server.tablet.kv_kit import KvTablet, upserts
-from tests.unit.server.tablet.tablet_kit import TABLE_ID, Tablet, batch, records_in
+from tests.unit.server.tablet.tablet_kit import SCHEMA, TABLE_ID, Tablet, batch, records_in
 
 RECORDS = 48
 STEP = 2
@@ -422,6 +424,30 @@ def test_what_was_given_up_is_told_or_an_error(tmp_path, damage, kind, text):
     assert isinstance(error, kind)
     assert text in str(error)
     assert str(path) in str(error)
+
+
+def test_a_look_at_many_batches_keeps_none_of_them(tmp_path):
+    """Two looks at logs of which one has ten times as many batches as the other need the same memory."""
+    one = batch(0, 1)
+    peaks = []
+    for count in (6_000, 60_000):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        damaged = bytearray(one)
+        damaged[-1] ^= 1
+        places = (count // 2, count - 100)
+        data = [(damaged if at in places else one)[8:] for at in range(count)]
+        (folder / f"{0:020d}.log").write_bytes(
+            b"".join(at.to_bytes(8, "little") + rest for at, rest in enumerate(data))
+        )
+        del data
+        tracemalloc.start()
+        found = [(each.start, each.stop) for each in damaged_ranges(folder, {1: SCHEMA}, count)]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert found == [(at, at + 1) for at in places]
+    # What is read at once is 4 MB; the search behind bad places has arrays of some more.
+    assert peaks[1] < peaks[0] + (8 << 20), peaks
 
 
 # -- primary-key tables --------------------------------------------------------------------------------------------------
