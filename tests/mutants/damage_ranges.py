@@ -30,7 +30,7 @@ DAMAGE_RANGES = (
     ),
     Mutant(
         "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
-        "            walked = walk(path, header.base_offset, -1, schemas, behind, size_max)\n",
+        "            walked = walk(path, header.base_offset, -1, schemas, behind, size_max, keeps_places=False)\n",
         "            break\n",
         LOST,
     ),

@@ -40,13 +40,13 @@ KV_SNAPSHOTS = (
     ),
     Mutant(
         "snapshot_without_fall_back", "P6", SNAPSHOT,
-        "            for manifest in self._manifests:\n",
-        "            for manifest in self._manifests[:1]:\n",
+        "        for manifest in self._manifests:\n",
+        "        for manifest in self._manifests[:1]:\n",
         (f"{IN_STORE}::test_a_broken_snapshot_is_set_aside_and_the_one_before_is_read",),
     ),
     Mutant(
         "broken_snapshot_still_retained", "P6", SNAPSHOT,
-        "                    self._manifests = tuple(each for each in self._manifests if each is not manifest)\n",
+        "                self._manifests = tuple(each for each in self._manifests if each is not manifest)\n",
         "",
         (f"{IN_STORE}::test_a_broken_snapshot_is_set_aside_and_the_one_before_is_read",),
     ),
