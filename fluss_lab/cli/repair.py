@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.option("--adopt", is_flag=True, help="Accept the lake table as it is; TARGET is the table's path.")
 @click.option("--accept-gaps", is_flag=True, help="With --adopt: go on without offsets that nobody holds any more.")
 @click.option("--skip-corrupt", is_flag=True, help="Give up what cannot be read of a table's logs; TARGET is its path.")
-@click.option("--discard-before", is_flag=True, help="With --skip-corrupt: lose sound records before the damage too.")
+@click.option(
+    "--discard-before", is_flag=True, help="With --skip-corrupt: lose more than what is damaged, as the plan says."
+)
 @click.option("--relocate", is_flag=True, help="Rewrite the paths of a lab that was moved; TARGET is its folder.")
 @click.option(
     "--yes", is_flag=True, help="Do it. Without, only what would be done is shown (--relocate needs no word)."
@@ -40,8 +42,8 @@ def repair(
 
     TARGET is a table's path with --adopt, after somebody else changed its lake table, rolled it back or expired its
     snapshots, or after records left the cluster while the lake was switched off; with --skip-corrupt, while its server
-    runs, when a log is damaged and there is no copy of the file: exactly what cannot be read is given up. It is a lab's
-    folder with --relocate.
+    runs, when a log is damaged or gone and there is no copy of the file: exactly what cannot be read is given up, from the
+    lake if it holds it. It is a lab's folder with --relocate.
     """
     if adopt + skip_corrupt + relocate != 1:
         raise InvalidRequestError("repair: expected one of TABLE --adopt, TABLE --skip-corrupt or FOLDER --relocate")

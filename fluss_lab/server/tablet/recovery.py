@@ -159,7 +159,8 @@ class Recovery:
         first = starts.expected(self._folder, None if known is None else known.segments[0].base_offset)
         raise CorruptDataError(
             f"{self._folder}: offsets [{first}, {max(first, self._floor)}) cannot be read: no segment is left of a log that was "
-            f"on the device up to offset {self._floor}: files are missing; {RESTORE}"
+            f"on the device up to offset {self._floor}: files are missing; {RESTORE}; or see what it would come to to do without: "
+            "fluss-lab repair TABLE --skip-corrupt"
         )
 
     def _check_start(self, known: Checkpoint | None) -> None:

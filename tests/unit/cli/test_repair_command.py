@@ -1,6 +1,7 @@
 """``fluss-lab repair TABLE``: shown first, done with a word."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,36 @@ def test_what_cannot_be_read_is_shown_and_then_given_up(tmp_path):
         cluster.stop()
         deep = run("doctor", folder, "--deep")
         assert f"offsets [{start}, {stop}) could not be read, and were given up at 20" in deep.stdout
+
+
+def test_a_bucket_whose_folder_is_gone_is_shown_and_then_begun_anew_by_a_word(tmp_path):
+    folder = tmp_path / "my lab"
+    with EmbeddedCluster(folder, OPTIONS) as cluster:
+        tables = Tables(cluster)
+        broken = Broken(tables, keyed=True)
+        broken.fill("part")
+        lake = tables.known(broken.info).offsets[broken.bucket(0)].end
+        end = broken.ends()[0]
+        cluster.stop()
+        broken.forget_snapshots()
+        shutil.rmtree(broken.folder(0))
+        cluster.start()
+        assert "fluss-lab repair TABLE --skip-corrupt" in run("status", folder).stdout
+        shown = run("repair", "db.broken", "--skip-corrupt", "-f", folder)
+        assert shown.returncode == 0, shown.stderr
+        assert f"bucket 0: {broken.folder(0)}: offsets [0, {end}) cannot be read" in shown.stdout
+        assert f"the lake holds [0, {lake})\n  lost for ever: [{lake}, {end})" in shown.stdout
+        assert f"the rows become what they were at offset {lake}: what [{lake}, {end}) changed is lost" in shown.stdout
+        assert "`fluss-lab repair db.broken --skip-corrupt --discard-before --yes` does it" in shown.stdout
+        refused = run("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+        assert f"nobody else holds [{lake}, {end})" in refused.stderr
+        assert not broken.folder(0).exists()
+        done = run("repair", "db.broken", "--skip-corrupt", "--discard-before", "--yes", "-f", folder)
+        assert done.returncode == 0, done.stderr
+        assert f"table db.broken, bucket 0: [0, {end}) given up at 20" in run("doctor", folder).stdout
+        broken.write(1)
+        broken.check_rows({})
 
 
 @pytest.mark.parametrize(

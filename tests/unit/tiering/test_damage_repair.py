@@ -302,6 +302,28 @@ def test_rows_are_made_from_those_that_the_lake_has(tables, writes):
     _check_after(broken)
 
 
+def test_rows_of_the_lake_have_the_columns_that_were_added_since(tables):
+    broken = Broken(tables, keyed=True)
+    broken.fill("all")
+    broken.info = tables.connection.admin().alter_table(broken.path, add_columns={"w": "int"})
+    broken.write(1)
+    with tables.connection.upsert_writer(broken.path) as writer:
+        writer.upsert([{"id": 7, "v": "last", "w": 7}])
+    broken.model[7] = "last"
+    broken.truth = {bucket: broken.read(bucket, 0, end) for bucket, end in broken.ends().items()}
+    tables.cluster.stop()
+    broken.forget_snapshots()
+    broken.break_logs((first_batch, inside_a_segment, *[nothing] * (len(PLACES) - 2)), forget=True)
+    tables.cluster.start()
+    broken.repair()
+    with tables.connection.lookuper(broken.path) as lookuper:
+        assert lookuper.lookup([{"id": 7}, {"id": 8}]).to_pylist() == [
+            {"id": 7, "v": "last", "w": 7},
+            {"id": 8, "v": broken.model[8], "w": None},
+        ]
+    _check_after(broken)
+
+
 @pytest.mark.parametrize(
     "point", [*FAILPOINTS[:3], *cutting.FAILPOINTS, "kv.snapshot.before_chunks", "kv.snapshot.before_manifest",
               "kv.snapshot.after_manifest"]
