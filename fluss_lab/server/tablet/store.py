@@ -5,6 +5,7 @@ Paths are made of ids only, so a name used again is another place::
     data/t<table id>/schema-<schema id>.json
     data/t<table id>[/p<partition id>]/b<bucket>/     one bucket's log
     data/trash/                                       deleted buckets, until their files are gone
+    data/looks/                                       stand-ins for lost logs, while they are looked at
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from fluss_lab.server.tablet.unopened import UnopenedBuckets
 log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
+_LOOKS: Final = "looks"
 #: Between the steps of beginning a lost log anew. Ended at any of them, it can be asked for again.
 FAILPOINTS: Final = ("tablet.lost.before", "tablet.lost.noted", "tablet.lost.begun")
 #: No log gets so far.
@@ -99,6 +101,8 @@ class BucketStore:
         #: The newest commit that was told of each bucket.
         self._lake_sequences: dict[TableBucket, int] = {}
         self._trash.mkdir(parents=True, exist_ok=True)
+        self._looks = self._data / _LOOKS
+        shutil.rmtree(self._looks, ignore_errors=True)
         self._empty_trash()
 
     def get(self, bucket: TableBucket) -> Bucket:
@@ -249,7 +253,8 @@ class BucketStore:
             FlussError, OSError: As `LostLog.of`.
         """
         request = self._lost_request(bucket)
-        place = Path(tempfile.mkdtemp(prefix="look-", dir=self._trash))
+        self._looks.mkdir(exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=self._looks))
         try:
             check_identity(place, request.identity, adopt=True)
             copy_beside(self._folder(bucket), place)

@@ -155,4 +155,4 @@ def test_laying_an_empty_log_may_end_anywhere(tmp_path, point, kind):
         failpoints.disarm()
     assert ranges(tablet) == [(0, RECORDS)]
     assert give_up(tablet, 0, RECORDS, discard=True) == RECORDS
-    assert not [path for path in (tmp_path / "data" / "trash").iterdir() if path.name.startswith("look-")]
+    assert not list((tmp_path / "data" / "looks").iterdir())
