@@ -195,7 +195,7 @@ class Node:
         server.start()
         coordinator.start()
         tablets.start()
-        self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, coordinator.store.reserve.restore)
+        self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, partial(_look_after, store))
         self._reserve_ticker.start()
         process.save_options(self._home, self._restart_options)
         failpoint("node.start.before_discovery")
@@ -293,6 +293,11 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _look_after(store: MetadataStore) -> None:
+    store.reserve.restore()
+    store.merge()
 
 
 def _token_of(folder: Path) -> str:

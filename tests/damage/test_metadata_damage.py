@@ -18,6 +18,7 @@ from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.node import Node
 from tests.damage.damages import DAMAGES, flip
+from tests.unit.read.kit import until
 
 #: Texts that no release wrote where JSON is expected, or any text.
 TEXTS = (
@@ -143,43 +144,27 @@ def test_a_lab_without_its_metadata_is_no_new_lab(tmp_path, damage):
     assert (folder / DATABASE_FILE).exists() == (damage == "emptied")
 
 
-def _running(whole_lab, tmp_path):
-    """Return the metadata of a lab that was killed: a copy of what a running one has on disk."""
-    place = tmp_path / "running.db"
-    shutil.copyfile(whole_lab.kept / DATABASE_FILE, place)
-    with closing(MetadataStore(place)) as store:
+def test_what_was_merged_needs_no_log_beside_it_and_leaves_none_to_be_damaged(tmp_path):
+    path, copy = tmp_path / DATABASE_FILE, tmp_path / "copy.db"
+    with closing(MetadataStore(path)) as store:
         for number in range(20):
             store.set_meta("k", str(number))
             store.set_meta(f"k{number}", "x" * 900)
-        # The last transaction, as a crash leaves it: in the log, and in the file.
-        killed = tmp_path / "killed"
-        killed.mkdir()
-        shutil.copyfile(place, killed / DATABASE_FILE)
-        shutil.copyfile(f"{place}-wal", killed / WAL)
-    return killed
+        assert (tmp_path / WAL).stat().st_size
+        store.merge()
+        # An older log that is read up to its damage would be an older truth.
+        assert not (tmp_path / WAL).stat().st_size
+        shutil.copyfile(path, copy)
+        store.set_meta("later", "1")
+        assert (tmp_path / WAL).stat().st_size
+    found = _content(copy)["meta"]
+    assert len(found) == 21
+    assert "('k', '19')" in found
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_nothing_that_was_committed_is_lost_with_the_log_beside_the_metadata(whole_lab, tmp_path, damage):
-    killed, rng = _running(whole_lab, tmp_path), random.Random(_seed())
-    assert (killed / WAL).stat().st_size
-    for number in range(8):
-        copy = tmp_path / f"copy-{number}"
-        shutil.copytree(killed, copy)
-        DAMAGES[damage](copy / WAL, rng)
-        found = _content(copy / DATABASE_FILE)
-        assert found["meta"] == _content_of_kept(whole_lab, tmp_path)["meta"]
-
-
-def _content_of_kept(whole_lab, tmp_path):
-    path = tmp_path / "expected.db"
-    if not path.exists():
-        shutil.copyfile(whole_lab.kept / DATABASE_FILE, path)
-        with closing(MetadataStore(path)) as store:
-            for number in range(20):
-                store.set_meta("k", str(number))
-                store.set_meta(f"k{number}", "x" * 900)
-    return _content(path)
+def test_a_server_merges_its_metadata_by_itself(tmp_path):
+    with Node(tmp_path / "lab"):
+        until(lambda: not (tmp_path / "lab" / WAL).stat().st_size, "the metadata's log is merged")
 
 
 # -- what the metadata says ------------------------------------------------------------------------------------------

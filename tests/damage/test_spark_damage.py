@@ -20,6 +20,8 @@ pytestmark = pytest.mark.spark
 
 #: What the quick suite damages: files that Spark reads by itself, and one of any kind.
 READ_BY_SPARK = ("data/", "metadata/")
+#: Of the campaign: some minutes each. Coprime to the number of damages, so that each part has all of them.
+PARTS = 5
 
 
 def _seed() -> int:
@@ -68,9 +70,10 @@ def test_spark_s_readers_of_a_damaged_lab_give_the_truth_or_an_error(lab):
 
 
 @pytest.mark.campaign
-def test_spark_s_readers_of_every_damage_of_every_kind_of_file(lab):
-    rng = random.Random(_seed())
-    _run(lab, [(kind, damage) for kind in sorted(lab.kinds()) for damage in DAMAGES], rng)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_spark_s_readers_of_every_damage_of_every_kind_of_file(lab, part):
+    rng = random.Random(_seed() + part)
+    _run(lab, [(kind, damage) for kind in sorted(lab.kinds()) for damage in DAMAGES][part::PARTS], rng)
 
 
 # -- a stream's checkpoint -------------------------------------------------------------------------------------------

@@ -57,10 +57,18 @@ METADATA = (
     Mutant(
         "metadata_only_in_the_log_beside_it",
         "P1",
-        STORE,
-        '        self._db.execute("PRAGMA wal_autocheckpoint = 1")\n',
+        "fluss_lab/server/node.py",
+        "    store.merge()\n",
         "",
-        (f"{IN_METADATA}::test_nothing_that_was_committed_is_lost_with_the_log_beside_the_metadata[deleted]",),
+        (f"{IN_METADATA}::test_a_server_merges_its_metadata_by_itself",),
+    ),
+    Mutant(
+        "merged_log_of_metadata_left_behind",
+        "P11",
+        STORE,
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA wal_checkpoint(PASSIVE)",
+        (f"{IN_METADATA}::test_what_was_merged_needs_no_log_beside_it_and_leaves_none_to_be_damaged",),
     ),
     Mutant(
         "impossible_definition_raw",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from fluss_lab.errors import CorruptDataError, FlussError, InvalidError, LabErro
 from fluss_lab.model.formats import newer_text
 from fluss_lab.server.coordinator import row_sums
 from fluss_lab.server.disk_reserve import ADVICE, DiskReserve
+
+log = logging.getLogger(__name__)
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
 SCHEMA_VERSION: Final = 6
@@ -153,6 +156,7 @@ class MetadataStore:
         self.reserve = reserve or DiskReserve(path.parent, 0)
         self._lock = threading.RLock()
         self._depth = 0
+        self._is_merged = False
         self._blocks: dict[str, Iterator[int]] = {}
         self._check_there()
         with self._known_errors(opening=True):
@@ -188,8 +192,6 @@ class MetadataStore:
             raise CorruptDataError(f"{self.path}: the lab's metadata is damaged: {text}; {_REMEDY}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        # What was committed is in the file itself: without the log beside it nothing is lost, nor if that is damaged.
-        self._db.execute("PRAGMA wal_autocheckpoint = 1")
         self._db.execute("PRAGMA foreign_keys = ON")
         row_sums.prepare(self._db)
         _migrate(self._db, version)
@@ -215,6 +217,7 @@ class MetadataStore:
             try:
                 yield self._db
                 self._db.execute("COMMIT")
+                self._is_merged = False
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
@@ -281,6 +284,25 @@ class MetadataStore:
         """Set a single value."""
         with self.write() as db:
             db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
+
+    def merge(self) -> None:
+        """Bring what was committed from the log beside the file into the file itself, unless that was done already.
+
+        Then nothing is lost with that log, nor if it is damaged. Called every second; what is committed is durable without.
+        On a full disk it is left for later.
+        """
+        with self._lock:
+            if self._is_merged:
+                return
+            try:
+                # Somebody else may read it, as a backup does: nobody waits for that.
+                self._db.execute("PRAGMA busy_timeout = 0")
+                busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._is_merged = not busy
+            except sqlite3.OperationalError as error:
+                log.warning("event=metadata_not_merged file=%s error=%s", self.path, error)
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
 
     def close(self) -> None:
         """Close the file; later calls fail."""

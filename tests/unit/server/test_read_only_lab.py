@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -98,11 +99,13 @@ def check_refused(cluster):
 def test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is(tmp_path, servers):
     options = {"log.segment.file-size": "4kb"}
     with EmbeddedCluster(tmp_path / "lab", options, tablet_servers=servers, lake=False) as cluster:
-        with cluster.node._coordinator.store.read() as db:
-            db.execute("PRAGMA wal_autocheckpoint = 0")
+        reading = sqlite3.connect(tmp_path / "lab" / "metadata.db", isolation_level=None)
+        reading.execute("BEGIN")
+        assert reading.execute("SELECT count(*) FROM meta").fetchone()
         make_tables(cluster)
         # As after kill -9 in a commit: the metadata is not merged into its file, recovery points are old, a tail is torn.
         shutil.copytree(tmp_path / "lab", tmp_path / "copy")
+        reading.close()
     copy = tmp_path / "copy"
     (copy / "disk-reserve").unlink(missing_ok=True)
     assert (copy / "metadata.db-wal").stat().st_size
