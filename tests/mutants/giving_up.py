@@ -254,19 +254,13 @@ GIVING_UP = (
         "offsets_given_again_that_remote_storage_has", "P13", LOST_LOG,
         "            ends.append(held.copied_offset)\n",
         "            ends.append(0)\n",
-        (f"{KNOWN}[remote]",),
+        (f"{KNOWN}[expired]",),
     ),
     Mutant(
         "offsets_given_again_that_the_recovery_point_knows", "P13", LOST_LOG,
         "            ends.append(known.recovery_point)\n",
         "            ends.append(0)\n",
         (f"{KNOWN}[checkpoint]",),
-    ),
-    Mutant(
-        "records_of_a_lost_log_made_older_than_those_in_the_lake", "P3", LOST_LOG,
-        "            floors.append(lake.max_timestamp_ms)\n",
-        "            floors.append(0)\n",
-        (f"{IN_LOST}::test_no_record_is_older_than_what_the_lake_holds",),
     ),
     Mutant(
         "closed_bucket_with_files_taken_for_a_lost_one", "P7", STORE,

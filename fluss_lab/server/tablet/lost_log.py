@@ -73,16 +73,15 @@ class LostLog:
         else:
             start = 0 if lake is None else lake.start
         ends = [start, durable_offset, *(each.log_offset for each in kept)]
-        floors = [0]
+        floor_ms = 0  # what the lake knows is minded when the log is cut
         if known is not None:
             ends.append(known.recovery_point)
-            floors.append(known.floor_ms)
+            floor_ms = known.floor_ms
         if held is not None:
             ends.append(held.copied_offset)
         if lake is not None:
             ends.append(lake.end)
-            floors.append(lake.max_timestamp_ms)
-        return LostLog(start, max(ends), max(floors), WriterStates() if known is None else known.writers)
+        return LostLog(start, max(ends), floor_ms, WriterStates() if known is None else known.writers)
 
     def known_to(self, log: BucketLog) -> LostLog:
         """Return the same, with what is known of the log by the server that has it open."""

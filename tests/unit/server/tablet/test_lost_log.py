@@ -9,6 +9,7 @@ from fluss_lab.errors import (
     ConflictError,
     CorruptDataError,
     FlussError,
+    StorageError,
     UnsupportedError,
     UntieredRecordsError,
     error_from_code,
@@ -52,12 +53,14 @@ def gone(tablet, *, durable_offset=0, folder=True, **properties):
     return again
 
 
-@pytest.mark.parametrize("knower", ["coordinator", "lake", "remote", "checkpoint"])
+@pytest.mark.parametrize("knower", ["coordinator", "lake", "remote", "expired", "checkpoint"])
 def test_offsets_that_somebody_knows_are_not_given_again(tmp_path, knower):
     tablet = filled(tmp_path, **MANY, **LAKE)
     start = last = 0
-    if knower == "remote":
+    if knower in {"remote", "expired"}:
         tablet.service.copy_to_remote()
+        if knower == "expired":
+            tablet.service._store.all()[0].remote.expire(tablet.clock.now_ms() + 1, None)
         last = int(segments(tablet)[-1].stem)
     end = last or RECORDS
     tablet = gone(
@@ -119,8 +122,29 @@ def test_what_was_given_up_before_stays_noted(tmp_path):
 
 def test_a_bucket_that_is_closed_for_another_reason_is_not_begun_anew(tmp_path):
     tablet = filled(tmp_path)
+    tablet.service.close()
+    tablet = tablet.reopen(clean=False)
+    failpoints.arm("tablet.recover.before", "eio@1")
+    tablet.open(0, durable_offset=RECORDS)
+    before = files(tmp_path)
+    try:
+        for call in (ranges, lambda each: give_up(each, 0, RECORDS, discard=True)):
+            failpoints.arm("tablet.recover.before", "eio@1")  # it is tried once more
+            with pytest.raises(StorageError, match="could not be opened"):
+                call(tablet)
+    finally:
+        failpoints.disarm()
+    assert files(tmp_path) == before
+    assert ranges(tablet) == []
+    assert read(tablet, 0) == ([*range(RECORDS)], None)
+
+
+def test_a_note_of_a_newer_version_is_not_left_behind(tmp_path):
+    tablet = filled(tmp_path)
     give_up(tablet, *flip(segments(tablet)[2], 1), discard=True)
     _newer(segments(tablet)[0].with_name(given_up.FILE_NAME))
+    for path in segments(tablet):
+        path.unlink()
     tablet = tablet.reopen(clean=False)
     tablet.open(0, durable_offset=RECORDS)
     before = files(tmp_path)
