@@ -29,17 +29,22 @@ def read_token(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        AuthenticationError: The file is missing, empty, or readable by others.
+        AuthenticationError: The file is missing, empty, no token, or readable by others.
     """
     try:
         mode = path.stat().st_mode
-        token = path.read_text().strip()
+        token = path.read_bytes().strip().decode("ascii", "replace")
     except OSError as error:
         raise AuthenticationError(f"token file {path}: {error.strerror}; expected the file the server wrote") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AuthenticationError(f"token file {path}: others may read it (mode {mode & 0o777:o}); expected 600")
     if not token:
         raise AuthenticationError(f"token file {path} is empty")
+    if not token.isascii() or not token.isprintable():
+        raise AuthenticationError(
+            f"token file {path}: expected a token of printable ASCII characters, found others: it is damaged; remove it while no "
+            "server runs, and the next one makes a new one"
+        )
     return token
 
 

@@ -94,4 +94,12 @@ METADATA = (
         "            if state is None:\n",
         _named("lake_tables-state-liwe"),
     ),
+    Mutant(
+        "damaged_token_taken",
+        "P11",
+        "fluss_lab/rpc/token.py",
+        "    if not token.isascii() or not token.isprintable():\n",
+        "    if token.isspace():\n",
+        ("tests/unit/rpc/test_token.py::test_a_damaged_file_is_another_token_or_refused",),
+    ),
 )

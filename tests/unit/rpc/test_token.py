@@ -38,3 +38,23 @@ def test_only_the_whole_token_under_its_scheme_is_valid():
     assert is_valid(value.encode(), token)
     for wrong in (None, "", b"", token, value[:-1], value + "x", value.lower(), f"Basic {token}"):
         assert not is_valid(wrong, token)
+
+
+def test_a_damaged_file_is_another_token_or_refused(tmp_path):
+    path, token = tmp_path / "token", make_token().encode()
+    refused = 0
+    for place in range(len(token)):
+        for bit in range(8):
+            changed = bytearray(token)
+            changed[place] ^= 1 << bit
+            path.write_bytes(bytes(changed))
+            path.chmod(0o600)
+            try:
+                found = read_token(path)
+            except AuthenticationError as error:
+                refused += 1
+                assert "remove it while no server runs" in str(error)
+            else:
+                assert found.isascii()
+                assert found.isprintable()
+    assert refused >= len(token)
