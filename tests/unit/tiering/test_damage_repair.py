@@ -325,8 +325,12 @@ def test_rows_of_the_lake_have_the_columns_that_were_added_since(tables):
 
 
 @pytest.mark.parametrize(
-    "point", [*FAILPOINTS[:3], *cutting.FAILPOINTS, "kv.snapshot.before_chunks", "kv.snapshot.before_manifest",
-              "kv.snapshot.after_manifest"]
+    "point",
+    [
+        *FAILPOINTS[:3], "kv.snapshot.before_chunks", "kv.snapshot.before_manifest", "kv.snapshot.after_manifest",
+        # The steps behind the rows are those of any damaged range.
+        *(pytest.param(point, marks=pytest.mark.campaign) for point in cutting.FAILPOINTS),
+    ],
 )  # fmt: skip
 def test_making_rows_from_the_lake_may_end_anywhere(tables, point):
     broken = _rowless(tables, (inside_a_segment, *[nothing] * (len(PLACES) - 1)), writes=1)

@@ -227,7 +227,8 @@ def test_a_folder_of_another_bucket_is_not_begun_anew(tables):
     [
         *((False, point) for point in (*store.FAILPOINTS, *FAILPOINTS, "tablet.cut.begun", "tablet.cut.start")),
         *((True, point) for point in (*store.FAILPOINTS, "tiering.give_up.sent", "kv.snapshot.after_manifest")),
-        *((True, point) for point in cutting.FAILPOINTS),
+        # What follows an empty log is what any damaged range takes: test_damage_repair has all of its steps.
+        *(pytest.param(True, point, marks=pytest.mark.campaign) for point in cutting.FAILPOINTS),
     ],
 )
 def test_a_lost_log_is_begun_anew_wherever_that_ended(tables, keyed, point):
