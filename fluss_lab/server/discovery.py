@@ -22,6 +22,8 @@ from fluss_lab.server.shadow import home_of
 DISCOVERY_FILE: Final = "server.json"
 TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
 VERSION: Final = 1
+#: There where the system says of processes what `_stat` reads.
+_OWN_STAT: Final = Path("/proc/self/stat")
 #: The server id of a process without a tablet server.
 NO_TABLET: Final = -1
 
@@ -136,7 +138,8 @@ def is_alive(server: ServerEntry) -> bool:
         return False  # somebody else's process: the id was used again
     found = _stat(server.pid)
     if found is None:
-        return True
+        # Where the system says nothing of any process, that is all there is to know; else it was reaped meanwhile.
+        return not _OWN_STAT.exists()
     state, started = found
     return state not in {"Z", "X"} and server.started in {-1, started}
 

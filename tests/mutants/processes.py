@@ -15,6 +15,12 @@ IN_TLS = "tests/unit/server/test_tls.py"
 
 PROCESSES = (
     Mutant(
+        "server_that_was_just_reaped_taken_for_a_running_one", "P13", "fluss_lab/server/discovery.py",
+        "return not _OWN_STAT.exists()",
+        "return True",
+        ("tests/unit/server/test_cluster.py::test_a_process_that_is_reaped_between_two_looks_at_it_is_gone",),
+    ),
+    Mutant(
         "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/serving_loss.py",
         "            if lost:\n                os._exit(EXIT_CODE)\n",
         "            pass\n",

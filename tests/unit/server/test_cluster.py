@@ -15,6 +15,7 @@ from fluss_lab.errors import LabError, ServerUnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
+from fluss_lab.server.discovery import NO_TABLET, ServerEntry, started_of
 from fluss_lab.server.node import Node
 from fluss_lab.server.process import read_options, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
@@ -248,6 +249,14 @@ def test_a_process_with_the_same_id_that_started_later_is_not_the_server(folder)
     wait_until_gone(found)
     assert forged is not None
     assert not cluster.is_alive(forged.servers[0])
+
+
+def test_a_process_that_is_reaped_between_two_looks_at_it_is_gone(monkeypatch):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    entry = ServerEntry(child.pid, "", 0, "", (), NO_TABLET, started_of(child.pid))
+    child.wait()
+    monkeypatch.setattr(os, "kill", lambda _pid, _number: None)  # as it answers while a process waits to be reaped
+    assert not cluster.is_alive(entry)
 
 
 def test_a_signal_stops_a_server_gracefully(folder):
