@@ -11,6 +11,7 @@ from fluss_lab.spark.types import allow_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 #: The name under which the source is registered with a session.
 FORMAT: Final = "fluss"
@@ -33,7 +34,7 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
         return
     from fluss_lab.spark.data_source import with_defaults
 
-    session.dataSource.register(with_defaults(defaults or {}))
+    _register_source(session, with_defaults(defaults or {}))
     allow_time(session)
     session.conf.set(_REGISTERED, known)
 
@@ -42,3 +43,29 @@ def ensure_registered(session: SparkSession) -> None:
     """Make the data source known to a session that does not know it yet; one that has a cluster of its own keeps it."""
     if session.conf.get(_REGISTERED, None) is None:
         register(session)
+
+
+def _register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Do what ``session.dataSource.register`` does, with an environment that may change while tasks are serialized.
+
+    All tasks of a source carry the one map of environment variables that it was registered with, and Spark 4.3 adds to that
+    map whenever a stream of the source starts. A plain hash map that is serialized meanwhile cannot be read again
+    (``OptionalDataException``), which ended other streams of the session.
+    """
+    from pyspark.sql.udf import _wrap_function
+
+    context = session.sparkContext
+    jvm = context._jvm
+    assert jvm is not None
+    made = _wrap_function(context, source)
+    function = jvm.SimplePythonFunction(
+        made.command(),
+        jvm.java.util.concurrent.ConcurrentHashMap(made.envVars()),
+        made.pythonIncludes(),
+        made.pythonExec(),
+        made.pythonVer(),
+        made.broadcastVars(),
+        made.accumulator(),
+    )
+    python = jvm.org.apache.spark.sql.execution.datasources.v2.python
+    session._jsparkSession.dataSource().registerPython(source.name(), python.UserDefinedPythonDataSource(function))

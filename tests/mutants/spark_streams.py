@@ -8,14 +8,24 @@ COMMIT = "fluss_lab/spark/sink_commit.py"
 SENDING = "fluss_lab/spark/sink_sending.py"
 JOURNAL = "fluss_lab/spark/sink_journal.py"
 ROWS = "fluss_lab/spark/sink_rows.py"
+REGISTRATION = "fluss_lab/spark/registration.py"
 
 IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
+IN_SPARK = "tests/spark/test_stream_spark.py"
 IN_SOURCE = "tests/unit/spark/test_stream_source.py"
 IN_SINK = "tests/unit/spark/test_stream_sink.py"
 IN_SINK_DAMAGE = "tests/unit/spark/test_sink_damage.py"
 
 #: P4: a reader gets every record once, and none that is not his.
 SOURCE = (
+    Mutant(
+        "starting_stream_breaks_tasks_of_another",
+        "P4",
+        REGISTRATION,
+        "jvm.java.util.concurrent.ConcurrentHashMap(made.envVars())",
+        "jvm.java.util.HashMap(made.envVars())",
+        (f"{IN_SPARK}::test_a_stream_may_start_while_tasks_of_another_one_are_serialized",),
+    ),
     Mutant(
         "changed_notes_of_a_sink_believed",
         "P11",

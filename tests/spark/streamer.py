@@ -25,6 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 MARK: Final = "FLUSS_LAB_STREAMER"
 #: Two drivers at once on a busy machine need minutes until their first batch.
 WAIT_S: Final = 900.0
+LOG_END_CHARS: Final = 20_000
 
 
 class Streamer:
@@ -51,7 +52,8 @@ class Streamer:
         armed = ",".join(f"{name}={action}" for name, action in (failpoints or {}).items())
         self._mark = f"{folder}-{time.monotonic_ns()}"
         environment = os.environ | {MARK: self._mark, ENVIRONMENT: armed}
-        self._log = (folder / "streamer.log").open("ab")
+        self._log_path = folder / "streamer.log"
+        self._log = self._log_path.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.streamer"],
             cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
@@ -85,6 +87,10 @@ class Streamer:
         code = self._process.wait(timeout_s)
         self.kill()
         return code
+
+    def log_end(self) -> str:
+        """Return the last lines that drivers of this folder wrote: why a query failed."""
+        return self._log_path.read_text(errors="replace")[-LOG_END_CHARS:]
 
     def kill(self) -> None:
         """End the driver and its JVM at once, and wait until nothing of them is left."""

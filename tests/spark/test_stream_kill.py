@@ -104,7 +104,7 @@ def test_a_stream_goes_on_after_its_driver_was_killed_in_the_middle_of_a_batch(w
     world.table.expire()
     world.table.append_random(world.rng, 30, [*world.months, "2013-03"])
     streamer = world.streamer(tmp_path, ends=True)
-    assert streamer.wait() == 0
+    assert streamer.wait() == 0, streamer.log_end()
     world.check(tmp_path)
 
 
@@ -125,5 +125,5 @@ def test_streams_killed_again_and_again_give_every_event_once(world, tmp_path):
         streamer.kill()
     assert progressed >= KILLS
     streamer = world.streamer(tmp_path, ends=True)
-    assert streamer.wait() == 0
+    assert streamer.wait() == 0, streamer.log_end()
     world.check(tmp_path)

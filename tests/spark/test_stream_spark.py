@@ -81,6 +81,19 @@ class Files:
         return sorted((*place, number) for rows in found for place, number in rows)
 
 
+def test_a_stream_may_start_while_tasks_of_another_one_are_serialized(session):
+    # Spark puts variables into the environment of the source then, and whoever was reading it failed.
+    sources = session._jsparkSession.sessionState().dataSourceManager()
+    environment = sources.lookupDataSource("fluss").dataSourceCls().envVars()
+    looked_at = environment.entrySet().iterator()
+    for number in range(40):
+        environment.put(f"ADDED_{number}", "meanwhile")
+    while looked_at.hasNext():
+        looked_at.next()
+    for number in range(40):
+        environment.remove(f"ADDED_{number}")
+
+
 def test_a_query_that_fails_and_starts_again_gives_every_event_once(session, history, tmp_path):
     files = Files(tmp_path / "files")
     files.fails = {1: "before", 2: "after"}
