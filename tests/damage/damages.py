@@ -39,6 +39,15 @@ def flip(path: Path, rng: random.Random) -> None:
     path.write_bytes(bytes(data))
 
 
+def flipped_bits(data: bytes) -> Iterator[bytes]:
+    """Yield the bytes once for each bit, with that bit turned over."""
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            yield bytes(changed)
+
+
 DAMAGES: Final[dict[str, Damage]] = {"deleted": delete, "emptied": empty, "cut": cut, "flipped": flip}
 
 

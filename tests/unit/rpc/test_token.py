@@ -4,6 +4,7 @@ import pytest
 
 from fluss_lab.errors import AuthenticationError
 from fluss_lab.rpc.token import header_of, is_valid, make_token, read_token, write_token
+from tests.damage.damages import flipped_bits
 
 
 def test_a_token_comes_back_from_its_file_which_is_private(tmp_path):
@@ -51,17 +52,14 @@ def _read(path):
 def test_a_damaged_file_is_another_token_or_refused(tmp_path):
     path, token = tmp_path / "token", make_token().encode()
     refused = 0
-    for place in range(len(token)):
-        for bit in range(8):
-            changed = bytearray(token)
-            changed[place] ^= 1 << bit
-            path.write_bytes(bytes(changed))
-            path.chmod(0o600)
-            if (found := _read(path)) is None:
-                refused += 1
-            else:
-                assert found.isascii()
-                assert found.isprintable()
+    for changed in flipped_bits(token):
+        path.write_bytes(changed)
+        path.chmod(0o600)
+        if (found := _read(path)) is None:
+            refused += 1
+        else:
+            assert found.isascii()
+            assert found.isprintable()
     assert refused >= len(token)
     path.write_bytes(b"\xc9" + token)
     with pytest.raises(AuthenticationError, match="remove it while no server runs"):

@@ -11,6 +11,7 @@ from fluss_lab.model import TableBucket
 from fluss_lab.read.reader import TableReader
 from fluss_lab.spark.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
 from fluss_lab.testing import EmbeddedCluster
+from tests.damage.damages import flipped_bits
 from tests.unit.spark.test_stream_sink import Sink
 
 BUCKETS = (TableBucket(3, None, 0), TableBucket(3, 7, 1))
@@ -52,15 +53,12 @@ def test_a_flipped_bit_in_a_sink_s_notes_is_refused_or_means_nothing(tmp_path, n
     path, read = folder.path / name, reads[name]
     data, truth = path.read_bytes(), read()
     refused = 0
-    for place in range(len(data)):
-        for bit in range(8):
-            changed = bytearray(data)
-            changed[place] ^= 1 << bit
-            path.write_bytes(bytes(changed))
-            if (found := _read(read)) is None:
-                refused += 1
-            else:
-                assert found == truth, bytes(changed)
+    for changed in flipped_bits(data):
+        path.write_bytes(changed)
+        if (found := _read(read)) is None:
+            refused += 1
+        else:
+            assert found == truth, changed
     assert refused > 4 * len(data)
 
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.errors import FlussError
+from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
 from fluss_lab.records.batch import BatchHeader, read_header
@@ -185,6 +190,15 @@ class Broken:
         return give_up_damage(
             self.connection, self.path, lambda: self.tables.storage, lambda _: LocalTieringExecutor(), discard_before=discard
         )  # fmt: skip
+
+    def repair_cut_off(self, point: str, *, discard: bool = False) -> None:
+        """Begin a repair that ends in an error at a failpoint."""
+        failpoints.arm(point, "error")
+        try:
+            with pytest.raises((FlussError, FailpointError)):
+                self.repair(discard=discard)
+        finally:
+            failpoints.disarm()
 
     # -- what must be true ---------------------------------------------------------------------------------------------
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_lab import failpoints
 from fluss_lab.errors import (
-    FlussError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     TieringInProgressError,
     UnsupportedError,
     UntieredRecordsError,
 )
-from fluss_lab.failpoints import FailpointError
 from fluss_lab.server.tablet import cutting, given_up
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering import repair
@@ -158,12 +155,7 @@ def _damaged(tables, tiered, place=inside_a_segment):
 def test_a_repair_that_ended_anywhere_is_finished_by_the_next(tables, point):
     broken = _damaged(tables, "part")
     lost = {0: broken.damage[0]}
-    failpoints.arm(point, "error")
-    try:
-        with pytest.raises((FlussError, FailpointError)):
-            broken.repair()
-    finally:
-        failpoints.disarm()
+    broken.repair_cut_off(point)
     if point in cutting.FAILPOINTS:
         tables.cluster.restart()
     if point == "tiering.adopt_lake.after":
@@ -334,12 +326,7 @@ def test_rows_of_the_lake_have_the_columns_that_were_added_since(tables):
 )  # fmt: skip
 def test_making_rows_from_the_lake_may_end_anywhere(tables, point):
     broken = _rowless(tables, (inside_a_segment, *[nothing] * (len(PLACES) - 1)), writes=1)
-    failpoints.arm(point, "error")
-    try:
-        with pytest.raises((FlussError, FailpointError)):
-            broken.repair()
-    finally:
-        failpoints.disarm()
+    broken.repair_cut_off(point)
     if point in {"tiering.give_up.sent", "kv.snapshot.after_manifest", *cutting.FAILPOINTS}:
         tables.cluster.restart()
     try:
