@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from fluss_lab.errors import UnsupportedError
 
 
@@ -20,12 +17,3 @@ def check_format(what: object, found: object, known: int) -> None:
     """Raise `UnsupportedError` if a format's number is above the one known. One without a number is of before there were any."""
     if isinstance(found, int) and found > known:
         raise UnsupportedError(newer_text(what, found, known))
-
-
-@contextmanager
-def read_from(where: object) -> Iterator[None]:
-    """Have what is refused within the block say where it lies: for forms that are read from many places."""
-    try:
-        yield
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{where}: {error}") from error

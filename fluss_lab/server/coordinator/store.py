@@ -171,12 +171,12 @@ class MetadataStore:
 
     def _check_there(self) -> None:
         """Refuse what SQLite would take for a file that is only just made."""
-        log = self.path.with_name(f"{self.path.name}-wal")
+        wal = self.path.with_name(f"{self.path.name}-wal")
         is_there = self.path.exists()
         if is_there and not self.path.stat().st_size:
             found = "an empty file"
-        elif not is_there and log.exists() and log.stat().st_size:
-            found = f"none, and {log.name} beside it"
+        elif not is_there and wal.exists() and wal.stat().st_size:
+            found = f"none, and {wal.name} beside it"
         else:
             return
         raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found {found}; {_REMEDY}")

@@ -15,6 +15,11 @@ def partition_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> str | None:
     return path.partition_name if path.HasField("partition_name") else None
 
 
+def durable_offset_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> int | None:
+    """Return up to where the log of the bucket that a request is about was on the device; None of a new bucket."""
+    return request.durable_offset if request.HasField("durable_offset") else None
+
+
 def has_folders(folder: Path) -> bool:
     """Tell whether there is any folder in one that need not exist."""
     try:

@@ -125,12 +125,8 @@ class KvSnapshotter:
         kv = bucket.kv
         assert kv is not None, "of a log table"
         with self._turn(bucket.id).taking:
-            try:
-                known = self._reporter.latest(bucket)
-            except FlussError as error:
-                log.warning("event=kv_snapshots_not_known bucket=%s error=%s", bucket.id, error)
-            else:
-                kv.snapshots.skip_ids(-1 if known is None else known[0])
+            if (known := self._known_to_coordinator(bucket)) is not None:
+                kv.snapshots.skip_ids(known[0])
             writers = bucket.log.writers().to_json()
             kv.snapshots.write(image, writers=writers, created_ms=self._clock.now_ms(), anew=True)
         self._report([bucket])
@@ -218,14 +214,18 @@ class KvSnapshotter:
     def _settle_conflict(self, bucket: Bucket, latest: CompletedSnapshot, error: ConflictError) -> None:
         """Where the coordinator knows another snapshot by the same id or a later one, go on behind that."""
         log.warning("event=kv_snapshot_not_reported bucket=%s error=%s", bucket.id, error)
-        try:
-            known = self._reporter.latest(bucket)
-        except FlussError as second:
-            log.warning("event=kv_snapshots_not_known bucket=%s error=%s", bucket.id, second)
-            return
+        known = self._known_to_coordinator(bucket)
         if known is None or known <= (latest.snapshot_id, latest.log_offset):
             return  # it was refused for another reason, and is told again
         assert bucket.kv is not None
         bucket.kv.snapshots.skip_ids(known[0])
         turn = self._turn(bucket.id)
         turn.force, turn.due_ms = True, self._clock.monotonic_ms()
+
+    def _known_to_coordinator(self, bucket: Bucket) -> tuple[int, int] | None:
+        """Return id and log offset of the newest snapshot that the coordinator knows; None when it knows or says none."""
+        try:
+            return self._reporter.latest(bucket)
+        except FlussError as error:
+            log.warning("event=kv_snapshots_not_known bucket=%s error=%s", bucket.id, error)
+            return None

@@ -30,7 +30,7 @@ from fluss_lab.server.remote_folders import KV, LOG, bucket_folder
 from fluss_lab.server.remote_owner import RemoteDir
 from fluss_lab.server.tablet import cutting
 from fluss_lab.server.tablet.bucket import Bucket, LakeState
-from fluss_lab.server.tablet.bucket_folders import has_folders, make_folder, partition_of
+from fluss_lab.server.tablet.bucket_folders import durable_offset_of, has_folders, make_folder, partition_of
 from fluss_lab.server.tablet.bucket_identity import check_identity
 from fluss_lab.server.tablet.entries import LogOptions
 from fluss_lab.server.tablet.handles import HandlePool
@@ -203,8 +203,7 @@ class BucketStore:
             self._opening.add(bucket)
         with self._ending_open(bucket, request):
             # Beside others: what takes time is reading, checking and replaying.
-            durable_offset = request.durable_offset if request.HasField("durable_offset") else None
-            return self._register(self._open(bucket, table, partition_of(request), durable_offset))
+            return self._register(self._open(bucket, table, partition_of(request), durable_offset_of(request)))
 
     def durable_offset(self, bucket: TableBucket) -> int:
         """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
@@ -231,8 +230,7 @@ class BucketStore:
             _close(found, save=False)
             change(found)
             self._pool.forget_below(self._folder(bucket))
-            durable_offset = request.durable_offset if request.HasField("durable_offset") else None
-            return self._register(self._open(bucket, found.table, found.partition, durable_offset))
+            return self._register(self._open(bucket, found.table, found.partition, durable_offset_of(request)))
 
     # -- logs that are gone --------------------------------------------------------------------------------------------
 

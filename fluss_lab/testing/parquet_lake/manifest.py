@@ -18,10 +18,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, StorageError, TableNotFoundError
+from fluss_lab.errors import (
+    CorruptDataError,
+    LakeSnapshotNotFoundError,
+    StorageError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 from fluss_lab.files import create_atomic, fsync_folder
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
-from fluss_lab.model.formats import check_format, read_from
+from fluss_lab.model.formats import check_format
 
 #: Of the JSON form.
 FORMAT_VERSION: Final = 1
@@ -193,8 +199,9 @@ class LakeFolder:
         """
         path = self._manifest(number)
         try:
-            with read_from(path):
-                return Manifest.from_bytes(path.read_bytes())
+            return Manifest.from_bytes(path.read_bytes())
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{path}: {error}") from error
         except (CorruptDataError, OSError) as error:
             raise CorruptDataError(f"lake table {self.table_path}: manifest {path}: {error}") from error
 
