@@ -162,14 +162,10 @@ class LakeUpkeep:
             raise UnsupportedError(f"table {self.path}: its lake format offers no maintenance")
         return storage.create_lake_maintenance(self.info)
 
-    def _storage(self) -> LakeStorage | None:
-        return self.lab.lake_storage() if self.info.descriptor.lake_enabled else None
-
     def _lake(self) -> LakeStorage:
-        storage = self._storage()
-        if storage is None:
+        if not self.info.descriptor.lake_enabled:
             raise LakeNotConfiguredError(f"table {self.path} is not lake-enabled; set table.datalake.enabled")
-        return storage
+        return self.lab.lake_storage()
 
 
 def _snapshot_row(snapshot: LakeSnapshotInfo) -> dict[str, Any]:

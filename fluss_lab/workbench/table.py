@@ -432,7 +432,7 @@ class Table(LakeUpkeep):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _reader(self) -> TableReader:
-        return TableReader(self.lab.connection, self.path, self._storage(), spark=self._to_spark)
+        return TableReader(self.lab.connection, self.path, spark=self._to_spark)
 
     def _to_spark(self, read: Scan | Changelog) -> Any:
         from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
