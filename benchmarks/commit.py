@@ -19,7 +19,7 @@ from benchmarks.report import Figures
 from fluss_lab.clock import SystemClock
 from fluss_lab.lake import CommitterInitContext
 from fluss_lab.lake.iceberg import IcebergLakeStorage
-from fluss_lab.lake.iceberg.results import IcebergWriteResult
+from fluss_lab.lake.iceberg.write.results import IcebergWriteResult
 from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 

@@ -28,7 +28,7 @@ from fluss_lab.model import OffsetSpec, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.round import run_round
 
 BUCKETS: Final = 4
 BATCH_ROWS: Final = 20_000

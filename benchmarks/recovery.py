@@ -14,12 +14,12 @@ from benchmarks.report import Figures
 from fluss_lab.clock import SystemClock
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import encode
-from fluss_lab.server.tablet import checkpoint
-from fluss_lab.server.tablet.checks import check_payload
-from fluss_lab.server.tablet.entries import LogOptions
-from fluss_lab.server.tablet.handles import HandlePool
-from fluss_lab.server.tablet.log import BucketLog
-from fluss_lab.server.tablet.logs import BucketLogger
+from fluss_lab.server.tablet.append.checks import check_payload
+from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.tablet.log import checkpoint
+from fluss_lab.server.tablet.log.entries import LogOptions
+from fluss_lab.server.tablet.log.handles import HandlePool
+from fluss_lab.server.tablet.log.log import BucketLog
 
 LOG_BYTES = 1 << 30
 OPTIONS = LogOptions(segment_bytes=256 << 20, index_interval_bytes=4096, fsync=False, writer_expiration_ms=3_600_000)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
-from fluss_lab.server.discovery import read
+from fluss_lab.server.process.discovery import read
 from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab, Table
 

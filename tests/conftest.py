@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab import failpoints
-from fluss_lab.spark.session import spark_session
+from fluss_lab.spark.session.session import spark_session
 from fluss_lab.testing.cluster import RESERVE
 
 # Of the servers that tests start as processes too: folders of tests stay for a while, and there are thousands.

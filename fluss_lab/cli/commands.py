@@ -35,8 +35,8 @@ def commands() -> None:
 
 
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
-    from fluss_lab.model.config import FILE_NAME, environment_name
-    from fluss_lab.model.lake_options import is_secret
+    from fluss_lab.model.config.config import FILE_NAME, environment_name
+    from fluss_lab.model.config.lake_options import is_secret
 
     values: dict[str, str] = {}
     for pair in pairs:
@@ -64,7 +64,7 @@ _tablet_servers_option = click.option(
 
 
 def _counted(tablet_servers: int | None) -> dict[str, str]:
-    from fluss_lab.model.options import TABLET_SERVERS
+    from fluss_lab.model.config.options import TABLET_SERVERS
 
     return {} if tablet_servers is None else {TABLET_SERVERS.key: str(tablet_servers)}
 
@@ -90,8 +90,8 @@ def server(
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.cli.lakes import load_lake
     from fluss_lab.lake.plugin import check_format
-    from fluss_lab.server.hosting import run_server
-    from fluss_lab.server.process import receive_options
+    from fluss_lab.server.process.hosting import run_server
+    from fluss_lab.server.process.process import receive_options
 
     given = {} if options_fd is None else receive_options(options_fd)
     given |= _parse_options(pairs) | _counted(tablet_servers)
@@ -109,7 +109,7 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     from fluss_lab.rpc.memory import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
-    from fluss_lab.server.tablet_hosting import run_tablet_server
+    from fluss_lab.server.process.tablet_hosting import run_tablet_server
 
     sys.exit(run_tablet_server(ready_fd))
 
@@ -173,8 +173,8 @@ def config(folder: Path, is_whole: bool) -> None:
     The lake's options (datalake.*) that are not set have the values which a lab in FOLDER would have.
     """
     from fluss_lab.cli.inspection import text_table
-    from fluss_lab.model.config import Setting, resolve, unknown_variables
-    from fluss_lab.model.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
+    from fluss_lab.model.config.config import Setting, resolve, unknown_variables
+    from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
     from fluss_lab.server.options import with_lake
 
     found = resolve({}, os.environ, [Path.cwd(), folder])
@@ -209,7 +209,7 @@ def doctor(folder: Path, deep: bool) -> None:
 
 def _deep(folder: Path) -> bool:
     """Show what is wrong with a lab's files; tell whether anything is."""
-    from fluss_lab.server.inspection import inspect_lab, nobody_serves
+    from fluss_lab.server.inspection.inspection import inspect_lab, nobody_serves
 
     failed = False
     with nobody_serves(folder):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from fluss_lab.tiering.service import RoundOutcome
+    from fluss_lab.tiering.service.service import RoundOutcome
     from fluss_lab.workbench import Lab
 
 #: Tables tiered at the same time, by default.

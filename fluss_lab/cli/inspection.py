@@ -11,8 +11,8 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
-from fluss_lab.server.discovery import Discovery
-from fluss_lab.server.metrics_page import HOST, PATH
+from fluss_lab.server.metrics.metrics_page import HOST, PATH
+from fluss_lab.server.process.discovery import Discovery
 
 #: Of buckets that are not well so many are told; the server's log has all.
 TROUBLES_MAX: Final = 10

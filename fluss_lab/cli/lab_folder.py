@@ -46,7 +46,7 @@ def opened_lab(folder: Path) -> Iterator[Lab]:
     Raises:
         LabError: No lab is there: only ``fluss-lab up`` and `Lab.open` make one, so that a wrong folder is noticed.
     """
-    from fluss_lab.server.lab_folder import check_lab_exists
+    from fluss_lab.server.folder.lab_folder import check_lab_exists
     from fluss_lab.workbench import Lab
 
     check_lab_exists(folder.absolute())

@@ -11,7 +11,7 @@ from fluss_lab.cli.lab_folder import folder_option, opened_lab
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
-    from fluss_lab.lake.iceberg.relocation import Relocated
+    from fluss_lab.lake.iceberg.maintenance.relocation import Relocated
 
 
 @click.command()
@@ -71,8 +71,8 @@ def _relocate(place: Path) -> None:
 
 def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -> None:
     from fluss_lab.model import TablePath
-    from fluss_lab.tiering.damage_plan import DISCARD
-    from fluss_lab.tiering.damage_repair import give_up_damage, plan_damage_repair
+    from fluss_lab.tiering.repair.damage_plan import DISCARD
+    from fluss_lab.tiering.repair.damage_repair import give_up_damage, plan_damage_repair
 
     path = TablePath.parse(name)
     with opened_lab(folder) as lab:
@@ -93,7 +93,7 @@ def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -
 
 def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
     from fluss_lab.model import TablePath
-    from fluss_lab.tiering.repair import adopt, plan_repair
+    from fluss_lab.tiering.repair.repair import adopt, plan_repair
 
     path = TablePath.parse(name)
     with opened_lab(folder) as lab:
@@ -128,8 +128,8 @@ def relocate_lab(folder: Path) -> Relocated:
         UnsupportedError: Its lake is configured to lie in the folder that was moved.
         CorruptDataError, OSError: A file of its lake cannot be read or written.
     """
-    from fluss_lab.lake.iceberg.relocation import Places, Relocated, relocate_warehouse
-    from fluss_lab.server.relocation import relocating
+    from fluss_lab.lake.iceberg.maintenance.relocation import Places, Relocated, relocate_warehouse
+    from fluss_lab.server.folder.relocation import relocating
 
     with relocating(folder) as places:
         if not places:
@@ -141,7 +141,7 @@ def relocate_lab(folder: Path) -> Relocated:
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     """Refuse a lake that somebody configured to be in the folder: where it is looked for is not ours to say."""
-    from fluss_lab.model.lake_options import LAKE_PREFIX, masked
+    from fluss_lab.model.config.lake_options import LAKE_PREFIX, masked
     from fluss_lab.server.cluster import read_options
     from fluss_lab.server.options import resolve_server_options
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from fluss_lab.client.bucket_status import BucketStatus, bucket_statuses
-from fluss_lab.client.damage import DamagedBucket, damaged_buckets, give_up_range
-from fluss_lab.client.kv_snapshot import (
+from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses
+from fluss_lab.client.cluster.damage import DamagedBucket, damaged_buckets, give_up_range
+from fluss_lab.client.cluster.metadata import check_table_id
+from fluss_lab.client.cluster.offsets import BucketOffset, OffsetQuery, list_offsets
+from fluss_lab.client.kv.kv_snapshot import (
     KvSnapshot,
     KvSnapshotMetadata,
     kv_snapshot_metadata,
     latest_kv_snapshots,
 )
-from fluss_lab.client.metadata import check_table_id
-from fluss_lab.client.offsets import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.errors import (
     AlreadyExistsError,
     InvalidPartitionError,
@@ -40,8 +40,8 @@ from fluss_lab.model import (
     TablePath,
 )
 from fluss_lab.model.arguments import checked
+from fluss_lab.model.config.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.names import check_name, partition_name
-from fluss_lab.model.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -386,7 +386,7 @@ class Admin:
     def kv_snapshot_metadata(
         self, info: TableInfo, bucket: int, snapshot_id: int, partition: PartitionInfo | None = None
     ) -> KvSnapshotMetadata:
-        """Return where the files of a key-value snapshot are, for `fluss_lab.client.kv_snapshot.read_snapshot`.
+        """Return where the files of a key-value snapshot are, for `fluss_lab.client.kv.kv_snapshot.read_snapshot`.
 
         Raises:
             KvSnapshotNotFoundError: There is no such snapshot (any more): ask for the latest one.

@@ -25,9 +25,9 @@ from fluss_lab.errors import (
     InvalidRequestError,
     InvalidSchemaError,
 )
-from fluss_lab.model.casts import shown
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.times import whole_number
+from fluss_lab.model.values.casts import shown
 
 KindT = TypeVar("KindT")
 

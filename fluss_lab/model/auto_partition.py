@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fluss_lab.errors import InvalidPartitionError, InvalidPropertyError
-from fluss_lab.model import options
+from fluss_lab.model.config import options
 from fluss_lab.model.names import partition_values
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
-from fluss_lab.read.changelog import Changelog
-from fluss_lab.read.columns import make_columns
-from fluss_lab.read.diff import Diff, diff
-from fluss_lab.read.filters import compile_filter
-from fluss_lab.read.net import NetChangelog
-from fluss_lab.read.plan import Selection, check_selection
-from fluss_lab.read.points import BucketKey, ReadPoint
-from fluss_lab.read.ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
-from fluss_lab.read.scan import Scan
-from fluss_lab.read.seek import Seek, seek
-from fluss_lab.read.state import LOOKS_MAX, TableSource
-from fluss_lab.read.taking import point_at_snapshot, point_at_time, point_now, snapshot_moment
+from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.read.changelog.diff import Diff, diff
+from fluss_lab.read.changelog.net import NetChangelog
+from fluss_lab.read.changelog.ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
+from fluss_lab.read.filter.filters import compile_filter
+from fluss_lab.read.moment.points import BucketKey, ReadPoint
+from fluss_lab.read.moment.seek import Seek, seek
+from fluss_lab.read.moment.state import LOOKS_MAX, TableSource
+from fluss_lab.read.moment.taking import point_at_snapshot, point_at_time, point_now, snapshot_moment
+from fluss_lab.read.union.columns import make_columns
+from fluss_lab.read.union.plan import Selection, check_selection
+from fluss_lab.read.union.scan import Scan
 
 #: A time in the present millisecond is past after one: two waits of more than that.
 _PRESENT_WAITS: Final = 2

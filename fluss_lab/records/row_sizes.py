@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.model.changes import ChangeType
-from fluss_lab.model.options import REQUEST_SIZE_MAX
+from fluss_lab.model.config.options import REQUEST_SIZE_MAX
 
 #: Of the largest request. A row of a primary-key table is logged twice when it is updated, as it was and as it is.
 _SHARES: Final = {False: (7, 8), True: (7, 16)}

@@ -15,11 +15,12 @@ from typing import Any, Final, cast
 
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.interrupts import Held
-from fluss_lab.rpc import status, token
+from fluss_lab.rpc import status
+from fluss_lab.rpc.access import token
+from fluss_lab.rpc.access.tls import Trust, target
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
 from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, method_of
-from fluss_lab.rpc.tls import Trust, target
 
 #: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
 CALL_TIMEOUT_S: Final = 30.0

@@ -18,14 +18,14 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
 from fluss_lab.interrupts import Flag, Held, joined
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import Trust, reachable
+from fluss_lab.rpc.access.token import read_token
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.tls import Trust, reachable
-from fluss_lab.rpc.token import read_token
-from fluss_lab.server import discovery
-from fluss_lab.server.discovery import Discovery, ServerEntry, is_alive
-from fluss_lab.server.lab_folder import make_lab_folder
+from fluss_lab.server.folder.lab_folder import make_lab_folder
 from fluss_lab.server.options import SplitOptions, split_options
-from fluss_lab.server.process import (
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process.discovery import Discovery, ServerEntry, is_alive
+from fluss_lab.server.process.process import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     read_options,

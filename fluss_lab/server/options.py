@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config import resolve, text_of
-from fluss_lab.model.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
-from fluss_lab.model.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
+from fluss_lab.model.config.config import resolve, text_of
+from fluss_lab.model.config.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
+from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
 
 #: Of the lab's folder, where nobody configured ``remote.data.dir``.
 REMOTE_FOLDER: Final = "remote"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from fluss_lab.spark.registration import FORMAT
-from fluss_lab.spark.source_options import SourceOptions, own_options, parse_options
+from fluss_lab.spark.source.source_options import SourceOptions, own_options, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
@@ -45,7 +45,7 @@ class FlussDataSource(DataSource):
 
     def schema(self) -> T.StructType:
         """Return the schema of what the options ask for."""
-        from fluss_lab.spark.table_reader import source_schema
+        from fluss_lab.spark.source.table_reader import source_schema
 
         found = source_schema(self._parsed())
         if "provider" in self._given:
@@ -55,25 +55,25 @@ class FlussDataSource(DataSource):
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return the reader of a batch."""
-        from fluss_lab.spark.table_reader import make_reader
+        from fluss_lab.spark.source.table_reader import make_reader
 
         return make_reader(self._parsed(schema), schema)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a stream."""
-        from fluss_lab.spark.stream_source import FlussStreamReader
+        from fluss_lab.spark.source.stream_source import FlussStreamReader
 
         return FlussStreamReader(self._parsed(schema), schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch."""
-        from fluss_lab.spark.stream_sink import FlussBatchWriter
+        from fluss_lab.spark.sink.stream_sink import FlussBatchWriter
 
         return FlussBatchWriter(self._parsed(schema), schema, overwrite)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
-        from fluss_lab.spark.stream_sink import FlussStreamWriter
+        from fluss_lab.spark.sink.stream_sink import FlussStreamWriter
 
         return FlussStreamWriter(self._parsed(schema), schema, overwrite)
 
@@ -88,6 +88,6 @@ def with_defaults(defaults: Mapping[str, str]) -> type[FlussDataSource]:
     """Return the data source for a session that has a cluster of its own.
 
     Args:
-        defaults: Options that name it, and client options; see `fluss_lab.spark.source_options`.
+        defaults: Options that name it, and client options; see `fluss_lab.spark.source.source_options`.
     """
     return type(FlussDataSource.__name__, (FlussDataSource,), {"defaults": dict(defaults)})

@@ -12,11 +12,11 @@ from fluss_lab.cli.lakes import load_lake
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ServerUnavailableError
-from fluss_lab.model.options import DISK_RESERVE, TABLET_SERVERS
-from fluss_lab.rpc.tls import reachable
-from fluss_lab.server.hosting import make_node
-from fluss_lab.server.launch import LocalTablets, ResidentTablet
-from fluss_lab.server.node import Node
+from fluss_lab.model.config.options import DISK_RESERVE, TABLET_SERVERS
+from fluss_lab.rpc.access.tls import reachable
+from fluss_lab.server.process.hosting import make_node
+from fluss_lab.server.process.launch import LocalTablets, ResidentTablet
+from fluss_lab.server.process.node import Node
 from fluss_lab.server.tablet.service import TabletService
 
 #: Of many clusters that are left for a look, each would else keep some MB of the disk.

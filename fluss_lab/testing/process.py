@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from fluss_lab.client import Connection, ServerAddress
-from fluss_lab.model.options import TABLET_SERVERS
+from fluss_lab.model.config.options import TABLET_SERVERS
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server import cluster, discovery
-from fluss_lab.server.discovery import ServerEntry
-from fluss_lab.server.process import OPTIONS_FILE, START_TIMEOUT_S, wait_until_gone
+from fluss_lab.server import cluster
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process.discovery import ServerEntry
+from fluss_lab.server.process.process import OPTIONS_FILE, START_TIMEOUT_S, wait_until_gone
 from fluss_lab.testing.waiting import wait_until
 
 

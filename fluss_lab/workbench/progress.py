@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fluss_lab.display import html_table
-from fluss_lab.tiering.progress import BucketProgress, RoundState
+from fluss_lab.tiering.task.progress import BucketProgress, RoundState
 
 _COLUMNS: Final = ("partition", "bucket", "", "rows", "of", "MB")
 #: Characters of a bucket's bar: an eighth of a split of four is still seen.

@@ -14,15 +14,15 @@ from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfR
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
 from fluss_lab.model.arguments import checked
 from fluss_lab.model.times import Moment
-from fluss_lab.read.changelog import Changelog
-from fluss_lab.read.diff import Diff
-from fluss_lab.read.points import ReadPoint
-from fluss_lab.read.ranges import checked_buckets
+from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.read.changelog.diff import Diff
+from fluss_lab.read.changelog.ranges import checked_buckets
+from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.seek import Seek
 from fluss_lab.read.reader import TableReader
-from fluss_lab.read.scan import Scan
-from fluss_lab.read.seek import Seek
-from fluss_lab.tiering.report import TieringReport
-from fluss_lab.tiering.round import run_round
+from fluss_lab.read.union.scan import Scan
+from fluss_lab.tiering.round.report import TieringReport
+from fluss_lab.tiering.round.round import run_round
 from fluss_lab.workbench.bucket_rows import BUCKET_COLUMNS, bucket_row
 from fluss_lab.workbench.given_rows import spark_as_arrow
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
@@ -293,7 +293,7 @@ class Table(LakeUpkeep):
 
         Args:
             columns: User's columns, and ``__bucket``, ``__offset``, ``__timestamp`` by name; None: the user's.
-            where: A SQL condition (`fluss_lab.read.sql_filter` has its grammar), a pyarrow or a pyiceberg expression.
+            where: A SQL condition (`fluss_lab.read.filter.sql_filter` has its grammar), a pyarrow or a pyiceberg expression.
             limit: At most so many rows, the first ones.
             as_of: A past time, or a lake snapshot's id, instead of now.
             read_point: A moment taken before, instead of now.
@@ -402,7 +402,7 @@ class Table(LakeUpkeep):
                 or not written yet. A query that goes on from its checkpoint is given another one, which it does not use.
             InvalidSchemaError: There is no such column.
         """
-        from fluss_lab.read.stream import start_text
+        from fluss_lab.read.changelog.stream import start_text
 
         # What cannot be is refused here, in our words, and not by Spark's planner.
         reader = self._reader()
@@ -435,7 +435,7 @@ class Table(LakeUpkeep):
         return TableReader(self.lab.connection, self.path, spark=self._to_spark)
 
     def _to_spark(self, read: Scan | Changelog) -> Any:
-        from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
+        from fluss_lab.spark.source.union import changelog_to_spark, scan_to_spark
 
         if isinstance(read, Changelog):
             return changelog_to_spark(self.lab.spark, read)

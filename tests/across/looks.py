@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError, UnsupportedError
-from fluss_lab.read.points import ReadPoint
-from fluss_lab.read.scan import Scan
+from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.union.scan import Scan
 from tests.across.oracle import SYSTEM, Moment, Row
 from tests.across.program import Step
 from tests.across.world import World

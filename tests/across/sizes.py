@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fluss_lab.lake.iceberg import file_reading
-from fluss_lab.read import columns, keyed_plan, keyed_rows, lake_rows, live_rows, net
+from fluss_lab.lake.iceberg.read import file_reading
+from fluss_lab.read.changelog import net
+from fluss_lab.read.union import columns, keyed_plan, keyed_rows, lake_rows, live_rows
 
 #: What a reader holds at once, or reads together: bytes, rows, records.
 SMALL: Final[tuple[tuple[Any, str, int], ...]] = (

@@ -18,7 +18,7 @@ from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import maintain_by_hand
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.round import run_round
 from fluss_lab.workbench.samples import nyc_flights
 from tests.across.world import FAR_MS
 from tests.crash.scene import HOURS_AHEAD_MS

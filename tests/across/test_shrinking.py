@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.read import rows
+from fluss_lab.read.union import rows
 from fluss_lab.testing import MockClock
 from tests.across.program import Step, from_text, shrunk, to_text
 from tests.across.walk import ProgramError, Walker, random_program

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from fluss_lab.read.changelog import Changelog
-from fluss_lab.spark.session import spark_session
-from fluss_lab.spark.union import changelog_to_spark, scan_to_spark
+from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.spark.session.session import spark_session
+from fluss_lab.spark.source.union import changelog_to_spark, scan_to_spark
 from tests.across.program import from_text
 from tests.across.walk import SPARK_LOOKS, ProgramError, Walker, random_program
 from tests.across.world import SORTS

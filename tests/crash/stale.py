@@ -10,13 +10,13 @@ from fluss_lab.client import Connection
 from fluss_lab.lake import CommitterInitContext, LakeTieringFactory
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.committer import TieringCommitter, WrittenSplit
-from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.executor import TaskProgress
-from fluss_lab.tiering.round import TieringRound
-from fluss_lab.tiering.session import TieringSession
-from fluss_lab.tiering.splits import split_from_json
-from fluss_lab.tiering.task import TaskResult
+from fluss_lab.tiering.round.committer import TieringCommitter, WrittenSplit
+from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.round import TieringRound
+from fluss_lab.tiering.round.session import TieringSession
+from fluss_lab.tiering.round.splits import split_from_json
+from fluss_lab.tiering.task.executor import TaskProgress
+from fluss_lab.tiering.task.task import TaskResult
 
 
 class Stale:

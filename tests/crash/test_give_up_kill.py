@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import FlussError, InvalidRequestError
-from fluss_lab.server.tablet import cutting
+from fluss_lab.server.tablet.damage import cutting
 from fluss_lab.testing import ServerProcess
 from tests.unit.tiering.broken_logs import OPTIONS, PLACES, Broken, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables

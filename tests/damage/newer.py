@@ -19,8 +19,8 @@ import google_crc32c
 
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
 from fluss_lab.records.sealed import sealed, unsealed
-from fluss_lab.server.coordinator import row_sums
-from fluss_lab.server.coordinator.store import APPLICATION_ID
+from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata.store import APPLICATION_ID
 
 #: The format number that no version has yet.
 NEWER: Final = 99

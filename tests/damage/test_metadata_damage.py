@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError
-from fluss_lab.server import discovery
-from fluss_lab.server.coordinator import row_sums
-from fluss_lab.server.coordinator.store import DATABASE_FILE, MetadataStore
-from fluss_lab.server.node import Node
+from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process.node import Node
 from tests.damage.damages import DAMAGES, flip
 from tests.unit.read.kit import until
 

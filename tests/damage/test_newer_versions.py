@@ -12,11 +12,11 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model import TableBucket, TablePath, make_descriptor
-from fluss_lab.read.points import ReadPoint
-from fluss_lab.read.stream_offsets import StreamOffset
-from fluss_lab.server import discovery, process
-from fluss_lab.server.inspection import inspect_lab
-from fluss_lab.spark.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
+from fluss_lab.read.changelog.stream_offsets import StreamOffset
+from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.server.inspection.inspection import inspect_lab
+from fluss_lab.server.process import discovery, process
+from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
 from fluss_lab.testing.parquet_lake.manifest import LakeFolder, Manifest
 from tests.damage.newer import NEWER, newer_json, places
 

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-CHAIN = "fluss_lab/lake/iceberg/snapshot_chain.py"
-SOURCE = "fluss_lab/lake/iceberg/source.py"
-KEYED_LOG = "fluss_lab/lake/iceberg/keyed_log.py"
-KEYED_ROWS = "fluss_lab/read/keyed_rows.py"
-KEYED_PLAN = "fluss_lab/read/keyed_plan.py"
-TAKING = "fluss_lab/read/taking.py"
-NET = "fluss_lab/read/net.py"
+CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
+SOURCE = "fluss_lab/lake/iceberg/read/source.py"
+KEYED_LOG = "fluss_lab/lake/iceberg/read/keyed_log.py"
+KEYED_ROWS = "fluss_lab/read/union/keyed_rows.py"
+KEYED_PLAN = "fluss_lab/read/union/keyed_plan.py"
+TAKING = "fluss_lab/read/moment/taking.py"
+NET = "fluss_lab/read/changelog/net.py"
 
 EVERY = "tests/across/test_every_offset.py"
 BOUNDARIES = "tests/across/test_boundaries.py"
@@ -28,7 +28,7 @@ ACROSS = (
         (EVERY_ROW,),
     ),
     Mutant(
-        "events_after_the_stop_end_rows", "P4", "fluss_lab/lake/iceberg/bucket_deletes.py",
+        "events_after_the_stop_end_rows", "P4", "fluss_lab/lake/iceberg/read/bucket_deletes.py",
         "EventsBefore(stop, columns.layout.system_ids[1])",
         "EventsBefore(1 << 62, columns.layout.system_ids[1])",
         (EVERY_ROW,),
@@ -52,13 +52,13 @@ ACROSS = (
         (EVERY_ROW,),
     ),
     Mutant(
-        "interrupted_read_begins_again", "P4", "fluss_lab/read/rows.py",
+        "interrupted_read_begins_again", "P4", "fluss_lab/read/union/rows.py",
         "pending[0] = part = replace(part, start=position)",
         "pending[0] = part = replace(part, start=part.start)",
         (MUCH_LEFT,),
     ),
     Mutant(
-        "interrupted_replay_begins_again", "P4", "fluss_lab/read/changelog.py",
+        "interrupted_replay_begins_again", "P4", "fluss_lab/read/changelog/changelog.py",
         "for records in _read_once(source, part, position, projection, previous_offsets):",
         "for records in _read_once(source, part, part.start, projection, previous_offsets):",
         (MUCH_LEFT,),

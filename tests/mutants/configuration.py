@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-LAKE_OPTIONS = "fluss_lab/model/lake_options.py"
-FOLDER = "fluss_lab/server/lab_folder.py"
+LAKE_OPTIONS = "fluss_lab/model/config/lake_options.py"
+FOLDER = "fluss_lab/server/folder/lab_folder.py"
 COMMANDS = "fluss_lab/cli/commands.py"
 TABLES = "fluss_lab/cli/tables.py"
 
@@ -33,7 +33,7 @@ CONFIGURATION = (
         (f"{IN_OPTIONS}::test_options_of_another_format_are_refused_and_a_format_of_its_own_has_any",),
     ),
     Mutant(
-        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/lake_format.py",
+        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/lake_format.py",
         "    if tables and kept is not None and configured not in {None, kept}:",
         "    if tables and kept is not None and configured not in {configured}:",
         ("tests/unit/server/test_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
@@ -45,7 +45,7 @@ CONFIGURATION = (
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
     ),
     Mutant(
-        "options_stand_on_the_command_line", "P10", "fluss_lab/server/process.py",
+        "options_stand_on_the_command_line", "P10", "fluss_lab/server/process/process.py",
         "            [*arguments, \"--ready-fd\",",
         "            [*arguments, *(f\"--option={key}={value}\" for key, value in options.items()), \"--ready-fd\",",
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
@@ -63,7 +63,7 @@ CONFIGURATION = (
         (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
     ),
     Mutant(
-        "write_targets_hold_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/target.py",
+        "write_targets_hold_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/write/target.py",
         "file_properties({key: str(value) for key, value in lake.io.properties.items()})",
         "{key: str(value) for key, value in lake.io.properties.items()}",
         (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),

@@ -17,7 +17,7 @@ DAMAGE_RANGES = (
         TOLD,
     ),
     Mutant(
-        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/view.py",
+        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/view.py",
         '        return type(error)(f"{self.described(segment.path)}: {error}")\n',
         "        return error\n",
         TOLD,
@@ -29,13 +29,13 @@ DAMAGE_RANGES = (
         (f"{IN_DOCTOR}::test_damage_of_a_bucket_is_shown_by_status_and_doctor",),
     ),
     Mutant(
-        "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
+        "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "            walked = walk(path, header.base_offset, -1, schemas, behind, size_max, keeps_places=False)\n",
         "            break\n",
         LOST,
     ),
     Mutant(
-        "end_that_only_the_coordinator_knows_not_missed", "P11", "fluss_lab/server/tablet/damaged_ranges.py",
+        "end_that_only_the_coordinator_knows_not_missed", "P11", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "    floor = max(durable_offset, 0 if known is None else known.recovery_point) if",
         "    floor = (0 if known is None else known.recovery_point) if",
         LOST,
@@ -53,7 +53,7 @@ DAMAGE_RANGES = (
         LOST,
     ),
     Mutant(
-        "newer_format_told_as_lost", "P7", "fluss_lab/server/tablet/damaged_ranges.py",
+        "newer_format_told_as_lost", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "        if walked.is_newer:\n            return\n",
         "",
         (f"{IN_INSPECTION}::test_a_batch_of_a_newer_format_is_found_as_such",),

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import CHECKS, IN_SERVICE, PLANNER, Mutant
 
-LAKE_SIDE = "fluss_lab/server/coordinator/lake_side.py"
-PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
+LAKE_SIDE = "fluss_lab/server/coordinator/ddl/lake_side.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
 PARTITION_DROP = "fluss_lab/lake/iceberg/partition_drop.py"
-EVOLUTION = "fluss_lab/lake/iceberg/evolution.py"
-OFFSETS = "fluss_lab/tiering/offsets.py"
-LIFECYCLE = "fluss_lab/server/coordinator/lifecycle.py"
-LEAVING = "fluss_lab/server/coordinator/leaving.py"
+EVOLUTION = "fluss_lab/lake/iceberg/table/evolution.py"
+OFFSETS = "fluss_lab/tiering/round/offsets.py"
+LIFECYCLE = "fluss_lab/server/coordinator/ddl/lifecycle.py"
+LEAVING = "fluss_lab/server/coordinator/tiering/leaving.py"
 
 IN_ALTER = "tests/unit/server/coordinator/test_alter_columns.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"

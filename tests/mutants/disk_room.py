@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import LOG, Mutant
 
-RESERVE = "fluss_lab/server/disk_reserve.py"
-LIFECYCLE = "fluss_lab/server/coordinator/lifecycle.py"
-PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
+RESERVE = "fluss_lab/server/folder/disk_reserve.py"
+LIFECYCLE = "fluss_lab/server/coordinator/ddl/lifecycle.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
 IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
 IN_READ_ONLY = "tests/unit/server/test_read_only_lab.py"
-READ_ONLY = "fluss_lab/server/read_only_disk.py"
-SHADOW = "fluss_lab/server/shadow.py"
+READ_ONLY = "fluss_lab/server/folder/read_only_disk.py"
+SHADOW = "fluss_lab/server/folder/shadow.py"
 _KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
 _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
 
@@ -70,7 +70,7 @@ DISK_ROOM = (
         (f"{IN_RESERVE}::test_on_a_full_disk_it_gives_what_is_asked_and_is_short_until_there_is_room_for_all",),
     ),
     Mutant(
-        "reserve_never_restored", "P9", "fluss_lab/server/node.py",
+        "reserve_never_restored", "P9", "fluss_lab/server/process/node.py",
         "        self._reserve_ticker.start()\n",
         "",
         _CLUSTER,
@@ -94,7 +94,7 @@ DISK_ROOM = (
         (f"{IN_RESERVE}::test_a_link_in_its_place_is_not_followed",),
     ),
     Mutant(
-        "start_without_room", "P9", "fluss_lab/server/node.py",
+        "start_without_room", "P9", "fluss_lab/server/process/node.py",
         "            reserve.prepare()\n",
         "",
         ("tests/unit/server/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
@@ -118,7 +118,7 @@ DISK_ROOM = (
         _KILLED,
     ),
     Mutant(
-        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering.py",
+        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering/tiering.py",
         '        self._store.reserve.check_writable("nothing was begun in the lake")\n',
         "",
         (f"{IN_READ_ONLY}::test_no_round_is_given_out_where_nothing_can_be_committed",),
@@ -142,13 +142,13 @@ DISK_ROOM = (
         (f"{IN_READ_ONLY}::test_a_shadow_that_others_may_use_is_refused",),
     ),
     Mutant(
-        "shadow_beside_a_living_server", "P11", "fluss_lab/server/discovery.py",
+        "shadow_beside_a_living_server", "P11", "fluss_lab/server/process/discovery.py",
         "        if (found := _read(folder)) is not None and is_alive(found.servers[0]):\n            return found\n",
         "        _read(folder)\n",
         (f"{IN_READ_ONLY}::test_a_server_that_can_write_the_lab_is_used_where_it_cannot_be_written",),
     ),
     Mutant(
-        "torn_tail_in_the_way_of_reading", "P6", "fluss_lab/server/tablet/segment.py",
+        "torn_tail_in_the_way_of_reading", "P6", "fluss_lab/server/tablet/log/segment.py",
         "        if self.path.is_symlink():\n            return\n",
         "",
         _KILLED,

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-GIVING_UP_FILE = "fluss_lab/server/tablet/giving_up.py"
-DESK = "fluss_lab/server/tablet/damage_desk.py"
-TAIL = "fluss_lab/server/tablet/sound_tail.py"
-SENT_ROWS = "fluss_lab/server/tablet/sent_rows.py"
-STORE = "fluss_lab/server/tablet/store.py"
-NOTES = "fluss_lab/server/tablet/given_up.py"
-REPAIR = "fluss_lab/tiering/damage_repair.py"
+GIVING_UP_FILE = "fluss_lab/server/tablet/damage/giving_up.py"
+DESK = "fluss_lab/server/tablet/damage/damage_desk.py"
+TAIL = "fluss_lab/server/tablet/damage/sound_tail.py"
+SENT_ROWS = "fluss_lab/server/tablet/damage/sent_rows.py"
+STORE = "fluss_lab/server/tablet/buckets/store.py"
+NOTES = "fluss_lab/server/tablet/damage/given_up.py"
+REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/test_giving_up.py"
 IN_LOST = "tests/unit/server/tablet/test_lost_log.py"
 IN_LOST_REPAIRS = "tests/unit/tiering/test_lost_logs.py"
@@ -19,7 +19,7 @@ SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
-LOST_LOG = "fluss_lab/server/tablet/lost_log.py"
+LOST_LOG = "fluss_lab/server/tablet/damage/lost_log.py"
 KNOWN = f"{IN_LOST}::test_offsets_that_somebody_knows_are_not_given_again"
 UNFIT = f"{IN_SENT}::test_rows_that_the_log_does_not_go_on_from_change_nothing"
 UNSENT = (f"{IN_SENT}::test_rows_that_did_not_all_come_are_not_used",)
@@ -59,7 +59,7 @@ GIVING_UP = (
         ABSENT,
     ),
     Mutant(
-        "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log.py",
+        "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log/log.py",
         "            self._sound = sound or self._sound\n",
         "            self._sound = self._sound if sound else None\n",
         (f"{IN_CUTS}::test_a_bucket_that_is_found_damaged_is_served_up_to_there",),
@@ -89,7 +89,7 @@ GIVING_UP = (
         (f"{IN_CUTS}::test_a_cut_that_ended_anywhere_is_finished_or_begun_again",),
     ),
     Mutant(
-        "writers_of_given_up_batches_forgotten", "P2", "fluss_lab/server/tablet/cutting.py",
+        "writers_of_given_up_batches_forgotten", "P2", "fluss_lab/server/tablet/damage/cutting.py",
         "    checkpoints.save(folder, checkpoint, durable=True)\n",
         "    (folder / checkpoints.FILE_NAME).unlink(missing_ok=True)\n",
         (f"{IN_CUTS}::test_writers_of_batches_that_went_are_known_behind_the_cut",),
@@ -107,7 +107,7 @@ GIVING_UP = (
         (f"{IN_CUTS}::test_a_part_that_remote_storage_holds_goes_first",),
     ),
     Mutant(
-        "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/previous.py",
+        "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/log/previous.py",
         "            if relative >= relative_offset and self._is_right(relative, count, crc):\n",
         "            if relative < 0 and self._is_right(relative, count, crc):\n",
         (f"{IN_CUTS}::test_previous_offsets_behind_the_damage_in_its_segment_are_kept",),
@@ -149,25 +149,25 @@ GIVING_UP = (
         (f"{IN_REPAIRS}::test_a_table_that_a_tierer_works_on_is_left_alone",),
     ),
     Mutant(
-        "changelog_in_the_lake_lost_without_a_word", "P2", "fluss_lab/tiering/damage_plan.py",
+        "changelog_in_the_lake_lost_without_a_word", "P2", "fluss_lab/tiering/repair/damage_plan.py",
         "        if words and not discard_before:\n",
         "        if words and discard_before is None:\n",
         (f"{IN_REPAIRS}::test_a_tiered_primary_key_table_keeps_every_row[part-False]",),
     ),
     Mutant(
-        "damage_that_a_read_finds_stops_nothing", "P7", "fluss_lab/client/ranges.py",
+        "damage_that_a_read_finds_stops_nothing", "P7", "fluss_lab/client/log/ranges.py",
         "            raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error\n",
         "            raise CorruptDataError(str(error)) from error\n",
         FOUND,
     ),
     Mutant(
-        "damage_that_a_scanner_finds_stops_nothing", "P7", "fluss_lab/client/scanner.py",
+        "damage_that_a_scanner_finds_stops_nothing", "P7", "fluss_lab/client/log/scanner.py",
         "position, damage_error(self._connection, self._info, position.bucket, position.partition, error)\n",
         "position, CorruptDataError(str(error))\n",
         FOUND,
     ),
     Mutant(
-        "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/fetch.py",
+        "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/requests/fetch.py",
         "                raise self._confirm_damage(bucket, error) from error\n",
         "                raise error\n",
         FOUND,
@@ -227,7 +227,7 @@ GIVING_UP = (
         UNSENT,
     ),
     Mutant(
-        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/lake_bucket.py",
+        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/repair/lake_bucket.py",
         "    stops = {place: stop}\n",
         "    stops = {place: stop - 1}\n",
         (f"{IN_REPAIRS}::test_rows_are_made_from_those_that_the_lake_has[2]",),
@@ -275,13 +275,13 @@ GIVING_UP = (
         (f"{KNOWN}[checkpoint]",),
     ),
     Mutant(
-        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/damage_plan.py",
+        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/repair/damage_plan.py",
         "        is_missed = self.is_gone and ",
         "        is_missed = False and ",
         (f"{IN_LOST_REPAIRS}::test_a_log_table_begins_anew_behind_what_is_gone[part]",),
     ),
     Mutant(
-        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/damage_plan.py",
+        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/repair/damage_plan.py",
         "return None if self.rows_until is None else _range(self.rows_until, self.damage.stop)\n",
         "return None\n",
         (f"{IN_LOST_REPAIRS}::test_a_primary_key_table_has_the_newest_rows_that_anybody_knows[part-False]",),

@@ -8,37 +8,37 @@ IN_REBUILD = "tests/unit/server/tablet/test_previous_rebuild.py"
 
 IDENTITY = (
     Mutant(
-        "a_copied_discovery_file_is_believed", "P13", "fluss_lab/server/discovery.py",
+        "a_copied_discovery_file_is_believed", "P13", "fluss_lab/server/process/discovery.py",
         'if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):',
         'if (of := value.get("folder")) is not None and not list(of):',
         (f"{IN_IDENTITY}::test_a_copy_of_a_running_lab_is_another_lab",),
     ),
     Mutant(
-        "older_metadata_gives_ids_out_again", "P13", "fluss_lab/server/folder_ids.py",
+        "older_metadata_gives_ids_out_again", "P13", "fluss_lab/server/folder/folder_ids.py",
         "        if int(match[1]) >= table_next:",
         "        if int(match[1]) < 0:",
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
     ),
     Mutant(
-        "older_metadata_gives_partition_ids_out_again", "P13", "fluss_lab/server/folder_ids.py",
+        "older_metadata_gives_partition_ids_out_again", "P13", "fluss_lab/server/folder/folder_ids.py",
         "if found is not None and int(found[1]) >= partition_next:",
         "if found is not None and int(found[1]) < 0:",
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
     ),
     Mutant(
-        "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/bucket_identity.py",
+        "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/buckets/bucket_identity.py",
         "    if found or (names and not adopt):",
         "    if names and not found and not adopt:",
         (f"{IN_IDENTITY}::test_a_folder_that_is_another_buckets_is_refused_and_left_as_it_is",),
     ),
     Mutant(
-        "a_nonempty_folder_is_taken_for_a_new_bucket", "P13", "fluss_lab/server/tablet/bucket_identity.py",
+        "a_nonempty_folder_is_taken_for_a_new_bucket", "P13", "fluss_lab/server/tablet/buckets/bucket_identity.py",
         "    if found or (names and not adopt):",
         "    if found:",
         (f"{IN_IDENTITY}::test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_ones",),
     ),
     Mutant(
-        "damaged_previous_offsets_stay", "P7", "fluss_lab/server/tablet/kv_bucket.py",
+        "damaged_previous_offsets_stay", "P7", "fluss_lab/server/tablet/buckets/kv_bucket.py",
         "            self.rebuild_previous(start, stop, error)\n            return",
         "            raise error from None\n            return",
         (f"{IN_REBUILD}::test_previous_offsets_are_rebuilt_in_every_segment",),
@@ -50,7 +50,7 @@ IDENTITY = (
         (f"{IN_REBUILD}::test_what_is_copied_to_remote_storage_is_rebuilt_first",),
     ),
     Mutant(
-        "ids_of_a_transaction_that_was_taken_back", "P13", "fluss_lab/server/coordinator/store.py",
+        "ids_of_a_transaction_that_was_taken_back", "P13", "fluss_lab/server/coordinator/metadata/store.py",
         "            if self._depth:\n                return self.next_id(name, first)",
         "            if self._depth < 0:\n                return self.next_id(name, first)",
         (f"{IN_METADATA}::test_quick_ids_within_a_transaction_that_is_taken_back_are_not_given_out_as_others",),

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 
-READING = "fluss_lab/server/tablet/reading.py"
-STORE = "fluss_lab/server/tablet/store.py"
+READING = "fluss_lab/server/tablet/log/reading.py"
+STORE = "fluss_lab/server/tablet/buckets/store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_ABSENT = "tests/unit/remote/test_remote_absent.py"
 IN_LOST = "tests/unit/server/test_lost_folders.py"
@@ -36,7 +36,7 @@ INTEGRITY = (
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
     ),
     Mutant(
-        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/dropped.py",
+        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/dropped.py",
         "            starts.save(self._folder, start)\n",
         "            pass\n",
         (f"{IN_RANGE}::test_a_log_that_dropped_its_first_segments_begins_later",),
@@ -78,7 +78,7 @@ INTEGRITY = (
         (f"{IN_REOPENING}::test_a_definition_that_could_not_be_kept_is_taken_over_later",),
     ),
     Mutant(
-        "absent_remote_dir_claimed_anew", "P1", "fluss_lab/server/remote_owner.py",
+        "absent_remote_dir_claimed_anew", "P1", "fluss_lab/server/folder/remote_owner.py",
         "    if (known := store.meta(META_KEY)) is not None:\n",
         "    if (known := store.meta(META_KEY)) == \"\":\n",
         (f"{IN_ABSENT}::test_a_lab_that_had_one_claims_no_other",),
@@ -102,7 +102,7 @@ INTEGRITY = (
         (f"{IN_ABSENT}::test_what_goes_away_under_the_server_is_not_written_to",),
     ),
     Mutant(
-        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshot.py",
+        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshots/snapshot.py",
         "        check()\n",
         "",
         (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
@@ -114,7 +114,7 @@ INTEGRITY = (
         (f"{IN_ABSENT}::test_without_its_mark_the_manifest_is_enough_and_without_both_nothing_is",),
     ),
     Mutant(
-        "bucket_begun_anew", "P1", "fluss_lab/server/coordinator/tablets.py",
+        "bucket_begun_anew", "P1", "fluss_lab/server/coordinator/tablets/tablets.py",
         "durable_offset=durable_offsets.get((group.partition_id, bucket)),",
         "durable_offset=None,",
         (f"{IN_LOST}::test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back",),
@@ -132,7 +132,7 @@ INTEGRITY = (
         (f"{IN_LOST}::test_a_log_that_ends_before_what_is_known_is_damaged_not_torn",),
     ),
     Mutant(
-        "durable_offset_goes_back", "P1", "fluss_lab/server/coordinator/durable_offsets.py",
+        "durable_offset_goes_back", "P1", "fluss_lab/server/coordinator/tablets/durable_offsets.py",
         " WHERE excluded.durable_offset > durable_offset",
         "",
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
@@ -144,19 +144,19 @@ INTEGRITY = (
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
     ),
     Mutant(
-        "bucket_unknown_before_its_first_report", "P1", "fluss_lab/server/coordinator/tablets.py",
+        "bucket_unknown_before_its_first_report", "P1", "fluss_lab/server/coordinator/tablets/tablets.py",
         "            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])\n",
         "            del opened\n",
         (f"{IN_LOST}::test_a_bucket_is_known_before_its_first_record_and_forgotten_with_its_table",),
     ),
     Mutant(
-        "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/inspection.py",
+        "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/inspection.py",
         "    if bases and bases[0] > expected:\n",
         "    if bases and bases[0] < 0:\n",
         ("tests/unit/server/test_inspection.py::test_a_log_without_its_first_segment_is_found",),
     ),
     Mutant(
-        "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/scans.py",
+        "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/scans.py",
         "    reader.check_end()\n",
         "",
         (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),

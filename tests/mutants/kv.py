@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 CHANGE = "fluss_lab/server/kv/change.py"
 CHECKS = "fluss_lab/server/kv/checks.py"
 CHUNKS = "fluss_lab/server/kv/chunks.py"
-INDEX = "fluss_lab/server/kv/index.py"
+INDEX = "fluss_lab/server/kv/keys/index.py"
 MERGE = "fluss_lab/server/kv/merge.py"
 STORE = "fluss_lab/server/kv/store.py"
 
@@ -25,13 +25,13 @@ KV = (
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/grouping.py",
+        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/keys/grouping.py",
         "others = others[~equal_rows(columns, others, led)]",
         "others = others[:0]",
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/prefix.py",
+        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/keys/prefix.py",
         "owner, rows = owner[same], rows[same]",
         "assert same.size >= 0",
         (EVERY_KEY,),

@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import COMMITS, IN_COMMITTER, Mutant
 
-SQL_CATALOG = "fluss_lab/lake/iceberg/sql_catalog.py"
-SNAPSHOT = "fluss_lab/lake/iceberg/snapshot.py"
-MANIFEST_FILES = "fluss_lab/lake/iceberg/manifest_files.py"
-ROW_DELTA = "fluss_lab/lake/iceberg/row_delta.py"
-HISTORY = "fluss_lab/lake/iceberg/history.py"
-LAKE_COMMITTER = "fluss_lab/lake/iceberg/committer.py"
-REPLAY = "fluss_lab/lake/iceberg/replay.py"
-MANIFESTS = "fluss_lab/lake/iceberg/manifests.py"
+SQL_CATALOG = "fluss_lab/lake/iceberg/table/sql_catalog.py"
+SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_files.py"
+ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
+HISTORY = "fluss_lab/lake/iceberg/metadata/history.py"
+LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/committer.py"
+REPLAY = "fluss_lab/lake/iceberg/commit/replay.py"
+MANIFESTS = "fluss_lab/lake/iceberg/metadata/manifests.py"
 IN_ROW_DELTA = "tests/unit/lake/test_iceberg_row_delta.py"
 IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
 IN_COMMITS = "tests/unit/lake/test_iceberg_commits.py"

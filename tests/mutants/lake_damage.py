@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-LAKE = "fluss_lab/lake/iceberg"
 IN_SEALS = "tests/unit/lake/test_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
@@ -18,7 +17,7 @@ LAKE_DAMAGE = (
     Mutant(
         "seal_of_avro_files_not_checked",
         "P7",
-        f"{LAKE}/avro_file.py",
+        "fluss_lab/lake/iceberg/metadata/avro_file.py",
         "    check_avro(data, header, sync)\n",
         "",
         (f"{IN_SEALS}::test_a_manifest", f"{IN_SEALS}::test_a_manifest_list"),
@@ -26,7 +25,7 @@ LAKE_DAMAGE = (
     Mutant(
         "seal_of_table_metadata_not_checked",
         "P7",
-        f"{LAKE}/metadata_files.py",
+        "fluss_lab/lake/iceberg/metadata/metadata_files.py",
         "        check_json(text)\n",
         "",
         (f"{IN_SEALS}::test_table_metadata",),
@@ -34,7 +33,7 @@ LAKE_DAMAGE = (
     Mutant(
         "seal_of_footers_not_filled_in",
         "P7",
-        f"{LAKE}/parquet_output.py",
+        "fluss_lab/lake/iceberg/files/parquet_output.py",
         "                seal_parquet(path, self._name)\n",
         "                pass\n",
         (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
@@ -42,7 +41,7 @@ LAKE_DAMAGE = (
     Mutant(
         "checksums_of_pages_not_compared",
         "P7",
-        f"{LAKE}/parquet_input.py",
+        "fluss_lab/lake/iceberg/files/parquet_input.py",
         "page_checksum_verification=True",
         "page_checksum_verification=False",
         (f"{IN_SEALS}::test_pages_of_data_files_have_checksums",),
@@ -50,7 +49,7 @@ LAKE_DAMAGE = (
     Mutant(
         "seal_of_another_file_believed",
         "P7",
-        f"{LAKE}/seals.py",
+        "fluss_lab/lake/iceberg/files/seals.py",
         "    return _MARK.format(name) + _OPEN.decode()",
         "    return _MARK.format('') + _OPEN.decode()",
         (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
@@ -58,7 +57,7 @@ LAKE_DAMAGE = (
     Mutant(
         "rows_of_one_offset_merged",
         "P7",
-        f"{LAKE}/compaction.py",
+        "fluss_lab/lake/iceberg/maintenance/compaction.py",
         "            if len(wrong):\n",
         "            if len(wrong) > len(offsets):\n",
         (f"{IN_COMPACTION}::test_rows_of_one_offset_are_not_merged_into_a_file_that_nobody_reads",),
@@ -66,7 +65,7 @@ LAKE_DAMAGE = (
     Mutant(
         "repeated_offsets_adopted",
         "P2",
-        "fluss_lab/tiering/repair_plan.py",
+        "fluss_lab/tiering/repair/repair_plan.py",
         "        self._check_offsets(repairs)\n",
         "",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
@@ -74,7 +73,7 @@ LAKE_DAMAGE = (
     Mutant(
         "offsets_still_to_come_adopted",
         "P2",
-        f"{LAKE}/offset_checks.py",
+        "fluss_lab/lake/iceberg/commit/offset_checks.py",
         "behind[behind >= (end or 0)]",
         "behind[behind >= 2**62]",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
@@ -82,7 +81,7 @@ LAKE_DAMAGE = (
     Mutant(
         "orphans_looked_for_in_a_location_that_others_have_too",
         "P13",
-        f"{LAKE}/maintenance.py",
+        "fluss_lab/lake/iceberg/maintenance/maintenance.py",
         '        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):\n            raise',
         "        if lake is None:\n            raise",
         (f"{IN_ORPHANS}::test_a_location_that_the_catalog_chose_is_not_cleared",),
@@ -90,7 +89,7 @@ LAKE_DAMAGE = (
     Mutant(
         "buckets_left_out_though_nobody_names_them",
         "P6",
-        f"{LAKE}/offset_summaries.py",
+        "fluss_lab/lake/iceberg/metadata/offset_summaries.py",
         "    if not told or len(told) >= COMPLETE_EVERY:\n        return dict(summary)\n",
         '    if not told:\n        return dict(summary) | {SINCE_KEY: "0"}\n',
         (f"{IN_SUMMARIES}::test_a_line_that_others_cut_is_not_taken_for_the_whole",),
@@ -98,7 +97,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_bucket_that_is_gone_stays_named",
         "P6",
-        f"{LAKE}/offset_summaries.py",
+        "fluss_lab/lake/iceberg/metadata/offset_summaries.py",
         "    if known.keys() - given.keys():\n        return dict(summary)\n",
         "",
         (f"{IN_SUMMARIES}::test_a_bucket_that_is_gone_is_not_named_any_more",),
@@ -106,7 +105,7 @@ LAKE_DAMAGE = (
     Mutant(
         "expiry_cuts_off_what_names_all_buckets",
         "P6",
-        f"{LAKE}/expiry_plan.py",
+        "fluss_lab/lake/iceberg/maintenance/expiry_plan.py",
         "next((each for each in telling if is_complete(each)), telling[0] if telling else None)",
         "telling[0] if telling else None",
         (f"{IN_SUMMARIES}::test_expiry_keeps_what_names_all",),
@@ -114,7 +113,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_store_that_fails_called_damage",
         "P11",
-        f"{LAKE}/store_errors.py",
+        "fluss_lab/lake/iceberg/files/store_errors.py",
         "    if (found := store_error(what, error)) is not None:\n        return found\n    kind",
         "    kind",
         (f"{IN_STORES}::test_what_a_store_fails_with_is_no_damage",),
@@ -122,7 +121,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_service_that_is_away_called_broken",
         "P11",
-        f"{LAKE}/store_errors.py",
+        "fluss_lab/lake/iceberg/files/store_errors.py",
         "    if _NO_ANSWER.search(kind) or status >= _HTTP_FAILED:\n",
         "    if False:\n",
         (f"{IN_STORES}::test_what_a_library_below_fails_with",),
@@ -130,7 +129,7 @@ LAKE_DAMAGE = (
     Mutant(
         "what_cannot_be_written_never_tried_again",
         "P9",
-        f"{LAKE}/store_errors.py",
+        "fluss_lab/lake/iceberg/files/store_errors.py",
         "if isinstance(found, UnavailableError) or",
         "if",
         (f"{IN_STORES}::test_what_cannot_be_written_says_whether_to_try_again",),
@@ -138,7 +137,7 @@ LAKE_DAMAGE = (
     Mutant(
         "expiry_removes_files_of_others",
         "P13",
-        f"{LAKE}/expiry.py",
+        "fluss_lab/lake/iceberg/maintenance/expiry.py",
         "own = [path for path in paths if is_within(lake, path, folders)]",
         "own = list(paths)",
         (f"{IN_EXPIRY}::test_a_file_outside_of_the_tables_folders_stays",),
@@ -146,7 +145,7 @@ LAKE_DAMAGE = (
     Mutant(
         "names_that_nobody_knows_forwarded",
         "P11",
-        f"{LAKE}/properties.py",
+        "fluss_lab/lake/iceberg/table/properties.py",
         "    check_name(ICEBERG_PREFIX + name, name)\n",
         "",
         (f"{IN_LAYOUT}::test_a_misspelt_property_is_told_what_it_may_have_meant",),
@@ -154,7 +153,7 @@ LAKE_DAMAGE = (
     Mutant(
         "tables_share_a_data_path",
         "P13",
-        f"{LAKE}/properties.py",
+        "fluss_lab/lake/iceberg/table/properties.py",
         "    forwarded |= own_folders(table, forwarded)\n",
         "",
         (f"{IN_LAYOUT}::test_files_in_places_that_properties_name_are_the_tables_own",),

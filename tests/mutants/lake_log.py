@@ -2,10 +2,10 @@
 
 from tests.mutants.mutant import LOG_SOURCE, Mutant
 
-CHAIN = "fluss_lab/lake/iceberg/snapshot_chain.py"
-KEYED_LOG = "fluss_lab/lake/iceberg/keyed_log.py"
-EVENT_FILES = "fluss_lab/lake/iceberg/event_files.py"
-DECODING = "fluss_lab/lake/iceberg/manifest_decoding.py"
+CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
+KEYED_LOG = "fluss_lab/lake/iceberg/read/keyed_log.py"
+EVENT_FILES = "fluss_lab/lake/iceberg/read/event_files.py"
+DECODING = "fluss_lab/lake/iceberg/metadata/manifest_decoding.py"
 IN_KEYED_LOG = "tests/unit/lake/test_iceberg_keyed_log.py"
 IN_CHAIN = "tests/unit/lake/test_snapshot_chain.py"
 IN_DECODING = "tests/unit/lake/test_manifest_decoding.py"

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-SOURCE = "fluss_lab/lake/iceberg/source.py"
-DEAD_ROWS = "fluss_lab/lake/iceberg/dead_rows.py"
-ENDED_ROWS = "fluss_lab/lake/iceberg/ended_rows.py"
-BUCKET_DELETES = "fluss_lab/lake/iceberg/bucket_deletes.py"
-FILE_READING = "fluss_lab/lake/iceberg/file_reading.py"
-LAYOUT = "fluss_lab/lake/iceberg/layout.py"
-LAKE_TABLE = "fluss_lab/lake/iceberg/lake_table.py"
+SOURCE = "fluss_lab/lake/iceberg/read/source.py"
+DEAD_ROWS = "fluss_lab/lake/iceberg/read/dead_rows.py"
+ENDED_ROWS = "fluss_lab/lake/iceberg/read/ended_rows.py"
+BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
+FILE_READING = "fluss_lab/lake/iceberg/read/file_reading.py"
+LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
+LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 IN_STATE = "tests/unit/lake/test_lake_state.py"
 IN_SCHEMAS = "tests/unit/lake/test_foreign_schemas.py"
 

@@ -2,15 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-EXPIRY_PLAN = "fluss_lab/lake/iceberg/expiry_plan.py"
-REACHABILITY = "fluss_lab/lake/iceberg/reachability.py"
-ORPHANS = "fluss_lab/lake/iceberg/orphans.py"
-COMPACTION = "fluss_lab/lake/iceberg/compaction.py"
-COMPACTION_PLAN = "fluss_lab/lake/iceberg/compaction_plan.py"
-REPLACE = "fluss_lab/lake/iceberg/replace_commit.py"
-LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance.py"
-ROW_DELETES = "fluss_lab/lake/iceberg/row_deletes.py"
-MAINTENANCE = "fluss_lab/tiering/maintenance.py"
+EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
+REACHABILITY = "fluss_lab/lake/iceberg/metadata/reachability.py"
+ORPHANS = "fluss_lab/lake/iceberg/maintenance/orphans.py"
+COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
+COMPACTION_PLAN = "fluss_lab/lake/iceberg/maintenance/compaction_plan.py"
+REPLACE = "fluss_lab/lake/iceberg/maintenance/replace_commit.py"
+LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/maintenance.py"
+ROW_DELETES = "fluss_lab/lake/iceberg/read/row_deletes.py"
+MAINTENANCE = "fluss_lab/tiering/maintenance/maintenance.py"
 
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
 IN_EXPIRY = "tests/unit/lake/test_expiry.py"

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-STORE = "fluss_lab/server/coordinator/store.py"
-CATALOG = "fluss_lab/server/coordinator/catalog.py"
+STORE = "fluss_lab/server/coordinator/metadata/store.py"
+CATALOG = "fluss_lab/server/coordinator/metadata/catalog.py"
 IN_METADATA = "tests/damage/test_metadata_damage.py"
 
 
@@ -23,7 +23,7 @@ METADATA = (
     Mutant(
         "sums_of_metadata_not_compared",
         "P11",
-        "fluss_lab/server/coordinator/row_sums.py",
+        "fluss_lab/server/coordinator/metadata/row_sums.py",
         "        if noted.get(name) != found.get(name):\n",
         "        if noted.get(name) is None:\n",
         (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
@@ -31,7 +31,7 @@ METADATA = (
     Mutant(
         "replaced_rows_left_in_the_sums",
         "P11",
-        "fluss_lab/server/coordinator/row_sums.py",
+        "fluss_lab/server/coordinator/metadata/row_sums.py",
         '    db.execute("PRAGMA recursive_triggers = ON")\n',
         "",
         (
@@ -49,7 +49,7 @@ METADATA = (
     Mutant(
         "deleted_metadata_made_anew",
         "P11",
-        "fluss_lab/server/node.py",
+        "fluss_lab/server/process/node.py",
         "        check_metadata_is_there(self._home)\n",
         "",
         (f"{IN_METADATA}::test_a_lab_without_its_metadata_is_no_new_lab[deleted]",),
@@ -57,7 +57,7 @@ METADATA = (
     Mutant(
         "metadata_only_in_the_log_beside_it",
         "P1",
-        "fluss_lab/server/node.py",
+        "fluss_lab/server/process/node.py",
         "    store.merge()\n",
         "",
         (f"{IN_METADATA}::test_a_server_merges_its_metadata_by_itself",),
@@ -89,7 +89,7 @@ METADATA = (
     Mutant(
         "lake_table_in_an_unknown_state_dropped",
         "P11",
-        "fluss_lab/server/coordinator/lakes.py",
+        "fluss_lab/server/coordinator/tiering/lakes.py",
         "            if state not in _STATES:\n",
         "            if state is None:\n",
         _named("lake_tables-state-liwe"),
@@ -97,7 +97,7 @@ METADATA = (
     Mutant(
         "damaged_token_taken",
         "P11",
-        "fluss_lab/rpc/token.py",
+        "fluss_lab/rpc/access/token.py",
         "    if not token.isascii() or not token.isprintable():\n",
         "    if token.isspace():\n",
         ("tests/unit/rpc/test_token.py::test_a_damaged_file_is_another_token_or_refused",),

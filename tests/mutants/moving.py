@@ -35,37 +35,37 @@ from tests.mutants.mutant import (
 #: P2: each offset reaches the lake once. P3: rounds are seen whole. P5: only the newest epoch commits.
 TIERING = (
     Mutant(
-        "undurable_records_tiered", "P2", "fluss_lab/tiering/generator.py",
+        "undurable_records_tiered", "P2", "fluss_lab/tiering/round/generator.py",
         "            durable=True,\n",
         "            durable=False,\n",
         (f"{IN_CONFLICTS}::test_only_durable_records_are_planned",),
     ),
     Mutant(
-        "gap_before_the_log_tiered_over", "P2", "fluss_lab/tiering/generator.py",
+        "gap_before_the_log_tiered_over", "P2", "fluss_lab/tiering/round/generator.py",
         "if tiered.end < status.local_start_offset and tiered.end < status.start_offset:",
         "if tiered.end < 0:",
         (f"{IN_CONFLICTS}::test_a_gap_between_lake_and_cluster_is_an_error",),
     ),
     Mutant(
-        "lake_ahead_of_the_log_let_pass", "P2", "fluss_lab/tiering/generator.py",
+        "lake_ahead_of_the_log_let_pass", "P2", "fluss_lab/tiering/round/generator.py",
         "if tiered.end > status.end_offset:",
         "if tiered.end < 0:",
         (f"{IN_CONFLICTS}::test_a_lake_ahead_of_the_log_is_an_error",),
     ),
     Mutant(
-        "split_reader_lets_gaps_pass", "P2", "fluss_lab/tiering/reader.py",
+        "split_reader_lets_gaps_pass", "P2", "fluss_lab/tiering/task/reader.py",
         "if not np.array_equal(records.offsets.to_numpy(), expected):",
         "if len(expected) != len(records):",
         (f"{IN_TASK}::test_anything_else_than_the_whole_split_is_refused",),
     ),
     Mutant(
-        "split_reader_ends_early", "P2", "fluss_lab/tiering/reader.py",
+        "split_reader_ends_early", "P2", "fluss_lab/tiering/task/reader.py",
         "if position != split.stopping_offset:",
         "if position > split.stopping_offset:",
         (f"{IN_TASK}::test_anything_else_than_the_whole_split_is_refused",),
     ),
     Mutant(
-        "splits_committed_behind_a_gap", "P2", "fluss_lab/tiering/committer.py",
+        "splits_committed_behind_a_gap", "P2", "fluss_lab/tiering/round/committer.py",
         "if joins and each.begin < each.end <= each.split.end + 1:",
         "if each.begin < each.end <= each.split.end + 1:",
         (f"{IN_RULES}::test_after_a_short_split_the_rest_of_its_bucket_does_not_count",),
@@ -77,7 +77,7 @@ TIERING = (
         (f"{IN_COMMITTER}::test_to_committable_refuses_what_cannot_be_one_round",),
     ),
     Mutant(
-        "lake_commit_without_requirement", "P5", "fluss_lab/lake/iceberg/snapshot.py",
+        "lake_commit_without_requirement", "P5", "fluss_lab/lake/iceberg/metadata/snapshot.py",
         '        AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}),\n',
         "",
         (f"{IN_COMMITTER}::test_a_commit_between_planning_and_sending_fails",),
@@ -110,19 +110,19 @@ TIERING = (
         (f"{IN_COMMITTER}::test_abort_removes_files_that_no_snapshot_refers_to",),
     ),
     Mutant(
-        "lake_folders_not_made_durable", "P2", "fluss_lab/lake/iceberg/parquet_output.py",
+        "lake_folders_not_made_durable", "P2", "fluss_lab/lake/iceberg/files/parquet_output.py",
         "            sync_data_folders(self.location, table_location)\n",
         "            str(sync_data_folders)\n",
         (f"{IN_COMMITTER}::test_nothing_refers_to_a_file_before_it_is_durable",),
     ),
     Mutant(
-        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/writer.py",
+        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/writer.py",
         "if records.base_offset < self.end_offset:",
         "if records.base_offset < 0:",
         ("tests/unit/lake/test_iceberg_writer.py::test_offsets_must_ascend",),
     ),
     Mutant(
-        "lake_table_of_another_written", "P2", "fluss_lab/lake/iceberg/layout.py",
+        "lake_table_of_another_written", "P2", "fluss_lab/lake/iceberg/table/layout.py",
         "if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):",
         "if (found := lake.properties.get(TABLE_ID_PROPERTY)) is None:",
         (f"{IN_HISTORY}::test_what_others_may_not_change",),
@@ -134,13 +134,13 @@ TIERING = (
         ("tests/unit/lake/test_iceberg_layout.py::test_drop_leaves_another_tables_lake_table_alone",),
     ),
     Mutant(
-        "moved_lab_opened", "P2", "fluss_lab/server/relocation.py",
+        "moved_lab_opened", "P2", "fluss_lab/server/folder/relocation.py",
         "if known is not None and LakeLedger(store).tables():",
         "if known is not None and not store:",
         (f"{IN_NODE}::test_a_moved_lab_with_lake_tables_is_refused_naming_both_places",),
     ),
     Mutant(
-        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/history.py",
+        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/metadata/history.py",
         "        if not keeps_rows(snapshot):\n",
         "        if snapshot.summary is None:\n",
         (f"{IN_HISTORY}::test_foreign_changes_of_rows_are_errors",),
@@ -161,13 +161,13 @@ TIERING = (
         ),
     ),
     Mutant(
-        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering.py",
+        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
         "takeover = table.unfinished",
         "takeover = table.unfinished and not table.epoch",
         (f"{IN_STATES}::test_a_round_cut_off_by_a_restart_is_a_takeover_for_the_next",),
     ),
     Mutant(
-        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering.py",
+        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
         "if epoch != table.epoch or table.state is not State.TIERING:",
         "if table.state is not State.TIERING:",
         (
@@ -176,13 +176,13 @@ TIERING = (
         ),
     ),
     Mutant(
-        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering.py",
+        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
         "if epoch != table.epoch or table.state is not State.TIERING:",
         "if epoch != table.epoch or not self._held.setdefault(table_id, _Hold(None, 0, takeover=False)):",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
-        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering.py",
+        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
         "if coordinator_epoch != self._coordinator_epoch:",
         "if coordinator_epoch < 0:",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
@@ -200,7 +200,7 @@ TIERING = (
         (f"{IN_SERVICE}::test_an_older_coordinator_is_not_obeyed",),
     ),
     Mutant(
-        "tiered_offsets_go_back", "P2", "fluss_lab/server/coordinator/lakes.py",
+        "tiered_offsets_go_back", "P2", "fluss_lab/server/coordinator/tiering/lakes.py",
         "if old is not None and offset.end < old.end:",
         "if old is not None and offset.end < 0:",
         (f"{IN_LEDGER}::test_a_bucket_never_goes_back_and_a_refused_commit_changes_nothing",),
@@ -224,7 +224,7 @@ TIERING = (
         (f"{IN_ROUND}::test_a_failed_task_removes_the_files_of_all_tasks",),
     ),
     Mutant(
-        "newest_snapshot_read_instead_of_the_asked_one", "P3", "fluss_lab/lake/iceberg/lake_table.py",
+        "newest_snapshot_read_instead_of_the_asked_one", "P3", "fluss_lab/lake/iceberg/read/lake_table.py",
         "        snapshot = snapshot_of(lake, self.info.path, snapshot_id)\n",
         "        snapshot = self._load().current_snapshot() or snapshot_of(lake, self.info.path, snapshot_id)\n",
         (f"{IN_SOURCE}::test_older_snapshots_stay_readable",),
@@ -246,19 +246,19 @@ READING = (
         (f"{IN_FETCH}::test_the_lake_is_asked_only_for_what_it_holds_and_only_if_allowed",),
     ),
     Mutant(
-        "union_lake_end_inclusive", "P4", "fluss_lab/read/plan.py",
+        "union_lake_end_inclusive", "P4", "fluss_lab/read/union/plan.py",
         "return 0 if offset is None else offset.end",
         "return 0 if offset is None else offset.end + 1",
         (f"{IN_UNION}::test_rows_say_where_they_came_from",),
     ),
     Mutant(
-        "union_log_begins_one_early", "P4", "fluss_lab/read/rows.py",
+        "union_log_begins_one_early", "P4", "fluss_lab/read/union/rows.py",
         "position = max(part.start, part.lake_stop)",
         "position = max(part.start, part.lake_stop - 1)",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/lake_rows.py",
+        "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/union/lake_rows.py",
         "if max(split.max_offset for split in run) >= span[1]:",
         "if max(split.max_offset for split in run) > span[1]:",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
@@ -270,13 +270,13 @@ READING = (
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/taking.py",
+        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/moment/taking.py",
         "as_of_ms + 1, raise_clock=True)",
         "as_of_ms + 1)",
         (f"{IN_UNION}::test_a_read_at_a_time_stays_true_though_the_clock_steps_back_behind_it",),
     ),
     Mutant(
-        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/taking.py",
+        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/moment/taking.py",
         "source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)",
         "source.offsets_by_time(known, as_of_ms, raise_clock=True)",
         (f"{IN_UNION}::test_a_read_at_a_time_holds_that_time_and_nothing_later",),
@@ -288,7 +288,7 @@ READING = (
         (f"{IN_OFFSETS}::test_a_raised_clock_keeps_the_answer",),
     ),
     Mutant(
-        "read_point_of_another_table_taken", "P4", "fluss_lab/read/state.py",
+        "read_point_of_another_table_taken", "P4", "fluss_lab/read/moment/state.py",
         "        check_table_id(path, table_id, self.info.table_id)",
         "        check_table_id(path, table_id, table_id)",
         (f"{IN_UNION}::test_a_read_point_of_a_table_that_was_made_again_is_refused",),
@@ -300,7 +300,7 @@ READING = (
         (f"{IN_OFFSETS}::test_by_time",),
     ),
     Mutant(
-        "seek_in_the_lake_off_by_one", "P4", "fluss_lab/lake/iceberg/time_lookup.py",
+        "seek_in_the_lake_off_by_one", "P4", "fluss_lab/lake/iceberg/read/time_lookup.py",
         "late = np.flatnonzero(micros[low:high] >= wanted_us)",
         "late = np.flatnonzero(micros[low:high] > wanted_us)",
         (f"{IN_LOG_SOURCE}::test_seeks_find_what_brute_force_finds",),
@@ -318,13 +318,13 @@ READING = (
         (f"{IN_LOG_SOURCE}::test_gaps_are_named",),
     ),
     Mutant(
-        "client_passes_over_gaps", "P4", "fluss_lab/client/fetching.py",
+        "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetching.py",
         "if records.base_offset > offset:",
         "if records.base_offset < 0:",
         ("tests/unit/client/test_fetching.py::test_a_gap_is_corruption",),
     ),
     Mutant(
-        "client_believes_the_lake", "P4", "fluss_lab/client/ranges.py",
+        "client_believes_the_lake", "P4", "fluss_lab/client/log/ranges.py",
         "if records.base_offset != offset or records.next_offset - records.base_offset != len(records):",
         "if len(records) < 0:",
         (
@@ -333,7 +333,7 @@ READING = (
         ),
     ),
     Mutant(
-        "client_lets_the_lake_end_early", "P4", "fluss_lab/client/ranges.py",
+        "client_lets_the_lake_end_early", "P4", "fluss_lab/client/log/ranges.py",
         "    if offset != context.log_end_offset:\n",
         "    if offset > context.log_end_offset:\n",
         (
@@ -342,7 +342,7 @@ READING = (
         ),
     ),
     Mutant(
-        "delete_files_ignored", "P4", "fluss_lab/lake/iceberg/manifests.py",
+        "delete_files_ignored", "P4", "fluss_lab/lake/iceberg/metadata/manifests.py",
         "            if cache.held(lake.io, manifest).rows(layout.system_ids[1:]):\n                raise",
         "            if not manifest:\n                raise",
         (f"{IN_SOURCE}::test_files_with_deletes_are_refused_not_ignored",),
@@ -352,49 +352,49 @@ READING = (
 #: P8: no input ends the server. P10: nobody gets in who should not.
 DOORS = (
     Mutant(
-        "token_not_checked", "P10", "fluss_lab/rpc/serving.py",
+        "token_not_checked", "P10", "fluss_lab/rpc/serving/serving.py",
         "if not token.is_valid(given, self._secret):",
         "if self._secret is None:",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
-        "token_checked_only_when_there_is_one", "P10", "fluss_lab/rpc/serving.py",
+        "token_checked_only_when_there_is_one", "P10", "fluss_lab/rpc/serving/serving.py",
         "if not token.is_valid(given, self._secret):",
         "if given is not None and not token.is_valid(given, self._secret):",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
-        "token_compared_by_its_beginning", "P10", "fluss_lab/rpc/token.py",
+        "token_compared_by_its_beginning", "P10", "fluss_lab/rpc/access/token.py",
         "return hmac.compare_digest(given, (_SCHEME + token).encode())",
         "return given.startswith((_SCHEME + token).encode())",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
-        "token_file_readable_by_others", "P10", "fluss_lab/rpc/token.py",
+        "token_file_readable_by_others", "P10", "fluss_lab/rpc/access/token.py",
         "write_atomic(path, token.encode(), mode=0o600)",
         "write_atomic(path, token.encode(), mode=0o644)",
         (f"{IN_NODE}::test_the_folder_and_what_tells_the_way_are_the_owners_alone",),
     ),
     Mutant(
-        "token_file_of_others_taken", "P10", "fluss_lab/rpc/token.py",
+        "token_file_of_others_taken", "P10", "fluss_lab/rpc/access/token.py",
         "if mode & (stat.S_IRWXG | stat.S_IRWXO):",
         "if mode < 0:",
         ("tests/unit/rpc/test_token.py::test_a_file_that_others_may_touch_is_refused",),
     ),
     Mutant(
-        "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving.py",
+        "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving/serving.py",
         "        place = target(host, port)",
         '        place = target("0.0.0.0", port)',
         (f"{IN_NODE}::test_only_loopback_is_listened_on",),
     ),
     Mutant(
-        "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving.py",
+        "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving/serving.py",
         "if identity is None and host not in LOOPBACK:",
         "if host is None:",
         ("tests/unit/rpc/test_serving.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
-        "server_lock_not_taken", "P1", "fluss_lab/server/locks.py",
+        "server_lock_not_taken", "P1", "fluss_lab/server/folder/locks.py",
         "            while not try_lock(fd):",
         "            while not try_lock(fd, shared=True):",
         (f"{IN_NODE}::test_a_second_server_on_the_same_folder_is_refused_and_the_first_lives_on",),
@@ -418,7 +418,7 @@ DOORS = (
         (f"{IN_DESCRIPTOR}::test_partition_names_keep_values_apart",),
     ),
     Mutant(
-        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/partitions.py",
+        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/ddl/partitions.py",
         "return partition_name(tuple(values[column] for column in columns))",
         'return "$".join(values[column] for column in columns)',
         ("tests/unit/server/coordinator/test_ddl.py::test_partition_values_that_cannot_be",),

@@ -17,25 +17,25 @@ NEWER_FORMATS = (
         (_of_kind("server-options.json: json"), _of_kind("tablet/data/t#/schema-#.json: json")),
     ),
     Mutant(
-        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/checkpoint.py",
+        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/log/checkpoint.py",
         '        check_format(path, value["version"], VERSION)\n',
         "",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
     ),
     Mutant(
-        "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log_start.py",
+        "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log/log_start.py",
         '        check_format(path, value.get("version"), VERSION)\n',
         "",
         (_of_kind("tablet/data/t#/b#/log-start: json"),),
     ),
     Mutant(
-        "newer_notes_of_snapshots_replaced", "P11", "fluss_lab/server/coordinator/kv_snapshots.py",
+        "newer_notes_of_snapshots_replaced", "P11", "fluss_lab/server/coordinator/tablets/kv_snapshots.py",
         "        self._check_formats()\n",
         "",
         (_of_kind("metadata.db: kv_snapshots.completed"),),
     ),
     Mutant(
-        "newer_options_written_over", "P11", "fluss_lab/server/node.py",
+        "newer_options_written_over", "P11", "fluss_lab/server/process/node.py",
         "        process.check_options(self.folder)\n",
         "",
         (_of_kind("server-options.json: json"),),
@@ -47,7 +47,7 @@ NEWER_FORMATS = (
         (_of_kind("remote/log/db/#/#/#/#.log: batch"),),
     ),
     Mutant(
-        "newer_sink_journal_called_damage", "P11", "fluss_lab/spark/sink_journal.py",
+        "newer_sink_journal_called_damage", "P11", "fluss_lab/spark/sink/sink_journal.py",
         "        check_format(path, version, _VERSION)\n",
         "",
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),

@@ -2,11 +2,11 @@
 
 from tests.mutants.mutant import Mutant
 
-SUPERVISOR = "fluss_lab/server/supervisor.py"
-TABLET_NODE = "fluss_lab/server/tablet_node.py"
-TABLET_HOSTING = "fluss_lab/server/tablet_hosting.py"
-TABLETS = "fluss_lab/server/coordinator/tablets.py"
-ASSIGNMENT = "fluss_lab/server/coordinator/assignment.py"
+SUPERVISOR = "fluss_lab/server/process/supervisor.py"
+TABLET_NODE = "fluss_lab/server/process/tablet_node.py"
+TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
+TABLETS = "fluss_lab/server/coordinator/tablets/tablets.py"
+ASSIGNMENT = "fluss_lab/server/coordinator/metadata/assignment.py"
 
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
 IN_NODES = "tests/unit/server/test_tablet_nodes.py"
@@ -15,13 +15,13 @@ IN_TLS = "tests/unit/server/test_tls.py"
 
 PROCESSES = (
     Mutant(
-        "server_that_was_just_reaped_taken_for_a_running_one", "P13", "fluss_lab/server/discovery.py",
+        "server_that_was_just_reaped_taken_for_a_running_one", "P13", "fluss_lab/server/process/discovery.py",
         "return not _OWN_STAT.exists()",
         "return True",
         ("tests/unit/server/test_cluster.py::test_a_process_that_is_reaped_between_two_looks_at_it_is_gone",),
     ),
     Mutant(
-        "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/serving_loss.py",
+        "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/process/serving_loss.py",
         "            if lost:\n                os._exit(EXIT_CODE)\n",
         "            pass\n",
         ("tests/unit/server/test_serving_loss.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
@@ -100,13 +100,13 @@ PROCESSES = (
         (f"{IN_SUPERVISOR}::test_another_process_is_not_let_in_as_a_tablet_server",),
     ),
     Mutant(
-        "off_loopback_without_tls", "P10", "fluss_lab/server/listening.py",
+        "off_loopback_without_tls", "P10", "fluss_lab/server/process/listening.py",
         "    if host not in LOOPBACK:",
         "    if not host:",
         (f"{IN_TLS}::test_a_host_off_loopback_is_refused_without_tls_before_anything_is_touched",),
     ),
     Mutant(
-        "certificate_name_unchecked", "P10", "fluss_lab/client/address.py",
+        "certificate_name_unchecked", "P10", "fluss_lab/client/cluster/address.py",
         "        return Trust(self.ca, self.name or self.host) if self.tls else None",
         '        return Trust(self.ca, "lab.test") if self.tls else None',
         (f"{IN_TLS}::test_who_does_not_trust_it_or_is_not_trusted_hears_so_at_once",),

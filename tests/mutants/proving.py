@@ -2,11 +2,11 @@
 
 from tests.mutants.mutant import Mutant
 
-EXPIRY = "fluss_lab/lake/iceberg/expiry.py"
-EXPIRY_PLAN = "fluss_lab/lake/iceberg/expiry_plan.py"
-MANIFEST_FILES = "fluss_lab/lake/iceberg/manifest_files.py"
-ROW_DELTA = "fluss_lab/lake/iceberg/row_delta.py"
-REPLAY = "fluss_lab/lake/iceberg/replay.py"
+EXPIRY = "fluss_lab/lake/iceberg/maintenance/expiry.py"
+EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_files.py"
+ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
+REPLAY = "fluss_lab/lake/iceberg/commit/replay.py"
 IN_DROPPED = "tests/readers/test_dropped_partitions.py"
 IN_STOPS = "tests/crash/test_lake_stop.py"
 IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"

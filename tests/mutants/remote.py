@@ -6,7 +6,7 @@ BLOCKS = "fluss_lab/records/blocks.py"
 COPY = "fluss_lab/server/tablet/remote/copy.py"
 REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
 MANIFEST = "fluss_lab/server/tablet/remote/manifest.py"
-CLIENT = "fluss_lab/client/remote.py"
+CLIENT = "fluss_lab/client/log/remote.py"
 
 IN_ANSWERS = "tests/unit/remote/test_remote_answers.py"
 IN_CHANGELOG = "tests/unit/remote/test_remote_changelog.py"
@@ -143,7 +143,7 @@ REMOTE = (
         (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
     ),
     Mutant(
-        "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/remote_owner.py",
+        "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/folder/remote_owner.py",
         "if found is not None and found != begun:",
         "if found is not None and not found:",
         (f"{IN_DIR}::test_two_labs_cannot_have_one",),

@@ -2,16 +2,16 @@
 
 from tests.mutants.mutant import Mutant
 
-STATES = "fluss_lab/server/coordinator/tiering.py"
-LEDGER = "fluss_lab/server/coordinator/lakes.py"
-LAYOUT = "fluss_lab/lake/iceberg/layout.py"
-PROPERTIES = "fluss_lab/lake/iceberg/properties.py"
-REMOVAL = "fluss_lab/lake/iceberg/removal.py"
-HISTORY = "fluss_lab/lake/iceberg/history.py"
-PLAN = "fluss_lab/tiering/repair_plan.py"
-REPAIR = "fluss_lab/tiering/repair.py"
-RELOCATION = "fluss_lab/lake/iceberg/relocation.py"
-PLACE = "fluss_lab/server/relocation.py"
+STATES = "fluss_lab/server/coordinator/tiering/tiering.py"
+LEDGER = "fluss_lab/server/coordinator/tiering/lakes.py"
+LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
+PROPERTIES = "fluss_lab/lake/iceberg/table/properties.py"
+REMOVAL = "fluss_lab/lake/iceberg/commit/removal.py"
+HISTORY = "fluss_lab/lake/iceberg/metadata/history.py"
+PLAN = "fluss_lab/tiering/repair/repair_plan.py"
+REPAIR = "fluss_lab/tiering/repair/repair.py"
+RELOCATION = "fluss_lab/lake/iceberg/maintenance/relocation.py"
+PLACE = "fluss_lab/server/folder/relocation.py"
 
 IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
 IN_STARTS = "tests/unit/server/coordinator/test_lake_starts.py"
@@ -47,13 +47,13 @@ REPAIRING = (
         (f"{IN_STARTS}::test_a_repair_says_all_that_there_is",),
     ),
     Mutant(
-        "tablet_remembers_what_a_repair_took_back", "P2", "fluss_lab/server/tablet/store.py",
+        "tablet_remembers_what_a_repair_took_back", "P2", "fluss_lab/server/tablet/buckets/store.py",
         "                self._lakes.pop(bucket, None)\n            else:\n",
         "                return\n            else:\n",
         (f"{IN_STARTS}::test_a_repair_takes_offsets_back_and_tablets_forget",),
     ),
     Mutant(
-        "changelog_before_replay_kept_for_ever", "P2", "fluss_lab/server/tablet/bucket.py",
+        "changelog_before_replay_kept_for_ever", "P2", "fluss_lab/server/tablet/buckets/bucket.py",
         "if lake is None or (self.kv is None and lake.start > self.start):",
         "if lake is None or lake.start > self.start:",
         (f"{IN_RECOVERY}::test_what_the_lake_can_not_replay_goes_like_the_rest_of_a_changelog",),

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-UNREAD = "fluss_lab/rpc/unread.py"
-STRANGERS = "fluss_lab/rpc/strangers.py"
-SERVING = "fluss_lab/rpc/serving.py"
+UNREAD = "fluss_lab/rpc/serving/unread.py"
+STRANGERS = "fluss_lab/rpc/serving/strangers.py"
+SERVING = "fluss_lab/rpc/serving/serving.py"
 MEMORY = "fluss_lab/rpc/memory.py"
-KV_BUCKET = "fluss_lab/server/tablet/kv_bucket.py"
-PAGE = "fluss_lab/server/metrics_page.py"
+KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
+PAGE = "fluss_lab/server/metrics/metrics_page.py"
 
 IN_UNREAD = "tests/unit/rpc/test_unread.py"
 IN_MEMORY = "tests/unit/rpc/test_memory.py"
@@ -84,7 +84,7 @@ RESOURCES = (
         (f"{IN_UNREAD}::test_a_connection_that_speaks_has_time_for_its_first_request",),
     ),
     Mutant(
-        "freed_memory_is_kept", "P14", "fluss_lab/server/memory.py",
+        "freed_memory_is_kept", "P14", "fluss_lab/server/process/memory.py",
         "MemoryRelease().look",
         "MemoryRelease().__repr__",
         (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),
@@ -110,7 +110,7 @@ RESOURCES = (
         (f"{IN_METRICS}::test_callers_that_drip_hold_up_nobody_and_end",),
     ),
     Mutant(
-        "hung_tablet_servers_stay", "P14", "fluss_lab/server/supervisor.py",
+        "hung_tablet_servers_stay", "P14", "fluss_lab/server/process/supervisor.py",
         "                    child.kill_hung(self._session_ms)",
         "                    pass",
         (f"{IN_SUPERVISOR}::test_a_tablet_server_that_hangs_is_noticed_and_started_again",),
@@ -129,7 +129,7 @@ RESOURCES = (
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),
     Mutant(
-        "rows_behind_their_log_are_described", "P14", "fluss_lab/server/tablet/description.py",
+        "rows_behind_their_log_are_described", "P14", "fluss_lab/server/tablet/buckets/description.py",
         "    kv.check_readable()\n",
         "",
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),

@@ -2,15 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-DEPARTURES = "fluss_lab/server/coordinator/departures.py"
-PARTITIONS = "fluss_lab/server/coordinator/partitions.py"
-TABLETS = "fluss_lab/server/coordinator/tablets.py"
-AUTO = "fluss_lab/server/coordinator/auto_partition.py"
-MARKS = "fluss_lab/server/coordinator/auto_marks.py"
-SEAL = "fluss_lab/server/tablet/seal.py"
-ADMISSION = "fluss_lab/server/tablet/admission.py"
-TAKING = "fluss_lab/read/taking.py"
-TIERING = "fluss_lab/server/coordinator/tiering.py"
+DEPARTURES = "fluss_lab/server/coordinator/ddl/departures.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
+TABLETS = "fluss_lab/server/coordinator/tablets/tablets.py"
+AUTO = "fluss_lab/server/coordinator/ddl/auto_partition.py"
+MARKS = "fluss_lab/server/coordinator/ddl/auto_marks.py"
+SEAL = "fluss_lab/server/tablet/append/seal.py"
+ADMISSION = "fluss_lab/server/tablet/append/admission.py"
+TAKING = "fluss_lab/read/moment/taking.py"
+TIERING = "fluss_lab/server/coordinator/tiering/tiering.py"
 
 IN_DEPARTURES = "tests/unit/server/coordinator/test_partition_departures.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
@@ -120,7 +120,7 @@ RETENTION = (
         (f"{IN_DEPARTURES}::test_servers_hear_of_new_partitions_only",),
     ),
     Mutant(
-        "columns_that_a_writer_does_not_know_made_null", "P4", "fluss_lab/server/tablet/kv_bucket.py",
+        "columns_that_a_writer_does_not_know_made_null", "P4", "fluss_lab/server/tablet/buckets/kv_bucket.py",
         "if not columns and header.schema_id != self._schema_id else None",
         "if not columns and header.schema_id > self._schema_id else None",
         (f"{IN_UNKNOWN}::test_a_writer_of_an_older_schema_leaves_columns_alone_that_it_does_not_know",),

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-OFFSETS = "fluss_lab/read/stream_offsets.py"
-STREAM = "fluss_lab/read/stream.py"
-COMMIT = "fluss_lab/spark/sink_commit.py"
-SENDING = "fluss_lab/spark/sink_sending.py"
-JOURNAL = "fluss_lab/spark/sink_journal.py"
-ROWS = "fluss_lab/spark/sink_rows.py"
+OFFSETS = "fluss_lab/read/changelog/stream_offsets.py"
+STREAM = "fluss_lab/read/changelog/stream.py"
+COMMIT = "fluss_lab/spark/sink/sink_commit.py"
+SENDING = "fluss_lab/spark/sink/sink_sending.py"
+JOURNAL = "fluss_lab/spark/sink/sink_journal.py"
+ROWS = "fluss_lab/spark/sink/sink_rows.py"
 REGISTRATION = "fluss_lab/spark/registration.py"
 
 IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
@@ -97,7 +97,7 @@ WAITING = (
     Mutant(
         "waiting_streams_ask_all_the_time",
         "P14",
-        "fluss_lab/spark/stream_source.py",
+        "fluss_lab/spark/source/stream_source.py",
         "            stream.wait(_IDLE_S)\n",
         "",
         (f"{IN_SOURCE}::test_a_stream_that_waits_asks_seldom_and_hears_of_records_at_once",),
@@ -197,7 +197,7 @@ SINK = (
     Mutant(
         "whole_result_into_a_table_that_ignores_deletes",
         "P4",
-        "fluss_lab/spark/sink_whole.py",
+        "fluss_lab/spark/sink/sink_whole.py",
         'in {"ignore", "disable"}',
         'in {"disable"}',
         (f"{IN_SINK}::test_tables_that_cannot_be_made_equal_to_a_result_say_so",),

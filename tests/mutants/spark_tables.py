@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-SHARES = "fluss_lab/spark/shares.py"
+SHARES = "fluss_lab/spark/source/shares.py"
 IN_SHARES = "tests/unit/spark/test_shares.py"
-OPTIONS = "fluss_lab/spark/source_options.py"
+OPTIONS = "fluss_lab/spark/source/source_options.py"
 IN_OPTIONS = "tests/unit/spark/test_source_options.py"
-FILTER_JSON = "fluss_lab/read/filter_json.py"
-UNION = "fluss_lab/spark/union.py"
+FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
+UNION = "fluss_lab/spark/source/union.py"
 IN_UNION = "tests/spark/test_union_spark.py"
 
 #: P4: a union read equals the model at its read point; P7: corrupt bytes are never served; P10: who has no token reads
@@ -62,7 +62,7 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_file_of_which_a_part_is_read_is_looked_at_too",),
     ),
     Mutant(
-        "length_of_lake_files_not_compared", "P7", "fluss_lab/lake/iceberg/parquet_input.py",
+        "length_of_lake_files_not_compared", "P7", "fluss_lab/lake/iceberg/files/parquet_input.py",
         "    if (found := path.stat().st_size) != size_bytes:",
         "    if (found := path.stat().st_size) < 0:",
         (f"{IN_UNION}::test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it",),

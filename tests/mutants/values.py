@@ -2,15 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-FRAMES = "fluss_lab/model/frames.py"
+FRAMES = "fluss_lab/model/values/frames.py"
 LAB = "fluss_lab/workbench/lab.py"
 TIMES = "fluss_lab/model/times.py"
 READER = "fluss_lab/read/reader.py"
-RANGES = "fluss_lab/read/ranges.py"
+RANGES = "fluss_lab/read/changelog/ranges.py"
 IN_TIMES = "tests/unit/model/test_times.py"
 IN_MOMENTS = "tests/unit/read/test_moments.py"
 ARGUMENTS = "fluss_lab/model/arguments.py"
-SCAN = "fluss_lab/read/scan.py"
+SCAN = "fluss_lab/read/union/scan.py"
 IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
 IN_FRAMES = "tests/unit/model/test_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
-from fluss_lab.spark.union import scan_to_spark
+from fluss_lab.spark.source.union import scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.round import run_round
 from tests.unit.read.kit import rows_of, same
 
 COLUMNS = {"id": "int", "month": "string", "delay": "smallint", "ratio": "double", "dest": "string"}

@@ -121,8 +121,8 @@ def main() -> int:
 
     from fluss_lab.client import ServerAddress
     from fluss_lab.spark import register
-    from fluss_lab.spark.session import spark_session
-    from fluss_lab.spark.source_options import place_options
+    from fluss_lab.spark.session.session import spark_session
+    from fluss_lab.spark.source.source_options import place_options
 
     task = json.loads(sys.stdin.read())
     folder = Path(task["folder"])

@@ -9,11 +9,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.access import CatalogAccess, CatalogLockedError, identifier
-from fluss_lab.lake.iceberg.evolution import evolution_of
-from fluss_lab.lake.iceberg.file_removal import remove_files
-from fluss_lab.lake.iceberg.folders import location_prefix, own_folders
-from fluss_lab.lake.iceberg.layout import (
+from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
+from fluss_lab.lake.iceberg.partition_drop import drop_partition
+from fluss_lab.lake.iceberg.table.access import CatalogAccess, CatalogLockedError, identifier
+from fluss_lab.lake.iceberg.table.evolution import evolution_of
+from fluss_lab.lake.iceberg.table.file_removal import remove_files
+from fluss_lab.lake.iceberg.table.folders import location_prefix, own_folders
+from fluss_lab.lake.iceberg.table.layout import (
     TABLE_ID_PROPERTY,
     LakeLayout,
     check_spec,
@@ -21,9 +23,7 @@ from fluss_lab.lake.iceberg.layout import (
     new_layout,
     same_schema,
 )
-from fluss_lab.lake.iceberg.manifests import EntryCache
-from fluss_lab.lake.iceberg.partition_drop import drop_partition
-from fluss_lab.lake.iceberg.properties import FLUSS_PREFIX, changed_properties, lake_properties
+from fluss_lab.lake.iceberg.table.properties import FLUSS_PREFIX, changed_properties, lake_properties
 from fluss_lab.lake.interfaces import LakeCatalog
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.descriptor import check_lake

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
-from fluss_lab.server.coordinator.kept import KeptPartition
-from fluss_lab.server.coordinator.tiering import State, TableTiering
-from fluss_lab.server.coordinator.tiering_stats import TieringStats
-from fluss_lab.server.metrics import Family, single
+from fluss_lab.server.coordinator.ddl.kept import KeptPartition
+from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.tiering.tiering import State, TableTiering
+from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
+from fluss_lab.server.metrics.metrics import Family, single
 
 
 def cluster_families(catalog: Catalog, servers: Sequence[pb.PbServerNode], *, attached: int) -> Iterator[Family]:

@@ -17,12 +17,12 @@ from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, T
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.alteration import NewColumn
-from fluss_lab.server.coordinator.catalog import LEADER_EPOCH, NO_PARTITION
-from fluss_lab.server.coordinator.kept import KeptPartition
-from fluss_lab.server.coordinator.lakes import BucketKey, TieredOffset, TieredSnapshot
-from fluss_lab.server.coordinator.losses import Loss
-from fluss_lab.server.coordinator.tiering import TableTiering
+from fluss_lab.server.coordinator.ddl.alteration import NewColumn
+from fluss_lab.server.coordinator.ddl.kept import KeptPartition
+from fluss_lab.server.coordinator.ddl.losses import Loss
+from fluss_lab.server.coordinator.metadata.catalog import LEADER_EPOCH, NO_PARTITION
+from fluss_lab.server.coordinator.tiering.lakes import BucketKey, TieredOffset, TieredSnapshot
+from fluss_lab.server.coordinator.tiering.tiering import TableTiering
 
 _SET = 0
 _DELETE = 1

@@ -18,7 +18,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableInfo, TablePath
-from fluss_lab.model.options import (
+from fluss_lab.model.config.options import (
     AUTO_PARTITION_INTERVAL,
     PARTITIONS_MAX,
     REQUEST_SIZE_MAX,
@@ -29,30 +29,30 @@ from fluss_lab.model.options import (
     TIERING_TAKEOVER,
 )
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.tls import Trust, reachable
 from fluss_lab.server.coordinator import gauges, messages
-from fluss_lab.server.coordinator.alteration import Alteration
-from fluss_lab.server.coordinator.assignment import server_count
-from fluss_lab.server.coordinator.auto_marks import AutoMarks
-from fluss_lab.server.coordinator.auto_partition import AutoPartitions
-from fluss_lab.server.coordinator.catalog import NO_PARTITION, Catalog
-from fluss_lab.server.coordinator.departures import Departures
-from fluss_lab.server.coordinator.durable_offsets import DurableOffsets
-from fluss_lab.server.coordinator.heartbeats import answer_heartbeat
-from fluss_lab.server.coordinator.kv_snapshots import KvSnapshots
-from fluss_lab.server.coordinator.lab_identity import LabIdentity
-from fluss_lab.server.coordinator.lake_side import LakeSide, LakeTables
-from fluss_lab.server.coordinator.lakes import LakeLedger
-from fluss_lab.server.coordinator.lifecycle import Lifecycle
-from fluss_lab.server.coordinator.members import Members, registered_status
-from fluss_lab.server.coordinator.partitions import FIRST_ID, Partitions
+from fluss_lab.server.coordinator.ddl.alteration import Alteration
+from fluss_lab.server.coordinator.ddl.auto_marks import AutoMarks
+from fluss_lab.server.coordinator.ddl.auto_partition import AutoPartitions
+from fluss_lab.server.coordinator.ddl.departures import Departures
+from fluss_lab.server.coordinator.ddl.lake_side import LakeSide, LakeTables
+from fluss_lab.server.coordinator.ddl.lifecycle import Lifecycle
+from fluss_lab.server.coordinator.ddl.partitions import FIRST_ID, Partitions
+from fluss_lab.server.coordinator.metadata.assignment import server_count
+from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
+from fluss_lab.server.coordinator.metadata.store import MetadataStore
 from fluss_lab.server.coordinator.sessions import SESSIONS_MAX, Sessions
-from fluss_lab.server.coordinator.store import MetadataStore
-from fluss_lab.server.coordinator.tablets import TabletServers
-from fluss_lab.server.coordinator.tiering import TieringManager
-from fluss_lab.server.metrics import Family
-from fluss_lab.server.remote_owner import META_KEY as REMOTE_OWNER_KEY
+from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets
+from fluss_lab.server.coordinator.tablets.kv_snapshots import KvSnapshots
+from fluss_lab.server.coordinator.tablets.members import Members, registered_status
+from fluss_lab.server.coordinator.tablets.tablets import TabletServers
+from fluss_lab.server.coordinator.tiering.heartbeats import answer_heartbeat
+from fluss_lab.server.coordinator.tiering.lakes import LakeLedger
+from fluss_lab.server.coordinator.tiering.tiering import TieringManager
+from fluss_lab.server.folder.remote_owner import META_KEY as REMOTE_OWNER_KEY
+from fluss_lab.server.metrics.metrics import Family
 from fluss_lab.server.tablet.ticker import Ticker
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Final
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ResourceExhaustedError, ServerUnavailableError
-from fluss_lab.model.options import SERVER_ATTACHED_MAX
+from fluss_lab.model.config.options import SERVER_ATTACHED_MAX
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 log = logging.getLogger(__name__)

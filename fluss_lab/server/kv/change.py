@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.server.kv.chunks import no_rows
-from fluss_lab.server.kv.equality import Mask, equal_rows
-from fluss_lab.server.kv.keys import Hashes, Longs
+from fluss_lab.server.kv.keys.equality import Mask, equal_rows
+from fluss_lab.server.kv.keys.keys import Hashes, Longs
 from fluss_lab.server.kv.merge import Operations
 
 NONE: Final = -1

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.changes import ChangeType
-from fluss_lab.server.kv.equality import Mask
+from fluss_lab.server.kv.keys.equality import Mask
 
 
 @dataclass(frozen=True, slots=True)

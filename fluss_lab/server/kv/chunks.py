@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.errors import RecordTooLargeError
-from fluss_lab.server.kv.equality import Mask
 from fluss_lab.server.kv.image import KvChunk
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.equality import Mask
+from fluss_lab.server.kv.keys.keys import Longs
 from fluss_lab.server.kv.sizes import rows_bytes, widest_bytes
 
 #: Below this a binary search in the cache is as fast as anything.

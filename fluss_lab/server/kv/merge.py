@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidRecordError
-from fluss_lab.model import options
+from fluss_lab.model.config import options
 from fluss_lab.model.descriptor import TableDescriptor
-from fluss_lab.server.kv.equality import Mask
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.equality import Mask
+from fluss_lab.server.kv.keys.keys import Longs
 from fluss_lab.server.kv.sizes import check_rows
 
 #: A null version is older than all others, as in Fluss.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.server.kv.change import Present
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.keys import Longs
 from fluss_lab.server.kv.merge import Operations
 
 

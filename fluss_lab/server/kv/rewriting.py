@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fluss_lab.server.kv.chunks import Chunk, Layout, taken
 from fluss_lab.server.kv.image import KvChunk
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.keys import Longs
 
 #: So many neighbours of about one size (within a factor of four) become one.
 NEIGHBOURS: Final = 4

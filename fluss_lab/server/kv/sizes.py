@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.records.row_sizes import fixed_bytes, value_bytes
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.keys import Longs
 
 
 def widest_bytes(columns: Iterable[pa.Array]) -> int:

@@ -22,11 +22,12 @@ from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.server.kv.change import Change, Effect, Present, Source, effect, empty, resolve
 from fluss_lab.server.kv.checks import Checks
 from fluss_lab.server.kv.chunks import GATHERED_BYTES_MAX, Chunk, Layout
-from fluss_lab.server.kv.equality import Mask, equal_across
-from fluss_lab.server.kv.grouping import group_keys
 from fluss_lab.server.kv.image import KvChunk, KvImage
-from fluss_lab.server.kv.index import HashIndex
-from fluss_lab.server.kv.keys import Hashes, KeyHash, Longs
+from fluss_lab.server.kv.keys.equality import Mask, equal_across
+from fluss_lab.server.kv.keys.grouping import group_keys
+from fluss_lab.server.kv.keys.index import HashIndex
+from fluss_lab.server.kv.keys.keys import Hashes, KeyHash, Longs
+from fluss_lab.server.kv.keys.prefix import prefix_rows
 from fluss_lab.server.kv.merge import (
     MergeRules,
     Operations,
@@ -37,7 +38,6 @@ from fluss_lab.server.kv.merge import (
     unknown_kept,
     version_numbers,
 )
-from fluss_lab.server.kv.prefix import prefix_rows
 from fluss_lab.server.kv.replaying import kinds_of, previous_offsets
 from fluss_lab.server.kv.rewriting import Limits, Rewriter
 from fluss_lab.server.kv.sizes import check_rows
@@ -47,7 +47,7 @@ from fluss_lab.server.kv.view import KvView, checked_columns
 class KvStore:
     """Live rows by primary key, each with the log offset and timestamp of its last change.
 
-    Which values are one key, and which rows are the same, is decided by their bytes: see `fluss_lab.server.kv.keys`.
+    Which values are one key, and which rows are the same, is decided by their bytes: see `fluss_lab.server.kv.keys.keys`.
 
     Args:
         descriptor: Of the table; with a primary key.

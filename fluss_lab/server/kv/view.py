@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.server.kv.chunks import Chunk, check_bytes, no_rows, taken
-from fluss_lab.server.kv.equality import Mask
-from fluss_lab.server.kv.keys import Longs
+from fluss_lab.server.kv.keys.equality import Mask
+from fluss_lab.server.kv.keys.keys import Longs
 
 #: Rows of one batch of a view, unless fewer are asked for: some 5 MB.
 VIEW_ROWS: Final = 1 << 16

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import StorageError
-from fluss_lab.server.metrics import Family, Labels
-from fluss_lab.server.tablet.bucket import Bucket
+from fluss_lab.server.metrics.metrics import Family, Labels
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.counters import TableCounters
 
 if TYPE_CHECKING:

@@ -18,41 +18,41 @@ from fluss_lab.errors import (
     UnsupportedError,
     error_code,
 )
-from fluss_lab.model import options as opt
+from fluss_lab.model.config import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.places import bucket_of, partition_id_of
-from fluss_lab.rpc.serving import as_fluss_error, put_error
-from fluss_lab.rpc.unread import Building
-from fluss_lab.server.kv.completed import CompletedSnapshot
-from fluss_lab.server.metrics import Family
-from fluss_lab.server.read_only_disk import reserve_of
-from fluss_lab.server.remote_folders import KV, LOG, remote_root, remove_bucket_folders
-from fluss_lab.server.remote_owner import RemoteDir
+from fluss_lab.rpc.serving.serving import as_fluss_error, put_error
+from fluss_lab.rpc.serving.unread import Building
+from fluss_lab.server.folder.read_only_disk import reserve_of
+from fluss_lab.server.folder.remote_folders import KV, LOG, remote_root, remove_bucket_folders
+from fluss_lab.server.folder.remote_owner import RemoteDir
+from fluss_lab.server.kv.snapshots.completed import CompletedSnapshot
+from fluss_lab.server.metrics.metrics import Family
 from fluss_lab.server.tablet import gauges
-from fluss_lab.server.tablet.bucket import Bucket, LakeState, OffsetAnswer
+from fluss_lab.server.tablet.append.seal import seal_at, unseal
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
+from fluss_lab.server.tablet.buckets.description import described, unknown
+from fluss_lab.server.tablet.buckets.durable_reports import DurableReporter
+from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
+from fluss_lab.server.tablet.buckets.logs import bucket_fields
+from fluss_lab.server.tablet.buckets.snapshot_reports import Reporter
+from fluss_lab.server.tablet.buckets.snapshots import KvSnapshotter
+from fluss_lab.server.tablet.buckets.store import BucketStore
+from fluss_lab.server.tablet.buckets.unopened import FIRST_WAIT_MS
 from fluss_lab.server.tablet.counters import Tally
-from fluss_lab.server.tablet.damage_desk import DamageDesk
-from fluss_lab.server.tablet.description import described, unknown
-from fluss_lab.server.tablet.durable_reports import DurableReporter
-from fluss_lab.server.tablet.entries import LogOptions
-from fluss_lab.server.tablet.fetch import FetchLog
-from fluss_lab.server.tablet.kv_bucket import RowOptions
-from fluss_lab.server.tablet.logs import bucket_fields
-from fluss_lab.server.tablet.lookup import LookupLimits, lookup, prefix_lookup
-from fluss_lab.server.tablet.produce import produce
-from fluss_lab.server.tablet.put import put
+from fluss_lab.server.tablet.damage.damage_desk import DamageDesk
+from fluss_lab.server.tablet.log.entries import LogOptions
 from fluss_lab.server.tablet.remote.task import RemoteLogTask
-from fluss_lab.server.tablet.scans import Scanners, limit_scan
-from fluss_lab.server.tablet.seal import seal_at, unseal
-from fluss_lab.server.tablet.snapshot_reports import Reporter
-from fluss_lab.server.tablet.snapshots import KvSnapshotter
-from fluss_lab.server.tablet.store import BucketStore
+from fluss_lab.server.tablet.requests.fetch import FetchLog
+from fluss_lab.server.tablet.requests.lookup import LookupLimits, lookup, prefix_lookup
+from fluss_lab.server.tablet.requests.produce import produce
+from fluss_lab.server.tablet.requests.put import put
+from fluss_lab.server.tablet.requests.scans import Scanners, limit_scan
 from fluss_lab.server.tablet.ticker import Ticker
-from fluss_lab.server.tablet.unopened import FIRST_WAIT_MS
 
 log = logging.getLogger(__name__)
 

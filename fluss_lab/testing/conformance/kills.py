@@ -6,8 +6,8 @@ import pytest
 
 from fluss_lab.lake.interfaces import COMMIT_ID_KEY
 from fluss_lab.testing.conformance.elsewhere import commit_elsewhere
-from fluss_lab.testing.conformance.histories import KeyedHistory
-from fluss_lab.testing.conformance.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.histories import KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import LakeKit, Written, records, summary
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.kv_snapshot import KvSnapshotMetadata, read_snapshot
+from fluss_lab.client.kv.kv_snapshot import KvSnapshotMetadata, read_snapshot
 from fluss_lab.errors import CorruptDataError, InvalidSchemaError, KvSnapshotNotFoundError, StorageError
 from fluss_lab.records.kv_manifest import read_manifest
 from tests.unit.server.kv.snapshot_kit import BUCKET, SCHEMA, SCHEMAS, WIDER, Puts, rows_of, store, write

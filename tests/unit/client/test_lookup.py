@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client import Lookuper, lookup
-from fluss_lab.client.fetching import Projection
-from fluss_lab.client.lookup_wire import LookupCall, Part
+from fluss_lab.client import Lookuper
+from fluss_lab.client.kv import lookup
+from fluss_lab.client.kv.lookup_wire import LookupCall, Part
+from fluss_lab.client.log.fetching import Projection
 from fluss_lab.errors import (
     CorruptDataError,
     InternalError,

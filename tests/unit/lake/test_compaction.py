@@ -10,8 +10,8 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError, StorageError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.compaction_plan import growth_start, packing_runs
-from fluss_lab.lake.iceberg.maintenance_state import MAINTENANCE_PROPERTY, MaintenanceState
+from fluss_lab.lake.iceberg.maintenance.compaction_plan import growth_start, packing_runs
+from fluss_lab.lake.iceberg.maintenance.maintenance_state import MAINTENANCE_PROPERTY, MaintenanceState
 from fluss_lab.model import TableInfo
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of
 from tests.unit.lake.conftest import records
@@ -398,7 +398,7 @@ def test_a_task_that_fails_leaves_no_file(lake):
 
 
 def test_a_full_disk_leaves_no_file(lake, monkeypatch):
-    from fluss_lab.lake.iceberg import io
+    from fluss_lab.lake.iceberg.files import io
 
     keyed = keyed_lake(lake)
     history(keyed, random.Random(9), 4)

@@ -12,12 +12,18 @@ from pyiceberg.manifest import DataFileContent
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg import delete_files
-from fluss_lab.lake.iceberg.delete_events import EventRange, delete_schema, equality_schema, event_range, read_events
-from fluss_lab.lake.iceberg.delete_files import place_again
-from fluss_lab.lake.iceberg.parquet import ParquetSettings
-from fluss_lab.lake.iceberg.row_positions import OffsetFile
-from fluss_lab.lake.iceberg.target import WriteTarget
+from fluss_lab.lake.iceberg.files.parquet import ParquetSettings
+from fluss_lab.lake.iceberg.write import delete_files
+from fluss_lab.lake.iceberg.write.delete_events import (
+    EventRange,
+    delete_schema,
+    equality_schema,
+    event_range,
+    read_events,
+)
+from fluss_lab.lake.iceberg.write.delete_files import place_again
+from fluss_lab.lake.iceberg.write.row_positions import OffsetFile
+from fluss_lab.lake.iceberg.write.target import WriteTarget
 from fluss_lab.model import TableInfo
 from fluss_lab.model.schema import make_schema
 from tests.unit.lake.changelogs import (

@@ -10,8 +10,8 @@ from pyiceberg.manifest import DataFile
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.history import main_line
-from fluss_lab.lake.iceberg.manifests import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.metadata.history import main_line
+from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, referenced_files
 from tests.unit.lake.changelogs import state_of
 from tests.unit.lake.conftest import Lake
 from tests.unit.lake.keyed_logs import exchange
@@ -93,7 +93,7 @@ def test_properties_of_iceberg_go_before_ours(lake):
 
 
 def test_without_a_wish_there_are_never_very_many(lake, info, monkeypatch):
-    from fluss_lab.lake.iceberg import expiry_plan
+    from fluss_lab.lake.iceberg.maintenance import expiry_plan
 
     monkeypatch.setattr(expiry_plan, "SNAPSHOTS_MAX", 5)
     ids = appended(lake, info, 8)

@@ -20,10 +20,11 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg import commits, row_delta, snapshot
-from fluss_lab.lake.iceberg.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.replay import REPLAY_TAG_PREFIX
-from fluss_lab.lake.iceberg.snapshot import StagedSnapshot, stage_append, stage_replace
+from fluss_lab.lake.iceberg.commit import commits, row_delta
+from fluss_lab.lake.iceberg.commit.commits import SnapshotCommits
+from fluss_lab.lake.iceberg.commit.replay import REPLAY_TAG_PREFIX
+from fluss_lab.lake.iceberg.metadata import snapshot
+from fluss_lab.lake.iceberg.metadata.snapshot import StagedSnapshot, stage_append, stage_replace
 from tests.unit.lake.changelogs import Changelog, state_of
 from tests.unit.lake.conftest import Lake, summary
 from tests.unit.lake.rounds import RETENTION_MS, KeyedLake, keyed_result, starts, tags

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import TableNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.layout import FIELD_IDS_PROPERTY, checked_layout
+from fluss_lab.lake.iceberg.table.layout import FIELD_IDS_PROPERTY, checked_layout
 from fluss_lab.model import DataType, PartitionInfo
 from fluss_lab.model.schema import with_columns
 

@@ -4,7 +4,7 @@ import pytest
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from fluss_lab.errors import LakeTableExistsError, TableNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.layout import checked_layout
+from fluss_lab.lake.iceberg.table.layout import checked_layout
 from fluss_lab.model import TablePath
 
 #: The example of the FIP.

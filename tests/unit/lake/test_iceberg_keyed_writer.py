@@ -11,7 +11,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError, InternalError, StorageError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg import delete_files
+from fluss_lab.lake.iceberg.write import delete_files
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.readers import duckdb_rows
@@ -491,7 +491,7 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(lake):
 
 def test_files_are_durable_when_the_writer_is_done(lake, monkeypatch):
     """Every file, and every folder up to the table's, is synced after it was written."""
-    from fluss_lab.lake.iceberg import io
+    from fluss_lab.lake.iceberg.files import io
 
     synced = []
     for name in ("fsync_path", "fsync_folder"):

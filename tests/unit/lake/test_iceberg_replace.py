@@ -14,10 +14,10 @@ from pyiceberg.typedef import Record
 from sqlalchemy import text
 
 from fluss_lab.errors import CommitConflictError, LakeSnapshotNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.bucket_states import BucketStates
-from fluss_lab.lake.iceberg.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.manifests import EntryCache
-from fluss_lab.lake.iceberg.snapshot import TagRequest, stage_delete, stage_replace, stage_row_delta
+from fluss_lab.lake.iceberg.commit.commits import SnapshotCommits
+from fluss_lab.lake.iceberg.metadata.bucket_states import BucketStates
+from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
+from fluss_lab.lake.iceberg.metadata.snapshot import TagRequest, stage_delete, stage_replace, stage_row_delta
 from fluss_lab.lake.readers import FetchContext, LookupContext
 from fluss_lab.model import LakeOffset
 from fluss_lab.testing.readers import duckdb_rows

@@ -8,9 +8,9 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import StaticTable
 
-from fluss_lab.lake.iceberg import manifest_files
-from fluss_lab.lake.iceberg.manifests import EntryCache, referenced_files
-from fluss_lab.lake.iceberg.results import _file_to_json
+from fluss_lab.lake.iceberg.metadata import manifest_files
+from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.write.results import _file_to_json
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.rounds import KeyedLake, starts, tags
 

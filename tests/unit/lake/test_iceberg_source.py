@@ -265,7 +265,7 @@ def others_file(
 
 def as_in_the_lake(lake, info, batch, offsets) -> pa.Table:
     """Rows with the lake's columns, names and ids."""
-    from fluss_lab.lake.iceberg.types import arrow_field
+    from fluss_lab.lake.iceberg.table.types import arrow_field
 
     fields = [arrow_field(field) for field in lake.load(info).schema().fields]
     millis = pa.array((EPOCH_MS + np.asarray(offsets)) * 1000).view(pa.timestamp("us", "UTC"))
@@ -422,7 +422,7 @@ def test_files_of_another_format_are_refused(lake, table):
 
 
 def test_equal_snapshots_share_decoded_manifests(lake, table):
-    from fluss_lab.lake.iceberg.manifests import EntryCache
+    from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
 
     for first in range(0, 30, 10):
         lake.append(table, rows(table, 10, first), first)

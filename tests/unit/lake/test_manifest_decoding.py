@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import ManifestFile
 
-from fluss_lab.lake.iceberg import avro_file
-from fluss_lab.lake.iceberg.avro_file import AvroFile
-from fluss_lab.lake.iceberg.layout import known_layout
-from fluss_lab.lake.iceberg.manifest_rows import HeldManifest
-from fluss_lab.lake.iceberg.manifests import EntryCache, live_state
+from fluss_lab.lake.iceberg.metadata import avro_file
+from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
+from fluss_lab.lake.iceberg.metadata.manifest_rows import HeldManifest
+from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, live_state
+from fluss_lab.lake.iceberg.table.layout import known_layout
 from tests.unit.lake.changelogs import commit_files
 from tests.unit.lake.conftest import records
 from tests.unit.lake.foreign import equality_deletes

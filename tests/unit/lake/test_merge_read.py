@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.lake.iceberg.layout import known_layout
-from fluss_lab.lake.iceberg.reading import LakeColumns
-from fluss_lab.lake.iceberg.row_deletes import DeletedKeys, DeletedPositions
+from fluss_lab.lake.iceberg.read.reading import LakeColumns
+from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
+from fluss_lab.lake.iceberg.table.layout import known_layout
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of
 from tests.unit.lake.conftest import records
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from fluss_lab.lake.iceberg import offset_summaries
-from fluss_lab.lake.iceberg.history import summary_of
-from fluss_lab.lake.iceberg.offset_summaries import SINCE_KEY, is_complete
+from fluss_lab.lake.iceberg.metadata import offset_summaries
+from fluss_lab.lake.iceberg.metadata.history import summary_of
+from fluss_lab.lake.iceberg.metadata.offset_summaries import SINCE_KEY, is_complete
 from fluss_lab.lake.interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
 from tests.unit.lake.conftest import summary
 from tests.unit.lake.test_compaction import rows

@@ -9,8 +9,8 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.layout import new_layout
-from fluss_lab.lake.iceberg.properties import lake_properties
+from fluss_lab.lake.iceberg.table.layout import new_layout
+from fluss_lab.lake.iceberg.table.properties import lake_properties
 from tests.unit.lake.changelogs import written
 from tests.unit.lake.conftest import Lake, records
 from tests.unit.lake.test_compaction import history, rows
@@ -69,7 +69,7 @@ def test_files_younger_than_the_grace_stay(lake, info):
 
 
 def test_a_file_that_is_committed_while_others_are_looked_for_stays(lake, info, monkeypatch):
-    from fluss_lab.lake.iceberg import maintenance
+    from fluss_lab.lake.iceberg.maintenance import maintenance
 
     lake.append(info, rows(info, 2))
     under_way = lake.write(info, records(rows(info, 2, 2), 2))
@@ -228,7 +228,7 @@ def test_files_behind_fsspec_are_listed_too(tmp_path):
 
 def test_files_that_nobody_can_list_are_told_as_such(lake, info):
     from fluss_lab.errors import UnsupportedError
-    from fluss_lab.lake.iceberg.orphans import _listed
+    from fluss_lab.lake.iceberg.maintenance.orphans import _listed
 
     class Blind:
         def __init__(self):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluss_lab.lake.iceberg.snapshot import stage_delete
+from fluss_lab.lake.iceberg.metadata.snapshot import stage_delete
 from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.model import PartitionInfo, TableInfo
 from tests.readers import foreign

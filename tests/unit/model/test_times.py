@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError, InvalidTimestampError
-from fluss_lab.model.options import CLIENT_TIME_ZONE
+from fluss_lab.model.config.options import CLIENT_TIME_ZONE
 from fluss_lab.model.times import (
     fixed_moment,
     format_duration,

@@ -19,8 +19,8 @@ from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import maintain_by_hand
-from fluss_lab.tiering.report import TieringReport
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.report import TieringReport
+from fluss_lab.tiering.round.round import run_round
 from tests.unit.read.kit import LAKE, until
 
 COLUMNS: Final = {"id": "bigint", "month": "string", "delay": "int", "ratio": "double", "tags": "array<int>"}

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.model import LakeSnapshot
-from fluss_lab.read.points import ReadPoint
+from fluss_lab.read.moment.points import ReadPoint
 from fluss_lab.read.reader import TableReader
-from fluss_lab.read.scan import Scan
+from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.crash.history import Place
 from tests.crash.scene import DAYS_AHEAD_MS, HOURS_AHEAD_MS, TAKEOVER, Scene

@@ -18,8 +18,8 @@ from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.report import TieringReport
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.report import TieringReport
+from fluss_lab.tiering.round.round import run_round
 
 OPTIONS = {
     "log.segment.file-size": "2kb",

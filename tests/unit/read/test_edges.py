@@ -4,7 +4,7 @@ import pytest
 
 from fluss_lab.client import read_range
 from fluss_lab.errors import OffsetOutOfRangeError, PartitionNotFoundError
-from fluss_lab.read.changelog import read_changes
+from fluss_lab.read.changelog.changelog import read_changes
 from tests.unit.read.subjects import Keyed, read, words
 
 

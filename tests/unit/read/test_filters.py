@@ -15,8 +15,8 @@ from pyiceberg.types import BooleanType, DecimalType, DoubleType, IntegerType, L
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import make_schema
-from fluss_lab.read.filters import SYSTEM_TYPES, compile_filter
-from fluss_lab.read.predicates import Applied, leaves, to_arrow
+from fluss_lab.read.filter.filters import SYSTEM_TYPES, compile_filter
+from fluss_lab.read.filter.predicates import Applied, leaves, to_arrow
 
 SCHEMA = make_schema({
     "n": "int", "tiny": "tinyint", "big": "bigint", "s": "string", "d": "decimal(10,2)", "wide": "decimal(38,10)",

@@ -17,10 +17,10 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
-from fluss_lab.read import keyed_plan, keyed_rows, lake_rows, live_rows
-from fluss_lab.read.plan import Plan
 from fluss_lab.read.reader import TableReader
-from fluss_lab.read.rows import Request, read_rows
+from fluss_lab.read.union import keyed_plan, keyed_rows, lake_rows, live_rows
+from fluss_lab.read.union.plan import Plan
+from fluss_lab.read.union.rows import Request, read_rows
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.keyed_kit import OPTIONS, KeyedTable
 from tests.unit.read.kit import rows_of

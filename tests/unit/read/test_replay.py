@@ -8,7 +8,7 @@ import pytest
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.model.times import format_moment
-from fluss_lab.read import net
+from fluss_lab.read.changelog import net
 from fluss_lab.read.reader import TableReader
 from tests.unit.read.keyed_changes import DAY_MS, agree, found_in
 

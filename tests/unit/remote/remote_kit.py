@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluss_lab.client.fetching import Projection
-from fluss_lab.client.remote import GoneSegments, SegmentGoneError, remote_records
+from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.log.remote import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import error_from_code
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP

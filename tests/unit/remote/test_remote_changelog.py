@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.fetching import Projection
-from fluss_lab.client.remote import remote_records
+from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.log.remote import remote_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError, LabError, StorageError
-from fluss_lab.server.node import Node
+from fluss_lab.server.folder.remote_owner import OWNER_FILE
 from fluss_lab.server.options import with_remote_dir
-from fluss_lab.server.process import read_options
-from fluss_lab.server.remote_owner import OWNER_FILE
+from fluss_lab.server.process.node import Node
+from fluss_lab.server.process.process import read_options
 
 KEY = "remote.data.dir"
 

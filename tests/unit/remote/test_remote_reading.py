@@ -17,7 +17,7 @@ from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_
 from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock, wait_until
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.round import run_round
 
 PATIENCE_S = 60.0
 MINUTE_MS = 60_000

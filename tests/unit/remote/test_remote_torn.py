@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.client.fetching import Projection
-from fluss_lab.client.remote import GoneSegments, SegmentGoneError, remote_records
+from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.log.remote import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import CorruptDataError, StorageError
 from fluss_lab.server.tablet.remote import copy
 from tests.unit.remote.remote_kit import (

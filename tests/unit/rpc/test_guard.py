@@ -8,11 +8,12 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError, ResourceExhaustedError, ServerUnavailableError, UnsupportedError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc import limits, serving
+from fluss_lab.rpc import limits
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, methods_of
-from fluss_lab.rpc.serving import Server
+from fluss_lab.rpc.serving import serving
+from fluss_lab.rpc.serving.serving import Server
 from fluss_lab.testing.waiting import wait_until
 
 PATIENCE_S = 60.0

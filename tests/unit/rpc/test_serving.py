@@ -8,7 +8,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc import status
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.methods import COORDINATOR, methods_of
-from fluss_lab.rpc.serving import Server
+from fluss_lab.rpc.serving.serving import Server
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])

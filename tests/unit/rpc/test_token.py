@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import AuthenticationError
-from fluss_lab.rpc.token import header_of, is_valid, make_token, read_token, write_token
+from fluss_lab.rpc.access.token import header_of, is_valid, make_token, read_token, write_token
 from tests.damage.damages import flipped_bits
 
 

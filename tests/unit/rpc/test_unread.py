@@ -8,12 +8,12 @@ import pytest
 
 from fluss_lab.errors import ResourceExhaustedError, ServerUnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc import strangers
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.methods import TABLET_SERVER, methods_of
-from fluss_lab.rpc.serving import Server
-from fluss_lab.rpc.unread import Building, ConnectionLimits
+from fluss_lab.rpc.serving import strangers
+from fluss_lab.rpc.serving.serving import Server
+from fluss_lab.rpc.serving.unread import Building, ConnectionLimits
 from fluss_lab.testing.waiting import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 

@@ -10,9 +10,9 @@ import pytest
 
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.model.config.options import DISK_RESERVE
 from fluss_lab.model.offsets import OffsetSpec
-from fluss_lab.model.options import DISK_RESERVE
-from fluss_lab.server.disk_reserve import RESERVE_FILE
+from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
 from fluss_lab.testing import ServerProcess
 from fluss_lab.testing.waiting import wait_until
 from tests.unit.server.disks import fill, small_disk

@@ -10,9 +10,9 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import StorageError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.model.options import DISK_RESERVE
-from fluss_lab.server import disk_reserve
-from fluss_lab.server.disk_reserve import RESERVE_FILE, STEP_BYTES, DiskReserve
+from fluss_lab.model.config.options import DISK_RESERVE
+from fluss_lab.server.folder import disk_reserve
+from fluss_lab.server.folder.disk_reserve import RESERVE_FILE, STEP_BYTES, DiskReserve
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.disks import fill, small_disk
 

@@ -12,8 +12,9 @@ import pytest
 from fluss_lab.errors import CorruptDataError, FlussError, LabError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
-from fluss_lab.server import cluster, discovery
-from fluss_lab.server.coordinator import row_sums
+from fluss_lab.server import cluster
+from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.process import discovery
 from fluss_lab.testing import EmbeddedCluster
 
 FIRST, SECOND = TablePath("db", "first"), TablePath("db", "second")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from fluss_lab.client.address import ServerAddress
+from fluss_lab.client.cluster.address import ServerAddress
 from fluss_lab.errors import CorruptDataError, InvalidRequestError, LabError
 from fluss_lab.model import make_descriptor
-from fluss_lab.read.filter_json import filter_from_json
-from fluss_lab.read.points import ReadPoint
-from fluss_lab.server import discovery, process
-from fluss_lab.server.remote_owner import RemoteDir
+from fluss_lab.read.filter.filter_json import filter_from_json
+from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.server.folder.remote_owner import RemoteDir
+from fluss_lab.server.process import discovery, process
 from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
-from fluss_lab.spark.sink_journal import SinkFolder
+from fluss_lab.spark.sink.sink_journal import SinkFolder
 
 DEEP = "[" * 100_000
 SCHEMA = make_descriptor({"id": "bigint"}).schema

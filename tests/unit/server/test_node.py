@@ -15,8 +15,8 @@ from fluss_lab.errors import InvalidPropertyError, LabError, LabLockedError, Lab
 from fluss_lab.model import make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.server import discovery
-from fluss_lab.server.node import Node
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process.node import Node
 from fluss_lab.testing import EmbeddedCluster
 
 

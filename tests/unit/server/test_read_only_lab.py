@@ -16,10 +16,10 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster as clusters
-from fluss_lab.server import shadow
+from fluss_lab.server.folder import shadow
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round import run_round
+from fluss_lab.tiering.round.round import run_round
 from tests.unit.server.disks import read_only
 
 PATIENCE_S = 60.0

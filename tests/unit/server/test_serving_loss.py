@@ -9,7 +9,7 @@ from fluss_lab.client import Connection
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server import cluster
-from fluss_lab.server.serving_loss import _is_serving
+from fluss_lab.server.process.serving_loss import _is_serving
 from fluss_lab.testing import ServerProcess, wait_until
 
 #: A server in which gRPC finds no memory for the next event, from when a file is there.

@@ -17,9 +17,10 @@ from fluss_lab.client import Connection, read_range
 from fluss_lab.errors import ConflictError, FlussError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server import cluster, discovery
-from fluss_lab.server.discovery import Discovery
-from fluss_lab.server.process import wait_until_gone
+from fluss_lab.server import cluster
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process.discovery import Discovery
+from fluss_lab.server.process.process import wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
 _NUMBERS = count()

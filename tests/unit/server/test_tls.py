@@ -15,10 +15,10 @@ from fluss_lab.client import Connection, ServerAddress, read_range
 from fluss_lab.errors import AuthenticationError, FlussError, InvalidPropertyError, ServerUnavailableError
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import Identity, Trust, load_identity
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.serving import Server
-from fluss_lab.rpc.tls import Identity, Trust, load_identity
-from fluss_lab.server.node import Node
+from fluss_lab.rpc.serving.serving import Server
+from fluss_lab.server.process.node import Node
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 
 OPENSSL = shutil.which("openssl")

@@ -5,10 +5,10 @@ import pytest
 from fluss_lab.client import ServerAddress
 from fluss_lab.errors import AuthenticationError, FlussError, InvalidPropertyError, ServerUnavailableError
 from fluss_lab.model import TablePath
-from fluss_lab.read.points import PointBucket, ReadPoint
-from fluss_lab.rpc.token import write_token
-from fluss_lab.server import discovery
-from fluss_lab.spark.source_options import READ_OPTIONS, own_options, parse_options, place_options
+from fluss_lab.read.moment.points import PointBucket, ReadPoint
+from fluss_lab.rpc.access.token import write_token
+from fluss_lab.server.process import discovery
+from fluss_lab.spark.source.source_options import READ_OPTIONS, own_options, parse_options, place_options
 
 SERVER = {"server": "127.0.0.1:9", "token": "t0ken"}
 POINT = ReadPoint(TablePath("nyc", "flights"), 3, 1, 5, False, None, (PointBucket(None, None, 0, 0, 4),))

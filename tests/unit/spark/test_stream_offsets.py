@@ -7,7 +7,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError
 from fluss_lab.model import TableBucket
-from fluss_lab.read.stream_offsets import NO_PARTITION, StreamOffset, shares
+from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset, shares
 from tests.damage.damages import flipped_bits
 
 

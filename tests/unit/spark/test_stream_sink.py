@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from fluss_lab import failpoints
-from fluss_lab.client.numbered import distance, following
+from fluss_lab.client.write.numbered import distance, following
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
     CorruptDataError,
@@ -28,12 +28,12 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
-from fluss_lab.server.tablet import payloads
-from fluss_lab.spark.sink_commit import SinkCommit
-from fluss_lab.spark.sink_files import StagedFile
-from fluss_lab.spark.sink_journal import SinkFolder
-from fluss_lab.spark.source_options import parse_options, place_options
-from fluss_lab.spark.stream_sink import FlussBatchWriter, FlussStreamWriter
+from fluss_lab.server.tablet.requests import payloads
+from fluss_lab.spark.sink.sink_commit import SinkCommit
+from fluss_lab.spark.sink.sink_files import StagedFile
+from fluss_lab.spark.sink.sink_journal import SinkFolder
+from fluss_lab.spark.sink.stream_sink import FlussBatchWriter, FlussStreamWriter
+from fluss_lab.spark.source.source_options import parse_options, place_options
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import until
 

@@ -16,10 +16,10 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
 from fluss_lab.records.batch import BatchHeader, read_header
-from fluss_lab.server.tablet import checkpoint
+from fluss_lab.server.tablet.log import checkpoint
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.damage_plan import DamagePlan
-from fluss_lab.tiering.damage_repair import give_up_damage, plan_damage_repair
+from fluss_lab.tiering.repair.damage_plan import DamagePlan
+from fluss_lab.tiering.repair.damage_repair import give_up_damage, plan_damage_repair
 from tests.unit.tiering.kit import LAKE, Tables
 
 TYPES: Final = {"id": "bigint not null", "v": "string"}

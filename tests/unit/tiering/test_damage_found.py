@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.client.damage import damage_error
+from fluss_lab.client.cluster.damage import damage_error
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.read.reader import TableReader
 from fluss_lab.testing import EmbeddedCluster

@@ -11,12 +11,12 @@ from fluss_lab.errors import (
     UnsupportedError,
     UntieredRecordsError,
 )
-from fluss_lab.server.tablet import cutting, given_up
+from fluss_lab.server.tablet.damage import cutting, given_up
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.tiering import repair
-from fluss_lab.tiering.damage_repair import FAILPOINTS
-from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.session import TieringSession
+from fluss_lab.tiering.repair import repair
+from fluss_lab.tiering.repair.damage_repair import FAILPOINTS
+from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.session import TieringSession
 from tests.unit.tiering.broken_logs import (
     OPTIONS,
     PLACES,

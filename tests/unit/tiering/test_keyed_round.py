@@ -11,9 +11,9 @@ from fluss_lab.errors import TableNotFoundError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.interfaces import REPLAY_START_KEY
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.events import FailedTieringEvent
-from fluss_lab.tiering.options import TieringOptions
+from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.events import FailedTieringEvent
+from fluss_lab.tiering.round.options import TieringOptions
 from tests.unit.tiering.keyed_kit import PARTITIONED, KeyedTable
 
 #: Cuts whatever there is into one split a worker.

@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.kv_scan import KvRecords
+from fluss_lab.client.kv.kv_scan import KvRecords
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.records import LogRecords
-from fluss_lab.tiering.committer import WrittenSplit, contiguous, starts_of
-from fluss_lab.tiering.keyed_reader import KeyedChanges, event_count, in_order
-from fluss_lab.tiering.options import ROUND_DURATION_MIN_S, TieringOptions
-from fluss_lab.tiering.reader import HELD_BYTES, SMALL_ROWS, gathered
-from fluss_lab.tiering.splits import TieringLogSplit, TieringSnapshotSplit, number_splits, split_from_json
+from fluss_lab.tiering.round.committer import WrittenSplit, contiguous, starts_of
+from fluss_lab.tiering.round.options import ROUND_DURATION_MIN_S, TieringOptions
+from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, number_splits, split_from_json
+from fluss_lab.tiering.task.keyed_reader import KeyedChanges, event_count, in_order
+from fluss_lab.tiering.task.reader import HELD_BYTES, SMALL_ROWS, gathered
 
 PATH = TablePath("db", "people")
 KINDS = {"+A": 0, "+I": 1, "-U": 2, "+U": 3, "-D": 4}

@@ -9,10 +9,11 @@ import pytest
 from fluss_lab.errors import CorruptDataError, InvalidRequestError, UntieredRecordsError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.reader import TableReader
-from fluss_lab.server.tablet import cutting, store
+from fluss_lab.server.tablet.buckets import store
+from fluss_lab.server.tablet.damage import cutting
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.damage_repair import FAILPOINTS, give_up_damage, plan_damage_repair
+from fluss_lab.tiering.repair.damage_repair import FAILPOINTS, give_up_damage, plan_damage_repair
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, batches, flip, inside_a_segment, nothing
 from tests.unit.tiering.kit import LAKE, Tables
 

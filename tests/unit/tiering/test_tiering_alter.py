@@ -9,7 +9,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.model import TablePath
 from fluss_lab.read.reader import TableReader
-from fluss_lab.tiering.planner import RoundPlanner
+from fluss_lab.tiering.round.planner import RoundPlanner
 from tests.unit.tiering.kit import SCHEMA
 
 WIDER = SCHEMA.append(pa.field("note", pa.string()))

@@ -3,9 +3,9 @@
 import sys
 
 from fluss_lab.model import TableBucket, TablePath
-from fluss_lab.tiering.executor import TaskNews
-from fluss_lab.tiering.progress import BucketProgress, RoundMeter, RoundState
-from fluss_lab.tiering.splits import TieringLogSplit
+from fluss_lab.tiering.round.splits import TieringLogSplit
+from fluss_lab.tiering.task.executor import TaskNews
+from fluss_lab.tiering.task.progress import BucketProgress, RoundMeter, RoundState
 from fluss_lab.workbench.progress import RoundProgress, progress_html
 
 PATH = TablePath("db", "t")

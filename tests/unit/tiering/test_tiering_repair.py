@@ -20,10 +20,10 @@ from fluss_lab.lake.interfaces import ADOPTED_KEY
 from fluss_lab.read.reader import TableReader
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster, wait_until
-from fluss_lab.tiering import repair
-from fluss_lab.tiering.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.repair import adopt, plan_repair
-from fluss_lab.tiering.session import TieringSession
+from fluss_lab.tiering.repair import repair
+from fluss_lab.tiering.repair.repair import adopt, plan_repair
+from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.session import TieringSession
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.repairs import SMALL, Keyed, age
 

@@ -18,9 +18,9 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import CRC_START, BatchHeader, Buffer, checksum, split_headers
 from fluss_lab.records.blocks import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
+from fluss_lab.server.tablet.log.segment import Place, Segment
 from fluss_lab.server.tablet.remote.compression import Packer
 from fluss_lab.server.tablet.remote.manifest import RemoteSegment
-from fluss_lab.server.tablet.segment import Place, Segment
 
 #: Bytes of a segment read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20

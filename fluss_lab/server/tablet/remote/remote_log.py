@@ -17,12 +17,12 @@ from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, Stora
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
-from fluss_lab.server.tablet.logs import BucketLogger
+from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.tablet.log.segment import Segment
 from fluss_lab.server.tablet.remote import manifest as manifests
 from fluss_lab.server.tablet.remote.copy import copy_segment
 from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
 from fluss_lab.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
-from fluss_lab.server.tablet.segment import Segment
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
-from fluss_lab.server.tablet.bucket import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 
 log = logging.getLogger(__name__)
 

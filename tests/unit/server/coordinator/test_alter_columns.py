@@ -99,7 +99,7 @@ def test_a_primary_key_table_is_altered_too(rig):
 
 
 def test_a_table_runs_out_of_schema_ids(rig, monkeypatch):
-    from fluss_lab.server.coordinator import alteration
+    from fluss_lab.server.coordinator.ddl import alteration
 
     monkeypatch.setattr(alteration, "SCHEMA_ID_MAX", 2)
     rig.create()

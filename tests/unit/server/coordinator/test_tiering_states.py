@@ -22,9 +22,9 @@ from fluss_lab.errors import (
     error_code,
 )
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
-from fluss_lab.server.coordinator.catalog import Catalog
-from fluss_lab.server.coordinator.store import MetadataStore
-from fluss_lab.server.coordinator.tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, State, TieringManager
+from fluss_lab.server.coordinator.metadata.catalog import Catalog
+from fluss_lab.server.coordinator.metadata.store import MetadataStore
+from fluss_lab.server.coordinator.tiering.tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, State, TieringManager
 from fluss_lab.testing.clock import MockClock
 
 FRESHNESS_MS = 60_000

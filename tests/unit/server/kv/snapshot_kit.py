@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.model.names import TableBucket
-from fluss_lab.server.kv.completed import CompletedSnapshot
 from fluss_lab.server.kv.image import KvChunk, KvImage
-from fluss_lab.server.kv.snapshot import SnapshotStore
+from fluss_lab.server.kv.snapshots.completed import CompletedSnapshot
+from fluss_lab.server.kv.snapshots.snapshot import SnapshotStore
 
 BUCKET = TableBucket(7, None, 0)
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

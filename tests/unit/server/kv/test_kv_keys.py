@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.model.types import DataType
-from fluss_lab.server.kv import keys as keys_module
-from fluss_lab.server.kv.equality import equal_across, equal_rows, equal_values
-from fluss_lab.server.kv.keys import KeyHash
+from fluss_lab.server.kv.keys import keys as keys_module
+from fluss_lab.server.kv.keys.equality import equal_across, equal_rows, equal_values
+from fluss_lab.server.kv.keys.keys import KeyHash
 from tests.unit.server.kv.kv_kit import NAN, OTHER_NAN, identity, maybe_null, some_value
 
 KEY_TYPES = [

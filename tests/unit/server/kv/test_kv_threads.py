@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.server.kv.keys import KeyHash
+from fluss_lab.server.kv.keys.keys import KeyHash
 from fluss_lab.server.kv.rewriting import Limits
 from fluss_lab.server.kv.store import KvStore
 

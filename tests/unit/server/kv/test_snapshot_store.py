@@ -10,8 +10,8 @@ from fluss_lab import failpoints
 from fluss_lab.errors import InvalidSchemaError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import read_manifest
-from fluss_lab.server.kv import snapshot as snapshot_module
-from fluss_lab.server.kv.completed import CompletedSnapshot
+from fluss_lab.server.kv.snapshots import snapshot as snapshot_module
+from fluss_lab.server.kv.snapshots.completed import CompletedSnapshot
 from tests.unit.server.kv.snapshot_kit import BUCKET, SCHEMAS, Puts, names, restored, rows_of, store, write
 
 STEPS = [

@@ -15,11 +15,11 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import decode_all, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.codec import Frame
-from fluss_lab.server.tablet.checks import check_payload
-from fluss_lab.server.tablet.entries import Appended, LogOptions
-from fluss_lab.server.tablet.handles import HandlePool
-from fluss_lab.server.tablet.log import BucketLog
-from fluss_lab.server.tablet.logs import BucketLogger
+from fluss_lab.server.tablet.append.checks import check_payload
+from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.tablet.log.entries import Appended, LogOptions
+from fluss_lab.server.tablet.log.handles import HandlePool
+from fluss_lab.server.tablet.log.log import BucketLog
 from fluss_lab.server.tablet.service import TabletService
 from fluss_lab.testing.clock import MockClock
 

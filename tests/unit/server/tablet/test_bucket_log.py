@@ -13,8 +13,8 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from fluss_lab.server.tablet import log as log_module
-from fluss_lab.server.tablet.entries import LogOptions
+from fluss_lab.server.tablet.log import log as log_module
+from fluss_lab.server.tablet.log.entries import LogOptions
 from fluss_lab.testing.clock import START_MS, MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, Record, append, batch, checked, open_log, read_all
 

@@ -20,8 +20,8 @@ from fluss_lab.errors import (
 from fluss_lab.records.batch import read_header
 from fluss_lab.records.sealed import sealed, unsealed
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet import cutting, given_up
-from fluss_lab.server.tablet.damaged_ranges import damaged_ranges
+from fluss_lab.server.tablet.damage import cutting, given_up
+from fluss_lab.server.tablet.damage.damaged_ranges import damaged_ranges
 from tests.unit.server.tablet.kv_kit import TABLE_ID as KEYED_ID
 from tests.unit.server.tablet.kv_kit import KvTablet, upserts
 from tests.unit.server.tablet.tablet_kit import SCHEMA, TABLE_ID, Tablet, batch, records_in

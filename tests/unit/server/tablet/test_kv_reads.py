@@ -17,7 +17,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.records.batch import decode_all, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet import lookup
+from fluss_lab.server.tablet.requests import lookup
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, Model, events_in, put_batch, upserts
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 

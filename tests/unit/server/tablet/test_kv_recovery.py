@@ -18,13 +18,13 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet import previous as previous_module
-from fluss_lab.server.tablet.entries import LogOptions
-from fluss_lab.server.tablet.handles import HandlePool
-from fluss_lab.server.tablet.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.log import BucketLog
-from fluss_lab.server.tablet.logs import BucketLogger
-from fluss_lab.server.tablet.tables import Table
+from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
+from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.tablet.buckets.tables import Table
+from fluss_lab.server.tablet.log import previous as previous_module
+from fluss_lab.server.tablet.log.entries import LogOptions
+from fluss_lab.server.tablet.log.handles import HandlePool
+from fluss_lab.server.tablet.log.log import BucketLog
 from fluss_lab.testing.clock import MockClock
 from tests.unit.server.tablet.kv_crash import OPTIONS, WRITER_ID, changes
 from tests.unit.server.tablet.kv_kit import (

@@ -15,7 +15,8 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.server.tablet import given_up, store
+from fluss_lab.server.tablet.buckets import store
+from fluss_lab.server.tablet.damage import given_up
 from tests.unit.server.tablet.tablet_kit import batch
 from tests.unit.server.tablet.test_giving_up import (
     LAKE,

@@ -10,7 +10,7 @@ from fluss_lab.errors import InvalidRequestError, NotLeaderError, error_from_cod
 from fluss_lab.records.batch import HEADER_BYTES, decode_all, read_header
 from fluss_lab.rpc import codec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.reading import LogReader
+from fluss_lab.server.tablet.log.reading import LogReader
 from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_in
 
 

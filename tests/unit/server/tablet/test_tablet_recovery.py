@@ -15,8 +15,8 @@ from fluss_lab.errors import (
     OutOfOrderSequenceError,
     UnsupportedError,
 )
-from fluss_lab.server.tablet import checkpoint as checkpoints
-from fluss_lab.server.tablet.entries import LogOptions
+from fluss_lab.server.tablet.log import checkpoint as checkpoints
+from fluss_lab.server.tablet.log.entries import LogOptions
 from fluss_lab.testing.clock import MockClock
 from tests.unit.server.tablet.tablet_kit import append, batch, checked, open_log, read_all, records_in
 

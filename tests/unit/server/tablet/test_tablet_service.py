@@ -25,7 +25,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.methods import TABLET_SERVER
-from fluss_lab.rpc.serving import Server
+from fluss_lab.rpc.serving.serving import Server
 from fluss_lab.server.tablet.service import TabletService
 from fluss_lab.testing.clock import START_MS
 from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_in, rows

@@ -1,0 +1,210 @@
+"""Reading all live rows of a bucket of a primary-key table, at one moment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from fluss_lab.client.kv.lookup_wire import rows_of
+from fluss_lab.client.log.fetching import Projection
+from fluss_lab.closing import Closing
+from fluss_lab.errors import (
+    AuthenticationError,
+    FlussError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    error_from_code,
+)
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
+from fluss_lab.model.config.options import FETCH_SIZE_MAX
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.gateway import TabletServerGateway
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+#: What a server says of a scan that it does not know: it was started again, or the scan paused for too long. With
+#: another token when it is another server, on the port of the last.
+_LOST: Final = (NotFoundError, InvalidRequestError, AuthenticationError)
+_SYSTEM: Final = (
+    pa.field("__offset", pa.int64(), nullable=False),
+    pa.field("__timestamp", pa.int64(), nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KvRecords:
+    """Some live rows of a bucket, in no particular order.
+
+    Attributes:
+        rows: The user's columns (or the projected ones, in the order asked).
+        offsets: int64, not null: offset of the log record that made each row what it is.
+        timestamps_ms: int64, not null: timestamp of that record, epoch milliseconds.
+    """
+
+    rows: pa.RecordBatch
+    offsets: pa.Int64Array
+    timestamps_ms: pa.Int64Array
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+
+@checked
+class KvScan(Closing):
+    """All live rows of one bucket at one moment: an iterable of `KvRecords`, each row in exactly one. To be read once.
+
+    It begins when it is first asked for something. A lost answer is asked for again, and a server's restart before the
+    begin is outlived. When the server loses the scan itself later (it was started again, or the reader paused for longer
+    than ``server.scanner-ttl``), the scan fails, because its moment is gone. Close it when it is not read to its end.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        bucket: Which bucket.
+        columns: Names or positions of the columns wanted, in the order wanted; None: all.
+
+    Raises:
+        UnsupportedError: It is a log table.
+        InvalidSchemaError: There is no such column, or one is wanted twice.
+    """
+
+    def __init__(
+        self, connection: Connection, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None
+    ) -> None:
+        if info.is_log_table:
+            raise UnsupportedError(f"{info.path} has no primary key: it has no live rows but a log; scan that")
+        connection.remember(info)
+        self._connection = connection
+        self._info = info
+        self._bucket = bucket
+        self._projection = Projection(info, columns, partial(connection.schema, info))
+        self._batch_bytes = FETCH_SIZE_MAX.of(connection.options)
+        self._what = f"scan of the rows of {info.path}, bucket {bucket}"
+        self._scanner_id: bytes | None = None
+        self._calls = 0
+        self._log_offset: int | None = None
+        #: The first answer, until it is given out.
+        self._first: Frame[pb.ScanKvResponse] | None = None
+        self._read = False
+
+    def __repr__(self) -> str:
+        at = "" if self._log_offset is None else f" at log offset {self._log_offset}"
+        return f"<KvScan of {self._info.path}, bucket {self._bucket}{at}>"
+
+    @property
+    def log_offset(self) -> int:
+        """Return the moment: the scan shows all changes below this offset of the bucket's log, and none from it on.
+
+        It is chosen by the server when the scan begins: at this call, or at the first batch.
+
+        Raises:
+            FlussError: The scan could not begin.
+        """
+        if self._log_offset is None:
+            self._first = self._begin()
+        assert self._log_offset is not None
+        return self._log_offset
+
+    def close(self) -> None:
+        """Let the server forget the scan. Twice is fine."""
+        scanner_id, self._scanner_id = self._scanner_id, None
+        if scanner_id is not None:
+            try:
+                self._connection.tablet_server(self._bucket).scan_kv(
+                    pb.ScanKvRequest(scanner_id=scanner_id, call_seq_id=self._calls, close_scanner=True)
+                )
+            except FlussError as error:
+                log.info("%s: not closed, the server ends it by itself: %s", self._what, error)
+
+    def __iter__(self) -> Iterator[KvRecords]:
+        """Yield the rows.
+
+        Raises:
+            InvalidRequestError: They were read already.
+            UnavailableError: The server lost the scan; begin a new one.
+            TableNotFoundError, PartitionNotFoundError: The bucket is gone.
+            CorruptDataError: An answer failed its checks.
+            ServerUnavailableError: No server answered in time.
+        """
+        if self._read:
+            raise InvalidRequestError(f"{self._what}: it was read already; begin a new one")
+        self._read = True
+        given = 0
+        answer, self._first = self._first or self._begin(), None
+        while True:
+            records = self._records(answer)
+            given += len(records)
+            if len(records):
+                yield records
+            if not answer.message.has_more_results:
+                self._scanner_id = None
+                return
+            try:
+                answer = self._next()
+            except _ScanLostError as lost:
+                raise UnavailableError(
+                    f"{self._what}: the server lost it after {given:,} rows were given out; begin a new one: {lost}"
+                ) from lost
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Frame[pb.ScanKvResponse]:
+        wanted = pb.PbScanReqForBucket(
+            table_id=self._info.table_id,
+            partition_id=self._bucket.partition_id,
+            bucket_id=self._bucket.bucket,
+            projected_fields=self._projection.indices or (),
+        )
+        request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
+        answer = self._connection.ask_leader(self._bucket, self._what, lambda gateway: _answered(gateway, request))
+        self._scanner_id = answer.message.scanner_id
+        self._calls = 1
+        self._log_offset = answer.message.log_offset
+        return answer
+
+    def _next(self) -> Frame[pb.ScanKvResponse]:
+        request = pb.ScanKvRequest(
+            scanner_id=self._scanner_id, call_seq_id=self._calls, batch_size_bytes=self._batch_bytes
+        )
+
+        def call(gateway: TabletServerGateway) -> Frame[pb.ScanKvResponse]:
+            try:
+                return _answered(gateway, request)
+            except _LOST as error:
+                # Not a word about the bucket, but about the scan: it is not asked for again.
+                raise _ScanLostError(str(error)) from error
+
+        answer = self._connection.ask_leader(self._bucket, self._what, call)
+        self._calls += 1
+        return answer
+
+    def _records(self, answer: Frame[pb.ScanKvResponse]) -> KvRecords:
+        message = answer.message
+        schema_id = message.schema_id if message.HasField("schema_id") else self._info.schema_id
+        schema = pa.schema([*self._projection.wire_schema(schema_id), *_SYSTEM])
+        received = rows_of(answer.payloads[0] if answer.payloads else (), schema, self._what)
+        offset, timestamp = (received.column(field.name) for field in _SYSTEM)
+        return KvRecords(self._projection.rows(received), offset, timestamp)
+
+
+class _ScanLostError(Exception):
+    """The server does not know the scan (any more)."""
+
+
+def _answered(gateway: TabletServerGateway, request: pb.ScanKvRequest) -> Frame[pb.ScanKvResponse]:
+    answer = gateway.scan_kv(request)
+    if answer.message.error_code:
+        raise error_from_code(answer.message.error_code, answer.message.error_message)
+    return answer

@@ -1,0 +1,175 @@
+"""File access for the lake: what it writes on this machine's file systems is durable before anything refers to it.
+
+pyiceberg writes a table's metadata and moves the catalog's pointer in one call, and never calls fsync: after a power
+loss the pointer could name an empty file. Here the files are made durable as they are closed, so that the order holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar, cast
+
+import pyarrow as pa
+from pyarrow.fs import FileSystem
+from pyiceberg.io import FileIO, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from fluss_lab.errors import StorageError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.files import fsync_folder, fsync_path
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: Files of an object store that are read at a time.
+TRIPS_AT_ONCE: Final = 8
+_TABLE_METADATA: Final = ".metadata.json"
+#: A table's first metadata file comes with new folders: its own, the table's, the database's, in the warehouse's.
+_NEW_TABLE_FOLDERS: Final = 4
+#: Folders above a data file that lies outside its table's location (``write.data.path``): partitions and hashes.
+_FOREIGN_FOLDERS_MAX: Final = 8
+
+
+class DurableFileIO(PyArrowFileIO):
+    """pyiceberg's file access through Arrow, with local files made durable when they are closed."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """Return a file to be written; see `DurableStream`."""
+        file = super().new_output(location)
+        path = local_path(location)
+        return file if path is None else _DurableFile(location, str(path), file._filesystem)
+
+
+class DurableStream:
+    """A stream into a local file. Its `close` returns when the content is on the device.
+
+    With the closing of a table's metadata file the entries of its folder are too, and so all that it refers to.
+    Its errors are `StorageError`, not `OSError`: pyiceberg's callers must not take them for a connection that broke,
+    after which a commit may have happened.
+    """
+
+    def __init__(self, native: pa.NativeFile, path: Path) -> None:
+        self.native = native
+        self.path = path
+
+    def write(self, data: bytes) -> int:
+        """Write all bytes."""
+        try:
+            return int(self.native.write(data))
+        except OSError as error:
+            raise storage_error(f"file {self.path}", error) from error
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the stream is closed."""
+        return bool(self.native.closed)
+
+    def writable(self) -> bool:
+        """Tell that one can write; Arrow asks."""
+        return True
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self.native.flush()
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return int(self.native.tell())
+
+    def close(self) -> None:
+        """Make the file durable.
+
+        Raises:
+            StorageError: The device refused; the file must not be referred to.
+        """
+        if self.native.closed:
+            return
+        try:
+            self.native.close()
+            fsync_path(self.path)
+            if self.path.name.endswith(_TABLE_METADATA):
+                first = self.path.name.startswith("00000-")
+                for folder in list(self.path.parents)[: _NEW_TABLE_FOLDERS if first else 1]:
+                    fsync_folder(folder)
+                failpoint("lake.commit.after_metadata")
+        except OSError as error:
+            raise storage_error(f"file {self.path}", error) from error
+
+    def __enter__(self) -> DurableStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _DurableFile(PyArrowFile):
+    """A local file that is written through a `DurableStream`."""
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        try:
+            native = cast(pa.NativeFile, super().create(overwrite))
+        except OSError as error:
+            raise storage_error(f"file {self._path}", error) from error
+        return cast(OutputStream, DurableStream(native, Path(self._path)))
+
+
+def native_stream(stream: OutputStream | DurableStream) -> pa.NativeFile | OutputStream:
+    """Return what Arrow's Parquet writer writes into fastest: the C++ stream below, if there is one."""
+    return stream.native if isinstance(stream, DurableStream) else stream
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a location on this machine's file systems; None for an object store."""
+    scheme, _, path = PyArrowFileIO.parse_location(location)
+    return Path(path) if scheme == "file" else None
+
+
+def sync_data_folders(location: str, table_location: str) -> None:
+    """Make the folder entries durable by which a local data file is found. Nothing is done for an object store."""
+    path, top = local_path(location), local_path(table_location)
+    if path is None:
+        return
+    below = top in path.parents if top is not None else False
+    for folder in list(path.parents)[: None if below else _FOREIGN_FOLDERS_MAX]:
+        fsync_folder(folder)
+        if below and folder == top:
+            return
+
+
+def delete_quietly(io: FileIO, location: str) -> bool:
+    """Remove a file; tell whether it is gone. Absent counts as gone."""
+    try:
+        io.delete(location)
+    except FileNotFoundError:
+        return True
+    except library_errors(OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def storage_error(what: str, error: OSError) -> StorageError:
+    """Return the error for a file that could not be written."""
+    return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
+
+
+def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
+    """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
+    file = io.new_input(location)
+    return (file._filesystem, file._path) if isinstance(file, PyArrowFile) else None
+
+
+def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:
+    """Return the results of some work on each of several files.
+
+    Where each is a round trip away, several are under way at a time. On this machine's file systems one follows another:
+    there the processor is what is waited for.
+    """
+    if not what or local_path(location(what[0])) is not None:
+        return [work(each) for each in what]
+    with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
+        return list(pool.map(work, what))

@@ -1,0 +1,94 @@
+"""Parquet files of the lake opened: the footer's seal and the pages' checksums compared, errors turned into the house's.
+
+Pages have checksums when tiering wrote them, or somebody else who asks for them; the footers of tiering's files have a seal
+(see `seals`) where they were written on this machine's file systems. What has neither is read as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fluss_lab.errors import FlussError
+from fluss_lab.lake.iceberg.files.io import local_path
+from fluss_lab.lake.iceberg.files.seals import check_parquet
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+@contextmanager
+def parquet_errors(location: str, what: str) -> Iterator[None]:
+    """Turn what Arrow raises for a file that is not what it should be into `CorruptDataError`; one that is gone stays so.
+
+    A store that does not answer, or refuses, is told from it: see `store_errors`.
+    """
+    try:
+        yield
+    except (FileNotFoundError, FlussError):
+        raise
+    except library_errors(
+        pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError
+    ) as error:
+        raise unread(f"lake file {location}", what, error) from error
+    except MemoryError as error:
+        # A length that was damaged; what memory there is, is asked for at once and in vain.
+        raise unread(f"lake file {location}", what, error) from error
+
+
+def check_footer(location: str) -> None:
+    """Check the seal of a local file's footer, if it has one.
+
+    Raises:
+        FileNotFoundError, OSError: The file cannot be read.
+        ValueError: The footer is not what was written.
+    """
+    if (path := local_path(location)) is not None:
+        check_parquet(path)
+
+
+def check_file(location: str, size_bytes: int) -> None:
+    """Check length and seal of a local file.
+
+    Args:
+        location: Where it is.
+        size_bytes: Its length, as its manifest says.
+
+    Raises:
+        FileNotFoundError, OSError: The file cannot be read.
+        ValueError: It is not the file that was written.
+    """
+    if (path := local_path(location)) is None:
+        return
+    if (found := path.stat().st_size) != size_bytes:
+        raise ValueError(f"expected {size_bytes} bytes, as its manifest says, found {found}")
+    check_parquet(path)
+
+
+def open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
+    """Return a Parquet file that compares the checksums of its pages; errors are Arrow's."""
+    return pq.ParquetFile(stream, page_checksum_verification=True, **options)
+
+
+@contextmanager
+def opened_parquet(io: FileIO, location: str, what: str) -> Iterator[pq.ParquetFile]:
+    """Open a file; what reading it in the block ends in becomes the house's errors too.
+
+    Args:
+        io: Access to the file.
+        location: Where it is.
+        what: What it should be, for messages.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        CorruptDataError: It is no Parquet file, or not what was written.
+    """
+    with parquet_errors(location, what):
+        check_footer(location)
+        with io.new_input(location).open() as stream, open_parquet(stream, pre_buffer=True) as parquet:
+            yield parquet

@@ -1,0 +1,158 @@
+"""A lake table's metadata files opened: their bytes checked, and whatever is wrong with them turned into one error.
+
+pyiceberg raises what the damage happens to run into, from ``UnicodeDecodeError`` to ``EOFError``; and of a manifest that was
+cut off it returns the entries before the cut, as if these were all. So every manifest, list of manifests and table metadata
+file is opened here. What is checked: the seal of files that tiering wrote (see `seals`); of all files that they can be taken
+apart to their end; of manifests their length and the counts of files and rows, as the manifest list has them.
+"""
+
+from __future__ import annotations
+
+import io as streams
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.serializers import Compressor
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
+from fluss_lab.lake.iceberg.files.seals import check_json
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY, unread
+from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+#: Status of an entry that tells of a file that was removed.
+_DELETED: Final = 2
+
+
+@contextmanager
+def metadata_errors(location: str, what: str) -> Iterator[None]:
+    """Turn whatever a damaged metadata file leads to into `CorruptDataError`; one that is gone stays `FileNotFoundError`.
+
+    Args:
+        location: Of the file.
+        what: What it should be.
+    """
+    try:
+        yield
+    except (FlussError, FileNotFoundError):
+        raise
+    except Exception as error:
+        found = unread(f"lake file {location}", what, error)
+        raise (CorruptDataError(f"{found}; {REMEDY}") if isinstance(found, CorruptDataError) else found) from error
+
+
+def read_metadata(io: FileIO, location: str) -> TableMetadata:
+    """Return a table's metadata.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptDataError: It is not what was written.
+    """
+    with metadata_errors(location, "table metadata"):
+        raw = streams.BytesIO(_bytes(io, location))
+        with Compressor.get_compressor(location).stream_decompressor(raw) as stream:
+            text = stream.read()
+        check_json(text)
+        return TableMetadataUtil.parse_raw(text.decode())
+
+
+def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
+    """Return the manifests of a manifest list.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptDataError: It is not what was written.
+    """
+    with metadata_errors(location, "manifest list"):
+        data = _bytes(io, location)
+        count = _check_blocks(data, f"lake file {location}")
+        held: Any = HeldBytes(data)
+        manifests = tuple(read_manifest_list(held))
+        if count is not None and count != len(manifests):
+            raise ValueError(f"expected {count} manifests, found {len(manifests)}")
+        return manifests
+
+
+def read_manifest(io: FileIO, manifest: ManifestFile) -> bytes:
+    """Return the bytes of a manifest.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptDataError: They are not those that the manifest list tells of.
+    """
+    with metadata_errors(manifest.manifest_path, "manifest"):
+        data = _bytes(io, manifest.manifest_path)
+        if len(data) != manifest.manifest_length:
+            raise ValueError(f"expected {manifest.manifest_length} bytes, as its list says, found {len(data)}")
+        return data
+
+
+def manifest_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:
+    """Return the live entries of a manifest.
+
+    Raises:
+        CorruptDataError: The bytes are none of a manifest, or not what the manifest list tells of.
+    """
+    with metadata_errors(manifest.manifest_path, "manifest"):
+        count = _check_blocks(data, f"lake file {manifest.manifest_path}")
+        held: Any = HeldBytes(data)
+        entries = manifest.fetch_manifest_entry(held, discard_deleted=False)
+        if count is not None and count != len(entries):
+            raise ValueError(f"expected {count} entries, found {len(entries)}")
+        live = tuple(entry for entry in entries if entry.status.value != _DELETED)
+        check_counts(manifest, [entry.data_file.record_count for entry in live])
+        return live
+
+
+def check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
+    """Check the rows of each live file of a manifest against the counts of its list.
+
+    Raises:
+        CorruptDataError: They differ.
+    """
+    told = [
+        (manifest.added_files_count, manifest.existing_files_count, len(rows), "live files"),
+        (manifest.added_rows_count, manifest.existing_rows_count, sum(rows), "rows in them"),
+    ]
+    for added, existing, found, what in told:
+        if added is not None and existing is not None and added + existing != found:
+            raise CorruptDataError(
+                f"lake file {manifest.manifest_path}: not the manifest that its list tells of: expected {added + existing} "
+                f"{what}, found {found}; {REMEDY}"
+            )
+
+
+def _check_blocks(data: bytes, what: str) -> int | None:
+    """Check that an Avro file can be taken apart to its end; return how many values it has. None: not known."""
+    try:
+        return sum(count for count, _ in RawBlocks.parse(data, what).blocks)
+    except UnsupportedError:
+        # A codec that only pyiceberg knows.
+        return None
+
+
+def _bytes(io: FileIO, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return bytes(stream.read())
+
+
+class HeldBytes:
+    """What pyiceberg opens a file by: one whose bytes are at hand."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def new_input(self, location: str) -> HeldBytes:
+        """Return what opens the file."""
+        del location
+        return self
+
+    def open(self, seekable: bool = True) -> streams.BytesIO:
+        """Return its bytes as a stream."""
+        del seekable
+        return streams.BytesIO(self._data)

@@ -1,0 +1,279 @@
+"""Where the log of a primary-key bucket lies: the snapshots that are kept for replay, each with the piece that it holds.
+
+A compaction that drops rows tags the snapshot before it (see `replay`). So of the snapshots kept, the oldest holds all that
+the bucket's log had below that snapshot's end, the next one what came up to its end, and so on, the rest being in the
+snapshot asked for. What is below a bucket's replay start is in none of them.
+
+Snapshots are ordered by sequence number: ids are not ordered, and expiry cuts the line of parents. Of a partition that was
+dropped and made again under its name a kept snapshot may hold files of the first one: they do not count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from fluss_lab.errors import CorruptDataError, FlussError
+from fluss_lab.lake.iceberg.commit.replay import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, read_starts
+from fluss_lab.lake.iceberg.metadata.history import is_ours, keeps_rows, line_from, summary_of
+from fluss_lab.lake.iceberg.metadata.manifests import (
+    BucketKey,
+    BucketState,
+    EntryCache,
+    LakeDelete,
+    live_state,
+    snapshot_of,
+)
+from fluss_lab.lake.iceberg.partition_drop import DROPPED_PARTITION_KEY
+from fluss_lab.lake.iceberg.read.event_files import EventRanges
+from fluss_lab.lake.iceberg.read.reading import LakeColumns
+from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.iceberg.write.delete_events import EventRange
+from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY, REPLAY_START_KEY
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from fluss_lab.model import TableInfo
+
+#: Snapshots asked for whose chains are kept: a scanner follows one, a union read and a seek use another two.
+CHAINS_KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """A piece of a bucket's log, and what holds all of it.
+
+    Attributes:
+        snapshot_id: The snapshot.
+        start: First offset of the piece. The snapshot may hold older records too, some or all.
+        stop: Offset after its last one: what the bucket's files in the snapshot reach to.
+        state: What the bucket consists of in the snapshot.
+        events: Its delete files that carry events, each with what lies in it, ascending by first offset.
+    """
+
+    snapshot_id: int
+    start: int
+    stop: int
+    state: BucketState
+    events: Sequence[tuple[EventRange, LakeDelete]] = ()
+
+
+class SnapshotChain:
+    """The pieces of the logs of one table, which was loaded once: make another one when it is loaded again.
+
+    Args:
+        lake: The lake table as it was loaded.
+        table: The table, with a primary key.
+        entries: Decoded manifests.
+        missing: Returns the error to raise for a snapshot of which a file is gone.
+
+    Used by one thread.
+    """
+
+    def __init__(
+        self,
+        lake: Table,
+        table: TableInfo,
+        entries: EntryCache,
+        missing: Callable[[int, OSError], FlussError],
+    ) -> None:
+        self.lake = lake
+        self._missing = missing
+        self._table = table
+        self._entries = entries
+        self._layout = known_layout(table, lake)
+        self._ranges = EventRanges(lake.io, LakeColumns.of(table, self._layout))
+        self._kept: OrderedDict[int, dict[BucketKey, list[ChainLink]]] = OrderedDict()
+        self._partitions: dict[int, _Partitions] = {}
+
+    def links(self, snapshot_id: int, key: BucketKey) -> list[ChainLink]:
+        """Return the pieces of a bucket's log, ascending, one after another without a hole.
+
+        The first one begins at 0: what of it is below `replay_start` is not there. The last one is that of the snapshot
+        asked for, maybe empty. So the bucket as it was at an offset is in the first link whose stop is not smaller.
+
+        Args:
+            snapshot_id: The snapshot asked for. Newer ones are not used, kept or not.
+            key: Partition name and bucket.
+
+        Raises:
+            LakeSnapshotNotFoundError: No such snapshot; or one that was kept was expired since the table was loaded.
+            UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
+
+        Cost: one pass over the files of each snapshot that is kept, for all buckets at once; then none. Delete files
+        whose name does not tell what is in them are opened.
+        """
+        if (found := self._kept.get(snapshot_id)) is None:
+            found = self._linked(snapshot_id)
+            self._kept[snapshot_id] = found
+            if len(self._kept) > CHAINS_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(snapshot_id)
+        return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketState())]
+
+    def replay_start(self, snapshot_id: int, key: BucketKey) -> int:
+        """Return the first offset from which on the links hold a bucket's log; 0 when nobody said otherwise.
+
+        Raises:
+            LakeSnapshotNotFoundError: No such snapshot.
+            CorruptDataError: The table's property or the snapshot's summary is not what tiering writes.
+        """
+        snapshot = snapshot_of(self.lake, self._table.path, snapshot_id)
+        what = f"lake table {self._table.path}"
+        told = [
+            (self.lake.properties.get(REPLAY_START_PROPERTY, "[]"), f"{what}, property {REPLAY_START_PROPERTY!r}"),
+            (summary_of(snapshot).get(REPLAY_START_KEY, "[]"), f"{what}, snapshot {snapshot_id}"),
+        ]
+        start = 0
+        for text, place in told:
+            entry = read_starts(text, place).get(key)
+            if entry is None:
+                continue
+            partition_id = entry.get("partition_id")
+            if key[0] is None or self._partitions_at(snapshot).ids.get(key[0], partition_id) == partition_id:
+                start = max(start, int(entry["offset"]))
+        return start
+
+    # -- links ---------------------------------------------------------------------------------------------------------
+
+    def _linked(self, snapshot_id: int) -> dict[BucketKey, list[ChainLink]]:
+        asked = snapshot_of(self.lake, self._table.path, snapshot_id)
+        found: dict[BucketKey, list[ChainLink]] = {}
+        retained = self._retained(asked)
+        is_partitioned = bool(self._table.descriptor.partitioned_by)
+        partitions = self._partitions_at(asked) if retained and is_partitioned else _Partitions({}, {})
+        for snapshot in [*retained, asked]:
+            is_asked = snapshot is asked
+            for key, state in self._states(snapshot).items():
+                if is_asked or partitions.has(key[0], _number(snapshot)):
+                    links = found.setdefault(key, [])
+                    start = links[-1].stop if links else 0
+                    events = self._events(state, snapshot.snapshot_id)
+                    stop = max(_end_of(state, events), start)
+                    if is_asked or stop > start:
+                        links.append(ChainLink(snapshot.snapshot_id, start, stop, state, events))
+        for key, links in found.items():
+            if links[-1].snapshot_id != snapshot_id:
+                end = links[-1].stop
+                links.append(ChainLink(snapshot_id, end, end, BucketState()))
+            found[key] = _joined(links)
+        return found
+
+    def _retained(self, asked: Snapshot) -> list[Snapshot]:
+        """Return the snapshots before one that are kept for replay, oldest first."""
+        metadata = self.lake.metadata
+        ids = {ref.snapshot_id for name, ref in metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
+        # What others compacted since the newest of ours, the next round is going to tag.
+        for snapshot in line_from(metadata, asked.snapshot_id):
+            if is_ours(snapshot):
+                break
+            if keeps_rows(snapshot) and snapshot.parent_snapshot_id is not None:
+                ids.add(snapshot.parent_snapshot_id)
+        if not ids:
+            return []
+        found = [each for each in metadata.snapshots if each.snapshot_id in ids and _number(each) < _number(asked)]
+        return sorted(found, key=_number)
+
+    def _states(self, snapshot: Snapshot) -> dict[BucketKey, BucketState]:
+        try:
+            return live_state(self.lake, self._table.path, self._layout, snapshot, self._entries)
+        except FileNotFoundError as error:
+            raise self._missing(snapshot.snapshot_id, error) from error
+
+    def _events(self, state: BucketState, snapshot_id: int) -> list[tuple[EventRange, LakeDelete]]:
+        try:
+            known = [(found, each) for each in state.deletes if (found := self._ranges.of(each)) is not None]
+        except FileNotFoundError as error:
+            raise self._missing(snapshot_id, error) from error
+        return sorted(known, key=lambda pair: pair[0].min_offset)
+
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def _partitions_at(self, snapshot: Snapshot) -> _Partitions:
+        """Return what the snapshots up to one say of partitions."""
+        if (known := self._partitions.get(snapshot.snapshot_id)) is None:
+            known = _Partitions({}, {})
+            found = [each for each in self.lake.metadata.snapshots if _number(each) <= _number(snapshot)]
+            for each in sorted(found, key=_number):
+                known.add(_partition_ids(summary_of(each), self._what(each)), _number(each))
+            self._partitions[snapshot.snapshot_id] = known
+        return known
+
+    def _what(self, snapshot: Snapshot) -> str:
+        return f"lake table {self._table.path}, snapshot {snapshot.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """What snapshots say of partitions, by name.
+
+    Attributes:
+        ids: Their ids; of those that nobody dropped since.
+        changed: Sequence number of the last snapshot that drops one, or is the first to tell another id.
+    """
+
+    ids: dict[str, int]
+    changed: dict[str, int]
+
+    def add(self, told: dict[str, int | None], number: int) -> None:
+        """Take what the next snapshot says: ids, None for a partition that it drops."""
+        for name, partition_id in told.items():
+            if partition_id is None or self.ids.get(name, partition_id) != partition_id:
+                self.changed[name] = number
+            if partition_id is None:
+                self.ids.pop(name, None)
+            else:
+                self.ids[name] = partition_id
+
+    def has(self, name: str | None, number: int) -> bool:
+        """Tell whether a partition is the one that a snapshot of a sequence number has under its name."""
+        return name is None or self.changed.get(name, number) <= number
+
+
+def _partition_ids(summary: dict[str, str], what: str) -> dict[str, int | None]:
+    text = summary.get(BUCKET_OFFSET_KEY, "[]")
+    try:
+        entries: list[dict[str, Any]] = json.loads(text)
+        ids: dict[str, int | None] = {
+            str(each["partition_name"]): int(each["partition_id"]) for each in entries if each.get("partition_id")
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptDataError(
+            f"{what}: {BUCKET_OFFSET_KEY!r} in the summary is not a list of buckets with offsets, found {text[:200]!r}"
+        ) from error
+    if (dropped := summary.get(DROPPED_PARTITION_KEY)) is not None:
+        ids[dropped] = None
+    return ids
+
+
+def _end_of(state: BucketState, events: Sequence[tuple[EventRange, LakeDelete]]) -> int:
+    """Return the offset after the last that a bucket's files hold; 0 without any."""
+    ends = [file.max_offset + 1 for file in state.data]
+    ends += [found.max_offset + 1 for found, _ in events]
+    return max(ends, default=0)
+
+
+def _joined(links: Sequence[ChainLink]) -> list[ChainLink]:
+    """Return links without those whose files are all in the next one's snapshot too: others were compacted there."""
+    kept = list(links)
+    for at in range(len(kept) - 2, -1, -1):
+        link, after = kept[at], kept[at + 1]
+        if _paths(link.state) <= _paths(after.state):
+            kept[at : at + 2] = [replace(after, start=link.start)]
+    assert all(one.stop == other.start for one, other in pairwise(kept))
+    return kept
+
+
+def _paths(state: BucketState) -> set[str]:
+    return {each.file.file_path for each in state.data} | {each.file.file_path for each in state.deletes}
+
+
+def _number(snapshot: Snapshot) -> int:
+    return int(snapshot.sequence_number or 0)

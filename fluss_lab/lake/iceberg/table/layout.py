@@ -1,0 +1,264 @@
+"""How a Fluss table lies in Iceberg: schema, partition spec, sort order, and the check that it still lies so.
+
+Source: FIP "Iceberg tiering", "IcebergLakeCatalog". The names of the user's columns are those of the table when it was
+created; from then on columns are known by field id, so that a rename in the lake by somebody else changes nothing.
+Which Fluss column (by column id) has which field ids is a property of the lake table, `FIELD_IDS_PROPERTY`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import SortDirection, SortField, SortOrder
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, TimestamptzType
+
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.lake.iceberg.table.types import holds, ids_of, inner_fields, lake_field
+from fluss_lab.lake.interfaces import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, TIMESTAMP_COLUMN
+from fluss_lab.model import TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+FORMAT_VERSION: Final = 2
+TABLE_ID_PROPERTY: Final = "fluss.table-id"
+#: JSON: by Fluss column id, or name of a system column, the field's id and those inside it, depth first.
+FIELD_IDS_PROPERTY: Final = "fluss.field-ids"
+_MEND: Final = "undo that change in the lake, or disable and enable the lake for the table"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeLayout:
+    """What fluss_lab makes of one table in Iceberg.
+
+    Attributes:
+        schema: The user's columns in order, under their Fluss names, then the system columns; with the field ids of
+            the lake. It is what reads and writes go by; the lake's own schema may call columns otherwise. The columns
+            of the primary key are its identifier fields; a log table has none.
+        spec: Partition columns by identity, then the bucket.
+        sort_order: Ascending by offset.
+    """
+
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder
+
+    @property
+    def system_ids(self) -> tuple[int, int, int]:
+        """Return the field ids of bucket, offset and timestamp."""
+        bucket, offset, timestamp = (self.schema.find_field(name).field_id for name in SYSTEM_COLUMNS)
+        return bucket, offset, timestamp
+
+    def field_ids_json(self, table: TableInfo) -> str:
+        """Return the value of `FIELD_IDS_PROPERTY`."""
+        keys = [str(column.column_id) for column in table.schema.columns] + list(SYSTEM_COLUMNS)
+        ids = {key: ids_of(field) for key, field in zip(keys, self.schema.fields, strict=True)}
+        return json.dumps(ids, separators=(",", ":"))
+
+
+def new_layout(table: TableInfo) -> LakeLayout:
+    """Return the layout of a table that is about to be made, with the field ids that every Iceberg catalog will give it."""
+    numbers = count(1)
+    fields = [lake_field(column.name, column.type, numbers, column.comment) for column in table.schema.columns]
+    provisional = Schema(*fields, *(system_field(name, next(numbers)) for name in SYSTEM_COLUMNS))
+    return _laid_out(table, assign_fresh_schema_ids(_identified(table, provisional)))
+
+
+def system_field(name: str, field_id: int) -> NestedField:
+    """Return the Iceberg field of a system column: required, as in Apache Fluss."""
+    types = {BUCKET_COLUMN: IntegerType(), OFFSET_COLUMN: LongType(), TIMESTAMP_COLUMN: TimestamptzType()}
+    return NestedField(field_id, name, types[name], required=True)
+
+
+def known_layout(table: TableInfo, lake: Table) -> LakeLayout:
+    """Return the layout of a table that exists, by the field ids that were kept with it. Nothing is compared.
+
+    Raises:
+        UnsupportedError: It was not made by fluss_lab, or has columns that it knows nothing of.
+    """
+    return layout_by(table, lake, kept_field_ids(table, lake))
+
+
+def readable_layout(table: TableInfo, lake: Table) -> LakeLayout:
+    """Return the layout of a table that exists and whose files can be read.
+
+    Whoever renamed or moved columns, made them optional or widened their types: columns are found by field id. One that
+    was dropped is refused, though older files have it: newer ones do not, and nobody could tell its nulls from others.
+
+    Raises:
+        UnsupportedError: As `known_layout`; or a column is gone, or of a type that Iceberg cannot make of it.
+    """
+    layout = known_layout(table, lake)
+    current = lake.schema()
+    for field in layout.schema.fields:
+        _check_readable(f"lake table {table.path}: column {field.name!r}", field, current)
+    return layout
+
+
+def _check_readable(what: str, field: NestedField, current: Schema) -> None:
+    try:
+        found = current.find_field(field.field_id)
+    except ValueError:
+        raise UnsupportedError(
+            f"{what} (field id {field.field_id}) is gone: somebody dropped it in the lake, and files written since lack its "
+            f"values; {_MEND}"
+        ) from None
+    inner = inner_fields(field.field_type)
+    if not inner and not holds(found.field_type, field.field_type):
+        raise UnsupportedError(f"{what}: expected type {field.field_type}, found {found.field_type}; {_MEND}")
+    for each in inner:
+        _check_readable(what, each, current)
+
+
+def kept_field_ids(table: TableInfo, lake: Table) -> dict[str, list[int]]:
+    """Return the field ids that were kept with a table that exists: see `FIELD_IDS_PROPERTY`.
+
+    Raises:
+        UnsupportedError: There are none.
+    """
+    try:
+        raw = json.loads(lake.properties.get(FIELD_IDS_PROPERTY, ""))
+        return {str(key): [int(field_id) for field_id in ids] for key, ids in raw.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unknown_fields(table, lake) from error
+
+
+def layout_by(table: TableInfo, lake: Table, kept: Mapping[str, Sequence[int]]) -> LakeLayout:
+    """Return the layout of a table by field ids like those of `kept_field_ids`.
+
+    Raises:
+        UnsupportedError: They do not have all of its columns.
+    """
+    try:
+        fields = [
+            lake_field(column.name, column.type, iter(kept[str(column.column_id)]), column.comment)
+            for column in table.schema.columns
+        ]
+        system = [system_field(name, kept[name][0]) for name in SYSTEM_COLUMNS]
+    except (KeyError, StopIteration, IndexError) as error:
+        raise _unknown_fields(table, lake) from error
+    return _laid_out(table, _identified(table, Schema(*fields, *system)))
+
+
+def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
+    return UnsupportedError(
+        f"lake table {table.path}: property {FIELD_IDS_PROPERTY!r} does not tell the field ids of the table's columns (found "
+        f"{lake.properties.get(FIELD_IDS_PROPERTY)!r}): the table was not made by fluss_lab, or somebody changed the property"
+    )
+
+
+def _identified(table: TableInfo, schema: Schema) -> Schema:
+    """Return a schema with the columns of the primary key as its identifier fields, in the key's order."""
+    ids = [schema.find_field(name).field_id for name in table.schema.primary_key]
+    return Schema(*schema.fields, identifier_field_ids=ids)
+
+
+def _laid_out(table: TableInfo, schema: Schema) -> LakeLayout:
+    return LakeLayout(
+        schema,
+        _spec(table, schema),
+        SortOrder(SortField(schema.find_field(OFFSET_COLUMN).field_id, IdentityTransform(), SortDirection.ASC)),
+    )
+
+
+def _spec(table: TableInfo, schema: Schema) -> PartitionSpec:
+    descriptor = table.descriptor
+    numbers = count(PARTITION_FIELD_ID_START)
+    fields = [
+        PartitionField(schema.find_field(name).field_id, next(numbers), IdentityTransform(), name)
+        for name in descriptor.partitioned_by
+    ]
+    if descriptor.bucket_key:
+        key = schema.find_field(descriptor.bucket_key[0])
+        # Iceberg's own name of it; a user's column of that name takes precedence.
+        taken = {name.lower() for name in table.schema.names}
+        names = (f"{key.name}_bucket" + (f"_{number}" if number else "") for number in count())
+        name = next(name for name in names if name.lower() not in taken)
+        fields.append(PartitionField(key.field_id, next(numbers), BucketTransform(descriptor.buckets), name))
+    else:
+        bucket = schema.find_field(BUCKET_COLUMN)
+        fields.append(PartitionField(bucket.field_id, next(numbers), IdentityTransform(), BUCKET_COLUMN))
+    return PartitionSpec(*fields)
+
+
+def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
+    """Return the layout of a table that exists and can still be written and read as it was made.
+
+    What somebody else may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns,
+    give a log table identifier fields.
+
+    Raises:
+        UnsupportedError: Anything else was changed; the text names it.
+    """
+    what = f"lake table {table.path}"
+    if (version := lake.format_version) != FORMAT_VERSION:
+        raise UnsupportedError(
+            f"{what}: expected format version {FORMAT_VERSION}, found {version}; fluss_lab does not write it"
+        )
+    if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):
+        raise UnsupportedError(
+            f"{what}: expected {TABLE_ID_PROPERTY}={table.table_id}, found {found}: it belongs to another Fluss table; "
+            "drop or rename it in the lake"
+        )
+    layout = known_layout(table, lake)
+    current = lake.schema()
+    known = {field_id for field in layout.schema.fields for field_id in ids_of(field)}
+    for field in layout.schema.fields:
+        _check_field(what, field, current)
+    for field in current.fields:
+        if field.required and field.field_id not in known:
+            raise UnsupportedError(f"{what}: somebody added the required column {field.name!r}; make it optional")
+    check_identifiers(what, layout.schema, current)
+    check_spec(what, layout.spec, lake.spec())
+    return layout
+
+
+def _check_field(what: str, field: NestedField, current: Schema) -> None:
+    try:
+        found = current.find_field(field.field_id)
+    except ValueError:
+        raise UnsupportedError(f"{what}: column {field.name!r} (field id {field.field_id}) is gone; {_MEND}") from None
+    if found.required and not field.required:
+        raise UnsupportedError(f"{what}: column {field.name!r} was made required; make it optional")
+    _check_type(f"{what}: column {field.name!r}", field, found)
+
+
+def _check_type(what: str, field: NestedField, found: NestedField) -> None:
+    expected, current = inner_fields(field.field_type), inner_fields(found.field_type)
+    if not expected and not holds(found.field_type, field.field_type):
+        raise UnsupportedError(f"{what}: expected type {field.field_type}, found {found.field_type}; {_MEND}")
+    if [(inner.field_id, inner.name) for inner in expected] != [(inner.field_id, inner.name) for inner in current]:
+        raise UnsupportedError(
+            f"{what}: expected the fields of {field.field_type}, found those of {found.field_type}; {_MEND}"
+        )
+    for inner, inner_found in zip(expected, current, strict=True):
+        _check_type(what, inner, inner_found)
+
+
+def same_schema(one: Schema, other: Schema) -> bool:
+    """Tell whether two schemas have the same fields and the same identifier fields; catalogs order the latter freely."""
+    same_fields = one.as_struct() == other.as_struct()
+    return same_fields and set(one.identifier_field_ids) == set(other.identifier_field_ids)
+
+
+def check_identifiers(what: str, expected: Schema, found: Schema) -> None:
+    """Raise `UnsupportedError` unless the identifier fields are those of the primary key; without one, any will do."""
+    wanted, present = set(expected.identifier_field_ids), set(found.identifier_field_ids)
+    if wanted and wanted != present:
+        raise UnsupportedError(
+            f"{what}: expected the identifier fields {sorted(expected.identifier_field_names())}, those of the primary key, "
+            f"found {sorted(found.identifier_field_names())}; {_MEND}"
+        )
+
+
+def check_spec(what: str, expected: PartitionSpec, found: PartitionSpec) -> None:
+    """Raise `UnsupportedError` unless a partition spec cuts rows as expected; names do not matter."""
+    if [(f.source_id, f.transform) for f in expected.fields] != [(f.source_id, f.transform) for f in found.fields]:
+        raise UnsupportedError(f"{what}: expected partition spec {expected}, found {found}; {_MEND}")

@@ -1,0 +1,194 @@
+"""Where and how a round's files are written: what the driver tells the tasks, as JSON, so that tasks ask nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import LocationProvider, load_location_provider
+from pyiceberg.typedef import Record
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
+from fluss_lab.model import TableInfo
+from fluss_lab.model.config.lake_options import file_properties
+from fluss_lab.model.names import partition_values
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+VERSION: Final = 1
+#: Which of the table's properties the writing of data files goes by.
+_WRITE_PREFIX: Final = "write."
+#: File systems allow 255 bytes a name; a partition value may have more once it is quoted.
+_NAME_BYTES_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """What writers of a lake table need, and all they need.
+
+    Attributes:
+        location: The table's location.
+        schema: The columns that are written, user's then system, as they are called in the lake now. Those of a primary
+            key are its identifier fields.
+        spec: The partition spec.
+        sort_order_id: Of ascending offsets; None when somebody replaced that order.
+        io_properties: For file access.
+        properties: The table's write properties.
+    """
+
+    location: str
+    schema: Schema
+    spec: PartitionSpec
+    sort_order_id: int | None
+    io_properties: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    @staticmethod
+    def of(table: TableInfo, lake: Table) -> WriteTarget:
+        """Return the target of a lake table.
+
+        Raises:
+            UnsupportedError: The table is not as fluss_lab made it.
+        """
+        layout = checked_layout(table, lake)
+        current = lake.schema()
+        fields = [current.find_field(field.field_id) for field in layout.schema.fields]
+        schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)
+        properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
+        io_properties = file_properties({key: str(value) for key, value in lake.io.properties.items()})
+        return WriteTarget(
+            lake.location(), schema, lake.spec(), _sort_order_id(layout, lake), io_properties, properties
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the target as JSON. Like `io_properties` it may hold credentials of the file system."""
+        return {
+            "version": VERSION,
+            "location": self.location,
+            "schema": self.schema.model_dump_json(),
+            "spec": self.spec.model_dump_json(),
+            "sort_order_id": self.sort_order_id,
+            "io_properties": dict(self.io_properties),
+            "properties": dict(self.properties),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> WriteTarget:
+        """Read the JSON of `to_json`.
+
+        Raises:
+            CorruptDataError: It is not of this version.
+        """
+        if value.get("version") != VERSION:
+            raise CorruptDataError(f"write target: expected version {VERSION}, found {value.get('version')!r}")
+        return WriteTarget(
+            value["location"],
+            Schema.model_validate_json(value["schema"]),
+            PartitionSpec.model_validate_json(value["spec"]),
+            value["sort_order_id"],
+            value["io_properties"],
+            value["properties"],
+        )
+
+    def file_io(self) -> FileIO:
+        """Return access to the table's files."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    def locations(self) -> LocationProvider:
+        """Return what decides where files go."""
+        return load_location_provider(self.location, dict(self.properties))
+
+    def place(self, partition: str | None, bucket: int) -> Place:
+        """Return the Iceberg partition of one bucket."""
+        values = () if partition is None else partition_values(partition)
+        return Place([], self.spec, self.schema, Record(*values, bucket))
+
+    @property
+    def offset_id(self) -> int:
+        """Return the field id of the column ``__offset``."""
+        return self.schema.fields[-2].field_id
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTarget:
+    """Where the files of one bucket go that one writer writes.
+
+    Attributes:
+        table: The table's.
+        place: The bucket's Iceberg partition.
+        bucket: Its number.
+        what: The table and bucket, for messages.
+        prefix: How the files' names begin: round, bucket, split; so that files of dead rounds can be told.
+    """
+
+    table: WriteTarget
+    place: Place
+    bucket: int
+    what: str
+    prefix: str
+
+    @staticmethod
+    def of(
+        table: WriteTarget, what: str, partition: str | None, bucket: int, round_id: str, split: str
+    ) -> BucketTarget:
+        """Return the target of a writer.
+
+        Args:
+            table: The table's target.
+            what: The table, for messages.
+            partition: Name of the bucket's partition, or None.
+            bucket: Its number.
+            round_id: Of the round; its characters that a file name should not have are replaced.
+            split: Tells the writer from the others of the round and bucket.
+        """
+        prefix = f"{re.sub(r'[^A-Za-z0-9_-]', '_', round_id)}-b{bucket:05d}-{split}"
+        within = "" if partition is None else f", partition {partition}"
+        return BucketTarget(table, table.place(partition, bucket), bucket, f"{what}{within}, bucket {bucket}", prefix)
+
+    def location(self, name: str) -> str:
+        """Return where a file of a name (unique to this writer, without prefix and ending) goes."""
+        return self.table.locations().new_data_location(f"{self.prefix}-{name}.parquet", self.place)
+
+
+@dataclass(frozen=True)
+class Place(PartitionKey):
+    """The partition of one bucket: its values, and its folder."""
+
+    record: Record
+
+    def to_path(self) -> str:
+        """Return the folder, as Iceberg names it; names that no file system takes are cut and end in a hash."""
+        parts = self.partition_spec.partition_to_path(self.record, self.schema).split("/")
+        return "/".join(part if len(part) <= _NAME_BYTES_MAX else _shortened(part) for part in parts)
+
+
+def _shortened(part: str) -> str:
+    head = part[: _NAME_BYTES_MAX - 33]
+    # Not within a quoted character: DuckDB unquotes the names of folders, and refuses what is no UTF-8.
+    while not _is_quoted_whole(head):
+        head = head[: head.rindex("%")]
+    return f"{head}-{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+
+
+def _is_quoted_whole(text: str) -> bool:
+    try:
+        unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        return False
+    return "%" not in text[-2:]
+
+
+def _sort_order_id(layout: LakeLayout, lake: Table) -> int | None:
+    found = lake.sort_order()
+    wanted = [(field.source_id, field.transform, field.direction) for field in layout.sort_order.fields]
+    matches = [(field.source_id, field.transform, field.direction) for field in found.fields] == wanted
+    return found.order_id if matches else None

@@ -1,0 +1,148 @@
+"""The configuration chain: arguments, then ``FLUSS_LAB_*`` environment, then ``fluss-lab.toml``, then defaults.
+
+Each value is told with where it came from. In the environment ``log.segment.file-size`` is called
+``FLUSS_LAB_LOG_SEGMENT_FILE_SIZE``; so are lake options. Of a lake format other than Iceberg, ``datalake.<format>.<key>`` is
+``FLUSS_LAB_DATALAKE_<FORMAT>_<KEY>`` with a dot for each underscore of the key (other keys go into the file). In the file, keys are
+written as they are, or nested: ``log.segment.file-size = "64mb"``.
+
+Secrets (`fluss_lab.model.config.lake_options.is_secret`) belong into the file or the environment, never onto a command line, which every
+user of a machine can read.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model.config.lake_options import (
+    ICEBERG_OPTIONS,
+    LAKE_PREFIX,
+    check_lake_options,
+    masked,
+)
+from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, Option, check_options
+from fluss_lab.model.times import format_duration
+
+FILE_NAME: Final = "fluss-lab.toml"
+ENVIRONMENT_PREFIX: Final = "FLUSS_LAB_"
+#: Variables of this prefix that are no options.
+OTHER_VARIABLES: Final = frozenset({"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_SEED"})
+
+OPTIONS: Final[dict[str, Option[Any]]] = {**CLUSTER_OPTIONS, **CLIENT_OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An option's value, as text, and where it came from.
+
+    Attributes:
+        source: ``argument``, ``environment NAME``, ``file PATH`` or ``default``.
+    """
+
+    key: str
+    value: str
+    source: str
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether nobody set it."""
+        return self.source == "default"
+
+    @property
+    def shown(self) -> str:
+        """Return the value as it may be shown: a secret is hidden."""
+        return masked(self.key, self.value)
+
+
+def resolve(
+    arguments: Mapping[str, object], environment: Mapping[str, str], folders: Iterable[Path]
+) -> dict[str, Setting]:
+    """Return every option of cluster and client, and every lake option that somebody set, sorted by key.
+
+    Args:
+        arguments: What a person gave to the call.
+        environment: Usually `os.environ`.
+        folders: Where a file of the chain may lie, the first one counting most: working directory, lab folder.
+
+    Raises:
+        InvalidPropertyError: A key that does not exist, or an ill-typed value; the text says where it stands.
+    """
+    found = {option.key: Setting(option.key, _default_text(option), "default") for option in OPTIONS.values()}
+    for folder in reversed(list(dict.fromkeys(folder.absolute() for folder in folders))):
+        path = folder / FILE_NAME
+        found.update(_settings(_file_values(path), f"file {path}"))
+    for name, key in _variables(environment):
+        found.update(_settings({key: environment[name]}, f"environment {name}"))
+    found.update(_settings(arguments, "argument"))
+    check_lake_options(
+        {key: each.value for key, each in found.items()}, {key: each.source for key, each in found.items()}
+    )
+    return dict(sorted(found.items()))
+
+
+def text_of(value: object) -> str:
+    """Return an option's value as it travels."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def environment_name(key: str) -> str:
+    """Return what an option is called in the environment."""
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_").replace("-", "_")
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that look like ours and mean nothing: mistyped ones, most likely."""
+    known = {name for name, _ in _variables(environment)} | OTHER_VARIABLES
+    return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    names = {environment_name(key): key for key in (*OPTIONS, *ICEBERG_OPTIONS)}
+    lake = environment_name(LAKE_PREFIX)
+    for name in sorted(environment):
+        if (key := names.get(name)) is not None:
+            yield name, key
+        elif name.startswith(lake) and len(name) > len(lake):
+            yield name, LAKE_PREFIX + name.removeprefix(lake).lower().replace("_", ".")
+
+
+def _settings(values: Mapping[str, object], source: str) -> dict[str, Setting]:
+    try:
+        own = {key: value for key, value in values.items() if not str(key).startswith(LAKE_PREFIX)}
+        check_options(own, OPTIONS, "option")
+        for key, value in values.items():
+            if not isinstance(value, str | int | float):
+                raise InvalidPropertyError(
+                    f"option {key!r}: expected a string, number or boolean, found {type(value).__name__}"
+                )
+    except InvalidPropertyError as error:
+        raise InvalidPropertyError(f"{source}: {error}") from error
+    return {key: Setting(key, text_of(value), source) for key, value in values.items()}
+
+
+def _file_values(path: Path) -> dict[str, object]:
+    try:
+        parsed = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidPropertyError(f"file {path}: {error}") from error
+    return dict(_flat(parsed, ""))
+
+
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _default_text(option: Option[Any]) -> str:
+    if option.kind.startswith("a duration"):
+        return format_duration(option.default)
+    return text_of(option.default)

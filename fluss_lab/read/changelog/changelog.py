@@ -1,0 +1,326 @@
+"""The log of a table itself, from lake and cluster together: each record with its offset and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.client.log.ranges import checked_lake_records, read_range
+from fluss_lab.display import html_table
+from fluss_lab.errors import (
+    FlussError,
+    InvalidSchemaError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
+from fluss_lab.lake import FetchContext
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.arguments import checked
+from fluss_lab.model.changes import CHANGE_SYMBOLS
+from fluss_lab.model.times import shown_moment
+from fluss_lab.model.values.frames import to_pandas
+from fluss_lab.read.changelog.ranges import OffsetRange, resolve_ranges
+from fluss_lab.read.moment.points import BucketKey
+from fluss_lab.read.moment.reach import log_starts
+from fluss_lab.read.moment.state import TableSource
+from fluss_lab.read.union.columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
+from fluss_lab.read.union.explain import ExplainedBucket, Explanation
+from fluss_lab.read.union.rows import FAILURES_MAX, MOVED, gone
+from fluss_lab.records import LogRecords
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANGE_TYPE: Final = "_change_type"
+PARTITION: Final = "_partition"
+BUCKET: Final = "_bucket"
+LOG_OFFSET: Final = "_log_offset"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRange:
+    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster."""
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    lake_stop: int
+    stop: int
+    snapshot_id: int | None
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket.bucket)
+
+
+@checked
+class Changelog:
+    """A range of a table's log. Nothing is read until its records are asked for.
+
+    Where it starts and ends is decided once, at first use. Records come by partition name, bucket and offset; every
+    offset of the range exactly once. Those that the cluster holds come from there, older ones from the lake.
+
+    Columns: ``_change_type`` (``+A``; of primary-key tables ``+I -U +U -D``), ``_partition`` (partitioned tables),
+    ``_bucket``, ``_log_offset``, ``_commit_timestamp``, then the user's.
+
+    Made by `TableReader.changelog`.
+    """
+
+    #: Whether it tells what the range comes to, instead of every change: see `NetChangelog`.
+    net: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        source: TableSource,
+        start: Any,
+        end: Any,
+        buckets: Collection[int | BucketKey] | None,
+        columns: Sequence[str] | None,
+        spark: Callable[[Changelog], Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.start = start
+        self.end = end
+        self.buckets = buckets
+        self.columns = _checked(source.info, columns)
+        self._spark = spark
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the records."""
+        return changelog_schema(self.source.info, self.columns)
+
+    @cached_property
+    def offset_ranges(self) -> list[OffsetRange]:
+        """Return the range of each bucket, decided at first use."""
+        return resolve_ranges(self.source, self.start, self.end, self.buckets)
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the records as they are read, in batches of up to `rows_max`; memory stays bounded.
+
+        Raises:
+            OffsetOutOfRangeError: Records of the range are held nowhere any more.
+        """
+        return evened(self._batches(), self.schema, rows_max)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the records as an Arrow table."""
+        return pa.Table.from_batches(self._batches(), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the records as a pandas frame."""
+        return to_pandas(self.to_arrow())
+
+    def to_spark(self) -> Any:
+        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.union`.
+
+        Raises:
+            UnsupportedError: The changelog was made without a Spark session.
+        """
+        if self._spark is None:
+            raise UnsupportedError("to_spark: this changelog has no Spark session; make it from a Lab's table")
+        return self._spark(self)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for each in self.plan():
+            yield from self.read(each)
+
+    def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one of the ranges of `plan`. For those who carry it out elsewhere."""
+        schema = self.schema
+        for records in read_changes(self.source, part, self.columns):
+            yield changelog_batch(records, part, schema)
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> list[ChangelogRange]:
+        """Return what is read from where now. For those who carry it out elsewhere."""
+        return divide(self.source, self.offset_ranges)
+
+    def explain(self) -> Explanation:
+        """Return what will be read from where, without reading it."""
+        for attempt in range(FAILURES_MAX):
+            plan = self.plan()
+            snapshots = [
+                each.snapshot_id for each in plan if each.snapshot_id is not None and each.lake_stop > each.start
+            ]
+            try:
+                buckets = [self._explained(each) for each in plan]
+            except LakeSnapshotNotFoundError:
+                if attempt == FAILURES_MAX - 1:
+                    raise
+                continue  # expired since the plan was made
+            return Explanation(repr(self).strip("<>"), snapshots[0] if snapshots else None, buckets)
+        raise AssertionError
+
+    def _explained(self, each: ChangelogRange) -> ExplainedBucket:
+        lake = (each.start, each.lake_stop) if each.lake_stop > each.start else None
+        files = None
+        if lake is not None and each.snapshot_id is not None:
+            context = FetchContext(*lake, each.partition, each.bucket.bucket, each.snapshot_id, self.columns)
+            files = self.source.log_source.log_files(context)
+        return ExplainedBucket(
+            each.partition,
+            each.bucket.bucket,
+            lake,
+            0 if files is None else files.data_files,
+            0 if files is None else files.rows,
+            0 if files is None else files.size_bytes,
+            (max(each.start, each.lake_stop), each.stop) if each.stop > each.lake_stop else None,
+            0 if files is None else files.delete_files,
+        )
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        end = "now" if self.end is None else shown_moment(self.end)
+        start = shown_moment(self.start)
+        return f"<Changelog {self.source.info.path}: {len(self.columns)} columns, from {start} to {end}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self).strip("<>"), ["column", "type"], [[f.name, f.type] for f in self.schema])
+
+
+def _checked(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(info.schema.names)
+    if isinstance(columns, str):
+        raise InvalidSchemaError(f"columns: expected a list of names, found the text {columns!r}")
+    names = tuple(info.schema.column(name).name for name in columns)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidSchemaError(f"column {twice[0]!r} is asked for twice")
+    return names
+
+
+def changelog_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of a table's changelog with some of its columns."""
+    fields = [pa.field(CHANGE_TYPE, pa.string(), nullable=False)]
+    if info.descriptor.partitioned_by:
+        fields.append(pa.field(PARTITION, pa.string(), nullable=False))
+    fields += [
+        pa.field(BUCKET, pa.int32(), nullable=False),
+        pa.field(LOG_OFFSET, pa.int64(), nullable=False),
+        pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
+    ]
+    return pa.schema(fields + [info.schema.column(name).type.arrow_field(name) for name in columns])
+
+
+def changelog_batch(
+    records: LogRecords, part: ChangelogRange, schema: pa.Schema, change: str | None = None
+) -> pa.RecordBatch:
+    """Return records with their changelog columns; `change` is the change type of all, None: each has its own."""
+    count = len(records)
+    if change is None and records.change_types is None:
+        change = CHANGE_SYMBOLS[0]
+    system = {
+        CHANGE_TYPE: pa.repeat(change, count)
+        if change is not None
+        else pa.array(CHANGE_SYMBOLS, pa.string()).take(records.change_types),
+        PARTITION: pa.repeat(part.partition or "", count),
+        BUCKET: pa.array(np.full(count, part.bucket.bucket, dtype=np.int32)),
+        LOG_OFFSET: records.offsets,
+        COMMIT_TIMESTAMP: timestamps(records),
+    }
+    user = {name: records.rows.column(name) for name in records.rows.schema.names}
+    arrays = {**user, **system}
+    names = [field.name for field in schema]
+    return conform(pa.RecordBatch.from_arrays([arrays[name] for name in names], names), schema)
+
+
+def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[ChangelogRange]:
+    """Decide what comes from the lake: that which the cluster does not hold any more."""
+    if not ranges:
+        return []
+    state = source.look()
+    now = {each.key: each for each in state.buckets}
+    return [
+        ChangelogRange(
+            each.bucket.bucket,
+            each.bucket.partition,
+            each.start,
+            now.get(each.bucket.key, each.bucket).lake_stop(each.start, each.stop),
+            each.stop,
+            state.snapshot_id,
+        )
+        for each in ranges
+    ]
+
+
+def read_changes(
+    source: TableSource, part: ChangelogRange, columns: Sequence[str], *, previous_offsets: bool = False
+) -> Iterator[LogRecords]:
+    """Yield the records of a range in order, every offset once, wherever they move meanwhile.
+
+    Args:
+        source: The table.
+        part: From `divide`; where it says that records are is where they are looked for first.
+        columns: User's columns, in the order wanted; none at all gives rows of one column, to be counted.
+        previous_offsets: Of a primary-key table: whether records have their previous offsets.
+
+    Raises:
+        OffsetOutOfRangeError: Some are held nowhere any more; the text names the earliest that are.
+        CorruptDataError: A record is missing, or there twice.
+    """
+    projection = tuple(stored_columns(source.info, columns))
+    failures = 0
+    position = part.start
+    while position < part.stop:
+        try:
+            for records in _read_once(source, part, position, projection, previous_offsets):
+                failures = 0
+                position = records.next_offset
+                yield records
+            if position < part.stop:
+                raise _lost(source, part, position)
+        except MOVED as error:
+            failures += 1
+            if failures >= FAILURES_MAX:
+                raise _lost(source, part, position) from error
+            part = _divided_again(source, part)
+
+
+def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+    error = gone(source, part.bucket, part.partition, position, part.stop)
+    try:
+        state = source.look()
+        earliest = log_starts(source, state)
+    except FlussError:
+        return error  # what is lost is the news
+    low = next((earliest.get(each.key, 0) for each in state.buckets if each.bucket == part.bucket), 0)
+    return OffsetOutOfRangeError(f"{error}. The earliest available is offset {low}") if position < low else error
+
+
+def _read_once(
+    source: TableSource, part: ChangelogRange, position: int, projection: tuple[str, ...], previous_offsets: bool
+) -> Iterator[LogRecords]:
+    if position < part.lake_stop and part.snapshot_id is not None:
+        context = FetchContext(
+            position, part.lake_stop, part.partition, part.bucket.bucket, part.snapshot_id, projection
+        )
+        what = f"table {source.info.path}, bucket {part.bucket}"
+        yield from checked_lake_records(
+            source.log_source, context, what, keyed=not source.info.is_log_table, previous_offsets=previous_offsets
+        )
+    if part.lake_stop < part.stop:
+        start = max(position, part.lake_stop)
+        yield from read_range(
+            source.connection, source.info, part.bucket, start, part.stop,
+            partition=part.partition, projection=projection, lake=False, previous_offsets=previous_offsets,
+        )  # fmt: skip
+
+
+def _divided_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
+    state = source.look()
+    if (bucket := state.by_bucket.get(part.bucket)) is None:
+        return part
+    return replace(part, lake_stop=bucket.lake_stop(part.start, part.stop), snapshot_id=state.snapshot_id)

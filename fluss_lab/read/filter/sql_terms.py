@@ -1,0 +1,256 @@
+"""Values that a filter computes from columns: their types, and the Arrow expressions that give them.
+
+NULL makes NULL of whatever is computed from it, but for COALESCE. Whole numbers are computed as BIGINT, FLOAT as DOUBLE,
+DECIMAL exactly; a number too large fails the read, dividing by zero gives NULL. Whole numbers and DECIMAL beside DOUBLE
+are computed, and compared, as DOUBLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_lab.errors import InvalidFilterError
+from fluss_lab.read.filter.literals import fit
+from fluss_lab.read.filter.predicates import Reference
+
+_DIGITS_MAX: Final = 38
+_BIGINT: Final = pa.int64()
+_DOUBLE: Final = pa.float64()
+_UNITS: Final = ("s", "ms", "us", "ns")
+_NUMBERS: Final = frozenset({"a whole number", "a decimal", "a double"})
+_MOMENTS: Final = frozenset({"a date", "a timestamp", "a timestamp with zone"})
+#: Kinds of values to what they can be cast to, beside their own kind.
+_CASTS: Final = {
+    **{kind: {*_NUMBERS, "text"} for kind in _NUMBERS},
+    "text": _NUMBERS | _MOMENTS,
+    "a date": {"a timestamp", "text"},
+    "a timestamp": {"a date", "text"},
+    "a timestamp with zone": {"a date", "text"},
+    "true or false": {"text"},
+    "NULL": {*_NUMBERS, *_MOMENTS, "text", "true or false", "a time", "bytes"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value of each row, or a constant.
+
+    Attributes:
+        expression: What computes it.
+        sample: No row of it; of a constant: its value.
+        columns: What it is computed from.
+        written: Whether it is a literal as it was written: it takes the type of what it meets.
+        value: Of such a literal: the Python value.
+    """
+
+    expression: pc.Expression
+    sample: pa.Array | pa.Scalar
+    columns: tuple[Reference, ...] = ()
+    written: bool = False
+    value: Any = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """Return its type."""
+        return self.sample.type
+
+    @property
+    def is_constant(self) -> bool:
+        """Tell whether all rows have one value: `sample`."""
+        return isinstance(self.sample, pa.Scalar)
+
+
+def constant(scalar: pa.Scalar) -> Term:
+    """Return a value that all rows have."""
+    return Term(pc.scalar(scalar), scalar)
+
+
+def literal(value: Any) -> Term:
+    """Return a literal as it was written, of the type that it has when nothing else says one."""
+    scalar = _natural(value)
+    return Term(pc.scalar(scalar), scalar, (), True, value)
+
+
+def column(reference: Reference) -> Term:
+    """Return a column's value: a whole number as BIGINT, a FLOAT as DOUBLE."""
+    term = Term(reference.field(), pa.array([], reference.type), (reference,))
+    if pa.types.is_integer(term.type):
+        return _cast(term, _BIGINT)
+    return _cast(term, _DOUBLE) if pa.types.is_float32(term.type) else term
+
+
+def kind_of(dtype: pa.DataType) -> str:
+    """Return what a type is a kind of: values of one kind can be compared."""
+    kinds: dict[str, Callable[[pa.DataType], bool]] = {
+        "a whole number": pa.types.is_integer, "a decimal": pa.types.is_decimal, "a double": pa.types.is_floating,
+        "text": pa.types.is_string, "true or false": pa.types.is_boolean, "a date": pa.types.is_date,
+        "a time": pa.types.is_time, "bytes": lambda each: pa.types.is_binary(each) or pa.types.is_fixed_size_binary(each),
+        "a timestamp": lambda each: pa.types.is_timestamp(each) and each.tz is None,
+        "a timestamp with zone": lambda each: pa.types.is_timestamp(each) and each.tz is not None,
+        "NULL": pa.types.is_null,
+    }  # fmt: skip
+    return next((name for name, holds in kinds.items() if holds(dtype)), str(dtype))
+
+
+def is_number(term: Term) -> bool:
+    """Tell whether a term can be computed with."""
+    return kind_of(term.type) in {*_NUMBERS, "NULL"}
+
+
+def call(function: Callable[..., Any], *terms: Term, **options: Any) -> Term:
+    """Return a function of Arrow of some terms.
+
+    Raises:
+        InvalidFilterError: It is none of such types, or a constant cannot be computed.
+    """
+    try:
+        sample = function(*[each.sample for each in terms], **options)
+        expression = function(*[each.expression for each in terms], **options)
+    except (pa.ArrowException, NotImplementedError, TypeError) as error:
+        raise InvalidFilterError(str(error)[:200]) from error
+    if isinstance(sample, pa.Scalar):
+        return constant(sample)
+    return Term(expression, sample, tuple(dict.fromkeys(each for term in terms for each in term.columns)))
+
+
+def alike(terms: list[Term]) -> list[Term]:
+    """Return terms in one type in which they can be compared, literals in the others' type.
+
+    Raises:
+        InvalidFilterError: There is no such type, or a literal has no such value.
+    """
+    others = [each for each in terms if not each.written]
+    if not others:
+        return _numbers_alike(terms) if all(is_number(each) for each in terms) else _of_one_type(terms)
+    made = _of_one_type(others) if not all(is_number(each) for each in others) else _numbers_alike(others)
+    dtype = next((each.type for each in made if not pa.types.is_null(each.type)), made[0].type)
+    if not any(each.written for each in terms):
+        return made
+    if all(is_number(each) for each in terms):
+        return _numbers_alike(terms)
+    rest = iter(made)
+    return [_fitted(each, dtype) if each.written else next(rest) for each in terms]
+
+
+def computed(operator: str, left: Term, right: Term) -> Term:
+    """Return ``left operator right``; the operator is + - * / %.
+
+    Raises:
+        InvalidFilterError: They are no numbers.
+    """
+    for each in (left, right):
+        if not is_number(each):
+            raise InvalidFilterError(f"{operator} is of numbers, found {kind_of(each.type)}")
+    if operator == "/":
+        left, right = _cast(left, _DOUBLE), _cast(right, _DOUBLE)
+        return call(pc.divide, left, _not_zero(right))
+    left, right = _numbers_alike([left, right])
+    if operator == "%":
+        if kind_of(left.type) != "a whole number" and not pa.types.is_null(left.type):
+            raise InvalidFilterError(f"% is of whole numbers, found {kind_of(left.type)}")
+        right = _not_zero(right)
+        return call(pc.subtract_checked, left, call(pc.multiply_checked, call(pc.divide_checked, left, right), right))
+    functions = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+    return call(functions[operator], left, right)
+
+
+def cast(term: Term, target: pa.DataType) -> Term:
+    """Return a term in another type; a fraction is cut off for a whole number, and rounded for FLOAT and DECIMAL.
+
+    Raises:
+        InvalidFilterError: That is not offered, or the value of a constant cannot be.
+    """
+    source, wanted = kind_of(term.type), kind_of(target)
+    if wanted not in {source, *_CASTS.get(source, ())}:
+        raise InvalidFilterError(f"CAST of {source} to {wanted} is not offered")
+    if wanted == "a whole number" and source in {"a double", "a decimal"}:
+        term = call(pc.trunc, term)
+    if pa.types.is_decimal(target) and source == "a whole number":
+        term = _cast(term, pa.decimal256(19, 0))
+    if pa.types.is_decimal(term.type) and pa.types.is_decimal(target):
+        term = call(pc.round, _cast(term, pa.decimal256(76, term.type.scale)), ndigits=target.scale)
+    term = _cast(term, target, safe=wanted not in {"a double", "a date"})
+    if pa.types.is_integer(target):
+        return _cast(term, _BIGINT)
+    return _cast(term, _DOUBLE) if pa.types.is_float32(target) else term
+
+
+def _natural(value: Any) -> pa.Scalar:
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        if exponent == 0 and -(2**63) <= value < 2**63:
+            return pa.scalar(int(value), _BIGINT)
+        assert isinstance(exponent, int)
+        if len(digits) + abs(exponent) <= _DIGITS_MAX:
+            return pa.scalar(Decimal(int(value)) if exponent > 0 else value)
+        return pa.scalar(float(value), _DOUBLE)
+    return pa.scalar(value)
+
+
+def _fitted(term: Term, dtype: pa.DataType) -> Term:
+    """Return a literal in a type, if it has exactly such a value."""
+    if term.value is None:
+        return constant(pa.scalar(None, dtype))
+    found = fit("=", term.value, dtype, "the other side")
+    if found.value is None:
+        raise InvalidFilterError(f"{str(term.value)[:80]} is no value of type {dtype}")
+    return constant(found.value)
+
+
+def _numbers_alike(terms: list[Term]) -> list[Term]:
+    kinds = {kind_of(each.type) for each in terms}
+    if "a double" in kinds:
+        return [_cast(each, _DOUBLE) for each in terms]
+    if "a decimal" not in kinds:
+        return [_cast(each, _BIGINT) for each in terms]
+    return [_decimal(each) for each in terms]
+
+
+def _decimal(term: Term) -> Term:
+    if pa.types.is_decimal(term.type):
+        return _cast(term, pa.decimal256(term.type.precision, term.type.scale))
+    return _cast(term, pa.decimal256(19, 0))
+
+
+def _of_one_type(terms: list[Term]) -> list[Term]:
+    kinds = [kind_of(each.type) for each in terms if not pa.types.is_null(each.type)]
+    if any(kind != kinds[0] for kind in kinds) and set(kinds) != {"a date", "a timestamp"}:
+        raise InvalidFilterError(f"cannot compare {' with '.join(dict.fromkeys(kinds))}; use CAST")
+    types = [each.type for each in terms if not pa.types.is_null(each.type)]
+    if not types:
+        return terms
+    common = types[0]
+    if len(set(kinds)) > 1:
+        common = next(each for each in types if pa.types.is_timestamp(each))
+    if pa.types.is_timestamp(common) or pa.types.is_time(common):
+        unit = max((each.unit for each in types if not pa.types.is_date(each)), key=_UNITS.index)
+        common = _in_unit(common, unit)
+    elif len(set(types)) > 1:
+        common = pa.binary()
+    return [_cast(each, common) for each in terms]
+
+
+def _in_unit(dtype: pa.DataType, unit: str) -> pa.DataType:
+    if pa.types.is_timestamp(dtype):
+        return pa.timestamp(unit, dtype.tz)
+    return pa.time32(unit) if unit in {"s", "ms"} else pa.time64(unit)
+
+
+def _not_zero(term: Term) -> Term:
+    zero = constant(pa.scalar(0, term.type)) if not pa.types.is_decimal(term.type) else None
+    if zero is None:
+        return term
+    return call(pc.if_else, call(pc.equal, term, zero), constant(pa.scalar(None, term.type)), term)
+
+
+def _cast(term: Term, target: pa.DataType, *, safe: bool = False) -> Term:
+    if term.type == target:
+        return term if not term.written else constant(term.sample)
+    exact = safe or not pa.types.is_floating(target)
+    return call(lambda value: value.cast(target, safe=exact), term)

@@ -1,0 +1,257 @@
+"""The union read of a table at one moment: lake and log as one, in Arrow and pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss_lab.display import html_table
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.arguments import checked
+from fluss_lab.model.values.frames import to_pandas
+from fluss_lab.read.moment.gaps import Gap, is_vouched, warn_of, without_gaps
+from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.state import TableSource
+from fluss_lab.read.union.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
+from fluss_lab.read.union.explain import ExplainedBucket, Explanation
+from fluss_lab.read.union.keyed_rows import keyed_count
+from fluss_lab.read.union.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
+from fluss_lab.read.union.rows import MOVED, Request, read_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@checked
+class Scan:
+    """A read of a table at one moment. Nothing is read until its rows are asked for.
+
+    The moment is the read point given, else the latest at the first use of the scan; from then on it stays, so that
+    everything asked of one scan agrees. Make a new scan to see newer records. Rows come by partition name, bucket and
+    offset.
+
+    Made by `TableReader.scan`.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        point: Callable[[], ReadPoint],
+        columns: Columns,
+        selection: Selection,
+        limit: int | None = None,
+        spark: Callable[[Scan], Any] | None = None,
+        *,
+        skips_gaps: bool = False,
+    ) -> None:
+        self.source = source
+        self.columns = columns
+        self.selection = selection
+        self.limit = limit
+        self.skips_gaps = skips_gaps
+        self._take = point
+        self._point: ReadPoint | None = None
+        self._spark = spark
+
+    @property
+    def read_point(self) -> ReadPoint:
+        """Return the moment that is read; it is taken now if it was not yet."""
+        if self._point is None:
+            self._point = self._take()
+        return self._point
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the rows."""
+        return self.columns.schema()
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as they are read, in batches of up to `rows_max`.
+
+        Memory stays bounded by some hundred MB however large the table is.
+
+        Raises:
+            OffsetOutOfRangeError: Records of the read point are held nowhere any more.
+        """
+        return evened(self._rows(), self.schema, rows_max)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, in the table's own types."""
+        return pa.Table.from_batches(self._rows(), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame."""
+        return to_pandas(self.to_arrow())
+
+    def to_spark(self) -> Any:
+        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.union`.
+
+        Raises:
+            UnsupportedError: The scan was made without a Spark session.
+        """
+        if self._spark is None:
+            raise UnsupportedError("to_spark: this scan has no Spark session; make it from a Lab's table")
+        return self._spark(self)
+
+    def count(self) -> int:
+        """Return how many rows there are.
+
+        Cost: without a filter that looks into rows, metadata only; of a primary-key table also its log's end, and what
+        the lake format has to read of its deletes.
+        """
+        if self.limit == 0:
+            return 0
+        self._vouch()
+        # The narrowest thing to read: offsets come along anyway.
+        request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
+        plan, total = self.plan(), 0
+        for part in plan.parts:
+            total += self._count(replace(plan, parts=(part,)), request)
+            if self.limit is not None and total >= self.limit:
+                return self.limit
+        return total
+
+    def _count(self, plan: Plan, request: Request) -> int:
+        """Return how many rows the one part of a plan has; of a limited scan maybe fewer, but not below the limit."""
+        (part,) = plan.parts
+        if self.source.info.is_log_table:
+            if _countable(part) and is_vouched(self.source, part):
+                return _counted(part)
+        elif part.filter is None and part.row_stop is None and part.start == 0 and not part.live:
+            try:
+                return keyed_count(self.source, part, request)
+            except (*MOVED, CorruptDataError):
+                pass  # what has moved is found again by reading
+        total = 0
+        for batch in read_rows(self.source, plan, request):
+            total += batch.num_rows
+            if self.limit is not None and total >= self.limit:
+                break
+        return total
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
+        point = self.read_point
+        parts, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
+        warn_of(self.source, gaps)
+        if self.limit is not None and self.source.info.is_log_table:
+            parts = _cut(parts, self.limit)
+        return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
+
+    def _vouch(self) -> None:
+        """See that what is said of the cluster's part without reading it is known as of now."""
+        is_new = self._point is None
+        if not (self.read_point and is_new and self.source.is_looked_at) and self.source.info.is_log_table:
+            self.source.look()
+
+    def _without_gaps(self, parts: list[BucketPart]) -> tuple[list[BucketPart], list[Gap]]:
+        """Return what is read, and what is left out of it because nobody holds it any more."""
+        if not self.skips_gaps:
+            return parts, []
+        self.source.look()
+        return without_gaps(self.source, parts)
+
+    def explain(self) -> Explanation:
+        """Return what will be read and what is left alone, without reading it."""
+        self._vouch()
+        point = self.read_point
+        plan = self.plan()
+        known = {part.key for part in plan.parts}
+        _, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
+        every = self._without_gaps(wanted_parts(self.source, replace(point, unknown=()), Selection()))[0]
+        unpruned = make_plan(self.source, every, None, plan.snapshot_id or point.snapshot_id)
+        comparable = plan.snapshot_id in {None, unpruned.snapshot_id}
+        return Explanation(
+            title=f"Scan of {repr(point).strip('<>')}",
+            snapshot_id=plan.snapshot_id,
+            buckets=[self._explained(part) for part in plan.parts],
+            files_pruned=len(unpruned.splits) - len(plan.splits) if comparable else 0,
+            buckets_pruned=sum(key not in known for key in point.keys),
+            filter=None if self.selection.filter is None else self.selection.filter.text,
+            limit=self.limit,
+            skipped=[str(gap) for gap in gaps],
+        )
+
+    def _explained(self, part: BucketPart) -> ExplainedBucket:
+        log: tuple[int, int] = (max(part.start, part.lake_stop), part.stop)
+        if part.live:
+            known = self.source.known_state(part.bucket)
+            log = (part.stop, part.stop if known is None else known.end)
+        return ExplainedBucket(
+            partition=part.partition,
+            bucket=part.bucket.bucket,
+            lake=(part.start, part.lake_stop) if part.lake_stop > part.start else None,
+            files=len(part.splits),
+            rows=sum(split.rows for split in part.splits),
+            size_bytes=sum(split.size_bytes for split in part.splits),
+            log=log if log[0] < log[1] else None,
+            delete_files=len({deletes for split in part.splits for deletes in split.deletes}),
+            live=part.live,
+        )
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        request = Request(self.columns, self.selection.filter, self.limit)
+        return limited(read_rows(self.source, self.plan(), request), self.limit)
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        when = "the latest at first use" if self._point is None else repr(self._point)
+        return f"<Scan {self.source.info.path}: {', '.join(self._described())}; at {when}>"
+
+    def _described(self) -> list[str]:
+        parts = [f"{len(self.columns.names)} columns"]
+        if self.selection.filter is not None:
+            parts.append(f"where {self.selection.filter.text}")
+        if self.selection.partitions is not None:
+            parts.append(f"partitions {', '.join(sorted(self.selection.partitions))}")
+        if self.selection.buckets is not None:
+            parts.append(f"buckets {', '.join(map(str, sorted(self.selection.buckets)))}")
+        if self.limit is not None:
+            parts.append(f"limit {self.limit:,}")
+        if self.skips_gaps:
+            parts.append("without what is gone")
+        return parts
+
+    def _repr_html_(self) -> str:
+        rows = [[field.name, field.type] for field in self.schema]
+        return html_table(repr(self).strip("<>"), ["column", "type"], rows)
+
+
+def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:
+    """Drop what lies beyond the first `limit` rows, as far as that is sure: each offset of a log table is one row."""
+    kept: list[BucketPart] = []
+    for part in parts:
+        if limit <= 0:
+            break
+        if part.filter is None:
+            part = replace(part, stop=min(part.stop, part.start + limit))  # noqa: PLW2901 - the same part, shorter
+            limit -= part.stop - part.start
+        kept.append(part)
+    return kept
+
+
+def _countable(part: BucketPart) -> bool:
+    """Return whether a bucket's rows can be counted without reading: no filter, and files that tell all."""
+    return part.filter is None and all(
+        (part.start <= split.min_offset and split.max_offset < part.lake_stop)
+        or split.rows == split.max_offset - split.min_offset + 1
+        for split in part.splits
+    )
+
+
+def _counted(part: BucketPart) -> int:
+    total = part.stop - max(part.start, part.lake_stop)
+    for split in part.splits:
+        if part.start <= split.min_offset and split.max_offset < part.lake_stop:
+            total += split.rows
+        else:
+            total += max(0, min(split.max_offset + 1, part.lake_stop) - max(split.min_offset, part.start))
+    return total

@@ -1,0 +1,5 @@
+"""A lab's folders on disk: whose they are, who may write, and how much room is left.
+
+In: paths of the lab and of remote storage.
+Out: folders that are the lab's own, or an error.
+"""

@@ -1,0 +1,270 @@
+"""Room that is kept back on a lab's disk: with it a lab whose disk is full starts, is read, and drops tables.
+
+The file ``disk-reserve`` in the lab's folder has real blocks. Where the disk is full, a start and a drop cut some of them
+off. What they give away is for that alone: while the file is short, appends and whatever makes something new are refused.
+It is made whole again when the disk has room for it, and so the lab takes writes again by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from fluss_lab import files
+from fluss_lab.errors import StorageError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model.config.options import DISK_RESERVE
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RESERVE_FILE: Final = "disk-reserve"
+#: What is cut off at a time. A start writes some 100 kB, a drop as much or, of a table of thousands of partitions, a few MB.
+STEP_BYTES: Final = 1 << 20
+#: How a disk, or the part of it that a user may have, says that it is full.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+#: What `st_blocks` counts in, whatever the file system's blocks are.
+_STAT_BLOCK_BYTES: Final = 512
+#: What to do about it.
+ADVICE: Final = "free space on it: drop tables, or delete other files; the lab goes on by itself when there is room"
+
+
+class DiskReserve:
+    """The reserve of a lab's folder. Any thread may use it, and any process ask whether it is short.
+
+    Args:
+        folder: The lab's; it exists.
+        size: Bytes; 0 for none.
+    """
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder = folder
+        self._path = folder / RESERVE_FILE
+        self._size = size
+        self._lock = threading.Lock()
+        self._problem = ""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Tell whether nothing may be written at all."""
+        return False
+
+    def check_writable(self, what: str) -> None:
+        """Refuse what needs no room, where nothing may be written at all.
+
+        Args:
+            what: What was not done, for the message.
+
+        Raises:
+            StorageError: It is so.
+        """
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether a part was given away that the disk had no room for since. One that was never made is not short."""
+        if not self._size:
+            return False
+        found = self._found()
+        return found is not None and found < self._size
+
+    def check(self, what: str) -> None:
+        """Refuse to write while the reserve is short.
+
+        Args:
+            what: What was not done, for the message.
+
+        Raises:
+            StorageError: It is short.
+        """
+        if self.is_short:
+            raise StorageError(
+                f"{what}: the disk of {self._folder} is full, what is left of its reserve ({DISK_RESERVE.key}) is for reading "
+                f"and dropping: {ADVICE}"
+            )
+
+    def is_short_for(self, place: Path) -> bool:
+        """Tell whether the reserve is short and a place, if it exists, is on the same disk."""
+        try:
+            return self.is_short and place.stat().st_dev == self._folder.stat().st_dev
+        except OSError:
+            return False
+
+    # -- taking --------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Before a start's first write: see that there is room for it; make the reserve whole where there is more.
+
+        Raises:
+            OSError: The file system refused something else than room.
+        """
+        self._drop_holes()
+        self.make_room(STEP_BYTES)
+        self.restore()
+
+    def make_room(self, room: int) -> bool:
+        """Give away parts until the disk has room for some bytes, or nothing is left; tell whether any was given."""
+        given = False
+        with self._lock:
+            while not self._has_room(room) and self._give():
+                given = True
+        return given
+
+    def lend(self, action: Callable[[], T]) -> T:
+        """Run a transaction that leads to more room; one that the disk refuses is run again with room from the reserve.
+
+        Raises:
+            StorageError: The disk refuses still; nothing was changed.
+        """
+        room = STEP_BYTES
+        self.make_room(room)
+        while True:
+            try:
+                return action()
+            except StorageError as error:
+                # A disk with more room than all of the reserve would add has refused for another reason.
+                while room <= 2 * self._size:
+                    room *= 2
+                    if self.make_room(room):
+                        break
+                else:
+                    if (full := self.explained(error)) is not None:
+                        raise full from error
+                    raise
+
+    def explained(self, error: BaseException) -> StorageError | None:
+        """Return what to say of the failure of something that the reserve is for; None: it is not for want of room."""
+        if not isinstance(error, OSError | StorageError) or self._has_room(STEP_BYTES):
+            return None
+        state = "has nothing left to give" if self._size else "is switched off"
+        return StorageError(
+            f"{self._folder}: the disk is full ({error}), and the reserve for this ({DISK_RESERVE.key}) {state}: delete other "
+            "files on it, then try again"
+        )
+
+    def _give(self) -> bool:
+        if not (found := self._found()):
+            return False
+        left = max(0, found - STEP_BYTES)
+        _cut(self._path, left)
+        log.warning("event=disk_full folder=%s reserve=%d of=%d", self._folder, left, self._size)
+        return True
+
+    # -- giving back ---------------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Make the reserve whole, if the disk has room for that and a little more; else leave it as it is.
+
+        What else the file system refuses is logged, not with every try: without a reserve the lab is as good until the disk
+        is full.
+        """
+        with self._lock:
+            try:
+                self._restore()
+                self._problem = ""
+            except OSError as error:
+                if str(error) != self._problem:
+                    log.error("event=no_disk_reserve folder=%s error=%s", self._folder, error)
+                self._problem = str(error)
+
+    def _restore(self) -> None:
+        found = self._found()
+        if not self._size:
+            self._path.unlink(missing_ok=True)
+        elif found is not None and found > self._size:
+            _cut(self._path, self._size)
+        elif found != self._size and self._has_room(self._size - (found or 0) + STEP_BYTES):
+            self._grow(found)
+
+    def _grow(self, found: int | None) -> None:
+        # One that is new gets its name when it is whole: until then the reserve is none, not short.
+        path = self._path.with_name(f".{RESERVE_FILE}") if found is None else self._path
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _allocate(fd, found or 0, self._size)
+        except OSError as error:
+            os.ftruncate(fd, found or 0)
+            if not is_full(error):
+                raise
+            return
+        finally:
+            os.close(fd)
+        if found is None:
+            files.replace(path, self._path)
+        log.info("event=disk_reserve_whole folder=%s size=%d", self._folder, self._size)
+
+    def _drop_holes(self) -> None:
+        """Begin anew with a file whose blocks a copy of the folder left out."""
+        with self._lock:
+            try:
+                found = self._path.stat()
+            except FileNotFoundError:
+                return
+            if found.st_blocks * _STAT_BLOCK_BYTES < found.st_size:
+                self._path.unlink()
+
+    def _found(self) -> int | None:
+        """Return the size of the file; None when there is none."""
+        try:
+            return os.stat(self._path).st_size
+        except FileNotFoundError:
+            return None
+
+    def _has_room(self, size: int) -> bool:
+        """Tell whether the disk has room for so many bytes of this user, by taking and leaving them."""
+        try:
+            failpoint("disk.room")
+            state = os.statvfs(self._folder)
+            if state.f_bavail * state.f_frsize < size:
+                return False
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                _allocate(file.fileno(), 0, size)
+        except OSError as error:
+            # What is wrong otherwise does not get better by giving away the reserve.
+            return not is_full(error)
+        return True
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether an error says that a disk is full."""
+    return error.errno in _FULL
+
+
+def refusal(error: OSError) -> str:
+    """Return what a file system said, with what to do where it is full."""
+    said = error.strerror or str(error)
+    return f"{said}; the disk is full: {ADVICE}" if is_full(error) else said
+
+
+def _cut(path: Path, size: int) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _allocate(fd: int, start: int, stop: int) -> None:
+    """Have a file take real blocks for its bytes ``[start, stop)``.
+
+    Raises:
+        OSError: The file system refused; it may have taken some.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, start, stop - start)
+        except OSError as error:
+            if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:
+                raise
+        if os.fstat(fd).st_blocks * _STAT_BLOCK_BYTES >= stop:
+            return
+    # A file system that promises nothing takes what is written, and cannot compress noise.
+    noise = os.urandom(min(STEP_BYTES, stop - start))
+    while start < stop:
+        start += os.pwrite(fd, noise[: stop - start], start)

@@ -1,0 +1,70 @@
+"""The ids that the folders of a lab's tablet servers use, held against the metadata that gives ids out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import CorruptDataError, LabError
+from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.process.process import OPTIONS_FILE
+
+_TABLE: Final = re.compile(r"t(\d{1,18})")
+_PARTITION: Final = re.compile(r"p(\d{1,18})")
+#: What a lab that was started once has beside its metadata.
+_LEFT: Final = (OPTIONS_FILE, "tablet*/data/t*", f"{DATABASE_FILE}-wal")
+#: How many folders a message names.
+_NAMED_MAX: Final = 3
+
+
+def check_metadata_is_there(folder: Path) -> None:
+    """Check that a folder in which a lab ran still has its metadata: else it would be taken for that of a new lab.
+
+    Raises:
+        CorruptDataError: It has none.
+        OSError: A folder cannot be listed.
+    """
+    if (folder / DATABASE_FILE).exists():
+        return
+    left = next((path for pattern in _LEFT for path in folder.glob(pattern)), None)
+    if left is not None:
+        raise CorruptDataError(
+            f"{folder / DATABASE_FILE}: there is none, and {left} says that a lab ran here: its tables cannot be told without. "
+            f"Restore the {DATABASE_FILE} that belongs to the folder; or make a new lab in another folder, and keep this one: it "
+            "may hold the only copy of rows"
+        )
+
+
+def check_folder_ids(store: MetadataStore, folder: Path) -> None:
+    """Check that the metadata has given out every id that a folder of the lab has: else it would give it out again.
+
+    Raises:
+        LabError: A table's or partition's folder has an id that the metadata does not know: the metadata is older than the
+            folder, or another lab's.
+        OSError: A folder cannot be listed.
+    """
+    unknown = sorted(_unknown(folder, store.peek_id("table"), store.peek_id("partition")))
+    if unknown:
+        names = ", ".join(map(str, unknown[:_NAMED_MAX])) + (
+            f" and {len(unknown) - _NAMED_MAX} more" if len(unknown) > _NAMED_MAX else ""
+        )
+        raise LabError(
+            f"{folder / DATABASE_FILE}: the metadata is older than, or not of, this folder: it has never given out the ids of "
+            f"{names}. Restore the {DATABASE_FILE} that belongs to the folder; or, to go on without what these hold, move them "
+            "elsewhere and keep them: they may be the only copy of their rows"
+        )
+
+
+def _unknown(folder: Path, table_next: int, partition_next: int) -> Iterator[Path]:
+    for table in folder.glob("tablet*/data/t*"):
+        if (match := _TABLE.fullmatch(table.name)) is None or not any(table.glob("**/b*/*")):
+            continue
+        if int(match[1]) >= table_next:
+            yield table
+            continue
+        for partition in table.glob("p*"):
+            found = _PARTITION.fullmatch(partition.name)
+            if found is not None and int(found[1]) >= partition_next:
+                yield partition

@@ -1,0 +1,161 @@
+"""``server.json``: where the servers of a lab's folder listen, who they are, and whether they still live.
+
+The file names the folder that it is of, by device and inode: in a copy of a lab's folder it is not taken for the copy's own, or
+whoever opens the copy would change, or stop, the original.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import LabError
+from fluss_lab.files import write_json_atomic
+from fluss_lab.model.formats import newer_text
+from fluss_lab.rpc.access.tls import Trust
+from fluss_lab.server.folder.shadow import home_of
+
+DISCOVERY_FILE: Final = "server.json"
+TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
+VERSION: Final = 1
+#: There where the system says of processes what `_stat` reads.
+_OWN_STAT: Final = Path("/proc/self/stat")
+#: The server id of a process without a tablet server.
+NO_TABLET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """One server process.
+
+    Attributes:
+        pid: Its process id.
+        token_file: Absolute path of the file with the secret that calls must bring.
+        roles: What it is: coordinator, tablet, or both.
+        started: When the process started, in the system's own ticks: tells it from a later one with the same id; -1
+            where the system does not say.
+        trust: What callers on this machine expect of it; None: it speaks without TLS.
+    """
+
+    pid: int
+    host: str
+    port: int
+    token_file: str
+    roles: tuple[str, ...]
+    server_id: int
+    started: int = -1
+    trust: Trust | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The content of the file: the coordinator's process first."""
+
+    ephemeral: bool
+    servers: tuple[ServerEntry, ...]
+
+
+def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
+    """Write the file, readable by its owner only."""
+    folder = home_of(folder)
+    value = {
+        "version": VERSION,
+        "ephemeral": ephemeral,
+        "folder": _folder_id(folder),
+        "servers": [asdict(server) for server in servers],
+    }
+    write_json_atomic(folder / DISCOVERY_FILE, value, mode=0o600)
+
+
+def remove(folder: Path) -> None:
+    """Remove the file: the servers end because somebody wanted it."""
+    (home_of(folder) / DISCOVERY_FILE).unlink(missing_ok=True)
+
+
+def read(folder: Path) -> Discovery | None:
+    """Return the file's content; None when there is none, or it came from another folder with a copy.
+
+    Of a lab that cannot be written, it is the file of a server that can write it and lives, or else that of its shadow's.
+
+    Raises:
+        LabError: It cannot be understood.
+    """
+    if (home := home_of(folder)) == folder:
+        return _read(folder)
+    with suppress(LabError):
+        if (found := _read(folder)) is not None and is_alive(found.servers[0]):
+            return found
+    return _read(home)
+
+
+def _read(folder: Path) -> Discovery | None:
+    path = folder / DISCOVERY_FILE
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise LabError(f"{path}: expected a discovery file, found something else ({error}); remove it") from error
+    try:
+        if value["version"] != VERSION:
+            raise LabError(newer_text(path, value["version"], VERSION))
+        if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):
+            return None
+        servers = tuple(
+            ServerEntry(
+                int(each["pid"]), str(each["host"]), int(each["port"]), str(each["token_file"]), tuple(each["roles"]),
+                int(each["server_id"]), int(each.get("started", -1)), _trust(each.get("trust")),
+            )
+            for each in value["servers"]
+        )  # fmt: skip
+        if not servers:
+            raise KeyError("servers")
+        return Discovery(bool(value["ephemeral"]), servers)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(f"{path}: expected a discovery file, found something else ({error!r}); remove it") from error
+
+
+def _folder_id(folder: Path) -> list[int]:
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
+
+
+def _trust(value: dict[str, str] | None) -> Trust | None:
+    return None if value is None else Trust(str(value["ca"]), str(value["name"]))
+
+
+def is_alive(server: ServerEntry) -> bool:
+    """Tell whether a server's process lives: not a later process with its id, and not one that only waits to be reaped."""
+    try:
+        os.kill(server.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # somebody else's process: the id was used again
+    found = _stat(server.pid)
+    if found is None:
+        # Where the system says nothing of any process, that is all there is to know; else it was reaped meanwhile.
+        return not _OWN_STAT.exists()
+    state, started = found
+    return state not in {"Z", "X"} and server.started in {-1, started}
+
+
+def started_of(pid: int) -> int:
+    """Return when a process started, in the system's ticks; -1 where the system does not say."""
+    found = _stat(pid)
+    return -1 if found is None else found[1]
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return state and start of a process as Linux tells them; None elsewhere."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything.
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])

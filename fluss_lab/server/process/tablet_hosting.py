@@ -1,0 +1,163 @@
+"""A tablet server as a process of its own: started by the coordinator's, and ending with it.
+
+Its standard input is a pipe from the coordinator's process: one line that says what to do, then nothing. When it ends,
+because the coordinator wants it or is no more, the tablet server ends gracefully. So nobody is left behind, and nobody
+depends on signals that come with the death of a parent, which mean its thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.clock import SystemClock
+from fluss_lab.errors import FlussError, InvalidRequestError, StorageError
+from fluss_lab.rpc.access.tls import Identity
+from fluss_lab.rpc.serving.serving import as_fluss_error
+from fluss_lab.server.process import process
+from fluss_lab.server.process.log_file import log_to
+from fluss_lab.server.process.memory import releasing_memory
+from fluss_lab.server.process.serving_loss import end_when_serving_is_lost
+from fluss_lab.server.process.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TabletTask:
+    """What a tablet server's process is told.
+
+    Attributes:
+        folder: The lab's.
+        server_id: Which one it is.
+        host: Where the coordinator is called.
+        port: Its port.
+        secret: The token that every call must bring, on either side.
+        identity: What all servers show to callers; None: they speak plainly.
+        options: Cluster options, checked.
+        tablet_port: The port of its last run; 0: any.
+    """
+
+    folder: Path
+    server_id: int
+    host: str
+    port: int
+    secret: str = field(repr=False)
+    identity: Identity | None
+    options: Mapping[str, str]
+    tablet_port: int
+
+    def to_line(self) -> bytes:
+        """Return the task as one line of text. It holds secrets."""
+        value = {**asdict(self), "folder": str(self.folder), "options": dict(self.options)}
+        return (json.dumps(value) + "\n").encode()
+
+    @staticmethod
+    def from_line(line: bytes) -> TabletTask:
+        """Read a task.
+
+        Raises:
+            InvalidRequestError: The line is none.
+        """
+        try:
+            value: dict[str, Any] = json.loads(line)
+            identity = value["identity"]
+            return TabletTask(
+                Path(value["folder"]), int(value["server_id"]), str(value["host"]), int(value["port"]),
+                str(value["secret"]),
+                None if identity is None else Identity(identity["certificate"], identity["key"], tuple(identity["names"])),
+                {str(key): str(each) for key, each in value["options"].items()}, int(value["tablet_port"]),
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidRequestError(
+                f"expected a task from a coordinator on standard input ({type(error).__name__}); start tablet servers by "
+                "`fluss-lab up --tablet-servers N`"
+            ) from error
+
+
+def log_name(server_id: int) -> str:
+    """Return the name of a tablet server's log file, in the lab's folder."""
+    return f"tablet-{server_id}.log"
+
+
+def run_tablet_server(ready_fd: int | None) -> int:
+    """Run a tablet server in this process, until its standard input ends or a signal asks for a stop.
+
+    Args:
+        ready_fd: Where to tell how the start went; None: nowhere.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        FlussError: Why it could not start.
+    """
+    os.umask(0o077)
+    end_when_serving_is_lost()
+    stopping = threading.Event()
+    try:
+        task = TabletTask.from_line(sys.stdin.buffer.readline())
+        log_to(task.folder / log_name(task.server_id))
+        node = _node(task, stopping)
+        node.start()
+    except Exception as error:
+        known = _described(error)
+        log.error("event=not_started error=%s", known)
+        process.report(ready_fd, known)
+        raise known from error
+    process.report(ready_fd, None, port=node.address[1])
+    with releasing_memory():
+        stopping.wait()
+        node.stop()
+    log.info("event=stopped")
+    return 0
+
+
+def _described(error: Exception) -> FlussError:
+    """Return why a start failed, with the file where it is one's fault: it is for whoever runs the cluster."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return StorageError(f"{error.filename}: {error.strerror or error}")
+    return as_fluss_error(error, "starting a tablet server")
+
+
+def _node(task: TabletTask, stopping: threading.Event) -> TabletNode:
+    place = CoordinatorPlace(task.host, task.port, task.secret, task.identity)
+    node = TabletNode(
+        tablet_folder(task.folder, task.server_id), task.server_id, lambda: place, options=task.options,
+        clock=SystemClock(), secret=task.secret, identity=task.identity, port=task.tablet_port,
+        process_id=os.getpid(), on_refused=stopping.set,
+    )  # fmt: skip
+
+    def stop(why: str) -> None:
+        log.info("event=stop_asked why=%s", why)
+        node.ask_stop()
+        stopping.set()
+
+    def follow() -> None:
+        _wait_for_end()
+        stop("coordinator")
+
+    threading.Thread(target=follow, name="supervised", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
+        signal.signal(number, lambda *_: threading.Thread(target=stop, args=("signal",)).start())
+    return node
+
+
+def _wait_for_end() -> None:
+    """Return when the other end of standard input is closed, by hand or by the end of its process."""
+    try:
+        while os.read(sys.stdin.fileno(), _READ_BYTES):
+            pass
+    except OSError as error:
+        log.warning("event=supervision_lost error=%s", error)

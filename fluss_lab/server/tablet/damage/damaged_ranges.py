@@ -1,0 +1,97 @@
+"""The offsets of a bucket's log that cannot be read, found by reading every byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fluss_lab.server.tablet.buckets.inspection import walk
+from fluss_lab.server.tablet.log import checkpoint as checkpoints
+from fluss_lab.server.tablet.log import log_start as starts
+from fluss_lab.server.tablet.log.recovery import segment_bases
+from fluss_lab.server.tablet.log.resync import find_place
+from fluss_lab.server.tablet.log.segment import LOG_SUFFIX
+from fluss_lab.server.tablet.log.view import Frontier
+
+
+class DamagedRange(NamedTuple):
+    """Offsets ``[start, stop)`` that cannot be read.
+
+    Attributes:
+        path: The file in which they begin, or behind which they are missing.
+        end_position: Where in that file what can be read before them ends.
+        position: Where in that file the batch at `stop` is, if it is in it and not at the start of another one.
+        before_ms: Timestamp of the last record before them; -1 without any.
+        after_ms: Timestamp of the first record behind them; -1 without any.
+    """
+
+    path: Path
+    start: int
+    stop: int
+    end_position: int
+    position: int | None = None
+    before_ms: int = -1
+    after_ms: int = -1
+
+
+def damaged_ranges(
+    folder: Path, schemas: Mapping[int, pa.Schema], durable_offset: int, until: Frontier | None = None
+) -> Iterator[DamagedRange]:
+    """Yield the damaged ranges of a bucket's log, ascending. A torn tail behind all that was durable is none.
+
+    A batch of a newer format is no damage: it, and what follows it, is not judged.
+
+    Args:
+        folder: The bucket's.
+        schemas: Arrow schema of each schema id.
+        durable_offset: Up to where the coordinator knows the log to have been on the device.
+        until: Of a log that is being written: where its readers' view ends. What is behind may be half there, and is not
+            looked at.
+
+    Raises:
+        OSError: A file cannot be read at all.
+        UnsupportedError: A newer version wrote what is known of the log beside it.
+
+    Cost: reads every byte, and decodes every batch; memory does not grow with the log.
+    """
+    known = checkpoints.load(folder)
+    end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
+    path, last_ms, position = folder, -1, 0
+    for base in segment_bases(folder):
+        if until is not None and base > until.base_offset:
+            break
+        before, path = path, folder / f"{base:020d}{LOG_SUFFIX}"
+        size_max = until.position if until is not None and base == until.base_offset else None
+        walked = walk(path, base, -1, schemas, 0, size_max, keeps_places=False)
+        if base > end:
+            yield DamagedRange(before, end, base, position, None, last_ms, walked.first_ms)
+        while walked.problem is not None and not walked.is_newer:
+            last_ms = max(last_ms, walked.timestamp_ms)
+            if (found := find_place(path, walked.position + 1, walked.offset)) is None:
+                break
+            behind, header = found
+            yield DamagedRange(
+                path, walked.offset, header.base_offset, walked.position, behind, last_ms, header.timestamp_ms
+            )  # fmt: skip
+            walked = walk(path, header.base_offset, -1, schemas, behind, size_max, keeps_places=False)
+        if walked.is_newer:
+            return
+        end, position, last_ms = walked.offset, walked.position, max(last_ms, walked.timestamp_ms)
+    # A log that is being written is known by its view; what is beside it on the disk may be newer than that.
+    floor = max(durable_offset, 0 if known is None else known.recovery_point) if until is None else until.offset
+    if end < floor:
+        yield DamagedRange(path, end, floor, position, None, last_ms)
+
+
+def log_end(folder: Path, schemas: Mapping[int, pa.Schema]) -> int:
+    """Return the offset up to which the last segment of a bucket's log is good; 0 without any.
+
+    Cost: reads every byte of that segment.
+    """
+    bases = segment_bases(folder)
+    if not bases:
+        return 0
+    return walk(folder / f"{bases[-1]:020d}{LOG_SUFFIX}", bases[-1], -1, schemas, keeps_places=False).offset

@@ -1,0 +1,364 @@
+"""What a repair would do: where cluster and lake do not fit together any more, and how they could again.
+
+The lake is accepted as it is. The newest snapshot of ours in its history says how far each bucket is tiered; the cluster
+must still hold all that comes after. Where it does not, offsets are lost, and only somebody who says so goes on without
+them: a log table with a gap, a primary-key table by writing the bucket anew from what the cluster has of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.display import html_table
+from fluss_lab.errors import (
+    CorruptDataError,
+    ForeignCommitError,
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    UnsupportedError,
+)
+from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter, LakeStorage, SupportsEmptyBuckets, SupportsMaintenance
+from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
+from fluss_lab.tiering.round.offsets import (
+    BUCKETS_NAMED_MAX,
+    LakeOffsets,
+    committed_offsets,
+    committed_starts,
+    merge_offsets,
+)
+
+#: What is wrong where the lake is as it should be, but cannot be gone on with.
+LEFT_UNTIERED: Final = "records left the cluster before they were tiered"
+_COLUMNS: Final = ("partition", "bucket", "cluster knows", "tiered from now on", "replay from", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRepair:
+    """What a repair makes of one bucket.
+
+    Attributes:
+        bucket: Which.
+        partition: Name of its partition, or None.
+        known_end: How far the cluster believes it to be tiered; None: not at all.
+        offset: How far it is tiered from now on; None: it begins anew.
+        start: First offset that the lake can replay from now on; of a bucket that is written anew that of its next
+            key-value snapshot, this one at the earliest. Of a log table, what the lake has from before `lost` can be
+            read by offsets all the same.
+        lost: Offsets ``[from, to)`` that neither the lake nor the cluster holds as records any more; None without.
+        empties: Whether its rows are taken out of the lake first, for the next round to bring them from a key-value
+            snapshot.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    known_end: int | None
+    offset: LakeOffset | None
+    start: int = 0
+    lost: tuple[int, int] | None = None
+    empties: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What a repair of one table would do, or did.
+
+    Attributes:
+        table: Its path.
+        reason: What is wrong; None: nothing, and nothing is done.
+        known_id: The lake snapshot that the cluster knows.
+        newest_id: The newest one in the lake, which is accepted.
+        buckets: What becomes of each bucket.
+    """
+
+    table: TablePath
+    reason: str | None
+    known_id: int | None
+    newest_id: int | None
+    buckets: tuple[BucketRepair, ...] = field(default=())
+
+    @property
+    def changed(self) -> tuple[BucketRepair, ...]:
+        """Return the buckets that are not as the cluster knows them."""
+        return tuple(
+            each
+            for each in self.buckets
+            if each.lost is not None or each.known_end != (None if each.offset is None else each.offset.end)
+        )
+
+    @property
+    def lost(self) -> tuple[BucketRepair, ...]:
+        """Return the buckets with offsets that are lost."""
+        return tuple(each for each in self.buckets if each.lost is not None)
+
+    def lost_text(self) -> str:
+        """Return which offsets are lost, in words."""
+        named = [f"{_name(each)} [{each.lost[0]}, {each.lost[1]})" for each in self.buckets if each.lost is not None]
+        more = f" and {len(named) - 10} more" if len(named) > 10 else ""
+        return ", ".join(named[:10]) + more
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Return what is shown of each bucket that changes."""
+        return [
+            (
+                each.partition, each.bucket.bucket, each.known_end,
+                "anew" if each.offset is None else each.offset.end, each.start,
+                None if each.lost is None else f"[{each.lost[0]}, {each.lost[1]})",
+            )
+            for each in self.changed
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        if self.reason is None:
+            return f"table {self.table}: lake and cluster fit together; there is nothing to repair"
+        lines = [
+            f"table {self.table}: {self.reason}",
+            f"the lake's snapshot {self.newest_id} is accepted as it is (the cluster knows {self.known_id})",
+        ]
+        if len(self.changed) < len(self.buckets):
+            lines.append(f"  {len(self.buckets) - len(self.changed)} bucket(s) stay as they are")
+        for each in self.changed:
+            tiered = "begins anew" if each.offset is None else f"is tiered up to {each.offset.end}"
+            known = "" if each.known_end is None else f" (the cluster believed {each.known_end})"
+            lost = "" if each.lost is None else f"; offsets [{each.lost[0]}, {each.lost[1]}) are lost"
+            if each.lost is not None and each.offset is not None and each.lost[0]:
+                lost += f", those below {each.lost[0]} stay readable"
+            later = " or later" if each.empties else ""
+            emptied = "; its rows leave the lake until the next round has brought them again" if each.empties else ""
+            lines.append(
+                f"  {_name(each)} {tiered}{known}, and can be replayed from {each.start}{later}{lost}{emptied}"
+            )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_table(f"repair of {self.table}: {self.reason or 'nothing to do'}", _COLUMNS, self.rows())
+
+
+def _name(each: BucketRepair) -> str:
+    return f"bucket {each.bucket.bucket}" + ("" if each.partition is None else f" of partition {each.partition}")
+
+
+class RepairPlanner:
+    """Finds out what is wrong with one table, and what a repair would do. It changes nothing.
+
+    Args:
+        connection: To the cluster.
+        storage: The lake.
+        table: The table, as it is now.
+        lake: Its committer.
+        sound: What is known of buckets whose logs are damaged, which is believed of them.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        storage: LakeStorage,
+        table: TableInfo,
+        lake: LakeCommitter[Any, Any],
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
+    ) -> None:
+        if not table.descriptor.lake_enabled:
+            raise LakeNotConfiguredError(f"table {table.path} is not tiered: set table.datalake.enabled first")
+        self._connection = connection
+        self._storage = storage
+        self._table = table
+        self._lake = lake
+        self._sound = sound or {}
+        self._ids: dict[str, int] = {}
+
+    def plan(self) -> RepairPlan:
+        """Return what a repair would do.
+
+        Raises:
+            CorruptDataError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
+            LakeSnapshotNotFoundError: The lake does not tell how far it was tiered.
+            ForeignCommitError: Somebody else wrote rows to the lake with offsets that other rows have, or will have.
+            UnsupportedError: The lake cannot take rows out of single buckets, and it would have to.
+            TableNotFoundError, UnavailableError: The lake table is gone, or somebody does not answer.
+            FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
+        """
+        newest_id = self._lake.current_snapshot_id()
+        known = self._known()
+        self._ids = self._partition_ids(known)
+        reason, offsets, starts = self._accepted(known, newest_id)
+        # What is not known of a bucket is not lost: no repair is planned around it.
+        found = self._connection.admin().buckets(self._table)
+        statuses = {status.bucket: self._sound.get(status.bucket) or status.known() for status in found}
+        buckets = sorted({*statuses, *offsets, *known.offsets}, key=TableBucket.sort_key)
+        repairs = [
+            self._fitted(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
+            for bucket in buckets
+        ]
+        if reason is None and not any(each.lost for each in repairs):
+            return RepairPlan(self._table.path, None, _id(known), newest_id)
+        if reason is None:
+            reason = LEFT_UNTIERED
+        self._check_can_empty(repairs)
+        self._check_offsets(repairs)
+        return RepairPlan(self._table.path, reason, _id(known), newest_id, tuple(repairs))
+
+    # -- how far the lake is -------------------------------------------------------------------------------------------
+
+    def _known(self) -> LakeSnapshot:
+        try:
+            return self._connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
+        except LakeSnapshotNotFoundError:
+            return LakeSnapshot(_NO_SNAPSHOT, {})
+
+    def _partition_ids(self, known: LakeSnapshot) -> dict[str, int]:
+        ids = {
+            offset.partition: bucket.partition_id
+            for bucket, offset in known.offsets.items()
+            if offset.partition is not None and bucket.partition_id is not None
+        }
+        if not self._table.descriptor.partitioned_by:
+            return ids
+        return ids | {each.name: each.partition_id for each in self._connection.admin().partitions(self._table.path)}
+
+    def _accepted(
+        self, known: LakeSnapshot, newest_id: int | None
+    ) -> tuple[str | None, LakeOffsets, Mapping[TableBucket, int]]:
+        """Return what is wrong with the lake, and how far each bucket is tiered in it and can be replayed."""
+        try:
+            missing = self._lake.missing_lake_snapshot(_id(known))
+        except ForeignCommitError as error:
+            return str(error), *self._merged(known, self._lake.newest_lake_snapshot())
+        except LakeSnapshotNotFoundError as error:
+            return str(error), *self._without_known(known, newest_id)
+        return None, *self._merged(known, missing)
+
+    def _merged(
+        self, known: LakeSnapshot, newer: CommittedLakeSnapshot | None
+    ) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
+        if newer is None:
+            return known.offsets, known.starts
+        found = self._offsets_of(newer)
+        told = committed_starts(newer, found)
+        starts = {bucket: max(start, known.starts.get(bucket, 0)) for bucket, start in told.items()}
+        return merge_offsets(known.offsets, found), {**known.starts, **starts}
+
+    def _without_known(
+        self, known: LakeSnapshot, newest_id: int | None
+    ) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
+        """Return the offsets of a lake from whose history the snapshot that the cluster knows is gone."""
+        ours = self._lake.newest_lake_snapshot()
+        if ours is None:
+            return ({}, {}) if newest_id is None else self._by_files(known)
+        try:
+            # The cluster's own word of that snapshot has every bucket.
+            remembered = self._connection.admin().lake_snapshot(
+                self._table.path, ours.snapshot_id, table_id=self._table.table_id
+            )
+        except LakeSnapshotNotFoundError:
+            found = self._offsets_of(ours)
+            says_all = ours.is_complete and len(known.offsets) <= BUCKETS_NAMED_MAX
+            if not says_all and (unnamed := set(known.offsets) - set(found)):
+                raise LakeSnapshotNotFoundError(
+                    f"table {self._table.path}: snapshot {ours.snapshot_id}, the newest of ours in the lake, does not say how "
+                    f"far {len(unnamed)} of the table's buckets are tiered, and those before it are gone: roll the table "
+                    "forward or back to a snapshot that the cluster knows"
+                ) from None
+            return found, committed_starts(ours, found)
+        return remembered.offsets, remembered.starts
+
+    def _by_files(self, known: LakeSnapshot) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
+        """Return what the cluster knows, held against the files: no snapshot of ours is left to say it."""
+        if not isinstance(self._storage, SupportsMaintenance):
+            raise LakeSnapshotNotFoundError(
+                f"table {self._table.path}: no snapshot of ours is left in the lake to say how far it is tiered"
+            )
+        ends: dict[tuple[str | None, int], int] = {}
+        with self._storage.create_lake_maintenance(self._table) as maintenance:
+            for file in maintenance.files():
+                if file.max_offset is not None:
+                    key = (file.partition, file.bucket)
+                    ends[key] = max(ends.get(key, 0), file.max_offset + 1)
+        for bucket, offset in known.offsets.items():
+            found = ends.get((offset.partition, bucket.bucket), 0)
+            if found != offset.end and not (self._table.is_log_table and found < offset.end):
+                raise LakeSnapshotNotFoundError(
+                    f"table {self._table.path}, bucket {bucket.bucket}: no snapshot of ours is left in the lake to say how far "
+                    f"it is tiered; the cluster knows offsets below {offset.end}, the lake's files have those below {found}: "
+                    "roll the table back to a snapshot that has ours in its history, or create it anew"
+                )
+        # Of a log table every record is a row in a file: what is not there is tiered again.
+        offsets = {
+            bucket: offset if (found := ends.get((offset.partition, bucket.bucket), 0)) == offset.end
+            else LakeOffset(found, -1, offset.partition)
+            for bucket, offset in known.offsets.items()
+        }  # fmt: skip
+        return offsets, known.starts
+
+    def _offsets_of(self, snapshot: CommittedLakeSnapshot) -> dict[TableBucket, LakeOffset]:
+        return committed_offsets(snapshot, self._table.table_id, self._ids)
+
+    # -- whether the cluster holds the rest ----------------------------------------------------------------------------
+
+    def _fitted(
+        self,
+        bucket: TableBucket,
+        status: KnownBucket | None,
+        offset: LakeOffset | None,
+        start: int,
+        known: LakeSnapshot,
+    ) -> BucketRepair:
+        before = known.offsets.get(bucket)
+        named = next((each.partition for each in (before, offset, status) if each is not None), None)
+        end = 0 if offset is None else offset.end
+        # What was told to be gone does not come back with an older snapshot.
+        first = min(max(start, known.starts.get(bucket, 0)), end)
+        kept = BucketRepair(bucket, named, None if before is None else before.end, offset, first)
+        if status is None:
+            # The cluster dropped its partition: the lake has all that there will be.
+            return kept if before is None or before.end <= end else replace(kept, lost=(end, before.end))
+        self._check_not_ahead(kept, end, status)
+        if offset is None:
+            end = 0 if before is None else known.starts.get(bucket, 0)
+        if status.start_offset <= end or (offset is None and before is None):
+            return kept
+        kept = replace(kept, lost=(end, status.start_offset))
+        if offset is None:
+            return kept
+        if not self._table.is_log_table:
+            return replace(kept, offset=None, start=status.start_offset, empties=True)
+        onward = LakeOffset(status.start_offset, offset.max_timestamp_ms, named)
+        return replace(kept, offset=onward, start=status.start_offset)
+
+    def _check_not_ahead(self, repair: BucketRepair, end: int, status: KnownBucket) -> None:
+        if end > status.end_offset:
+            raise CorruptDataError(
+                f"table {self._table.path}, {_name(repair)}: the lake holds offsets below {end}, the cluster only those below "
+                f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Accepting the "
+                "lake does not help: restore the newer folder, or create the table anew"
+            )
+
+    def _check_offsets(self, repairs: Sequence[BucketRepair]) -> None:
+        """Refuse rows of others whose offsets are those of other rows."""
+        if not isinstance(self._storage, SupportsMaintenance):
+            return
+        ends = {(each.partition, each.bucket.bucket): each.offset.end for each in repairs if each.offset is not None}
+        with self._storage.create_lake_maintenance(self._table) as maintenance:
+            found = maintenance.taken_offsets(ends)
+        if found:
+            raise ForeignCommitError(
+                f"table {self._table.path}: the lake cannot be accepted as it is: {'; '.join(map(str, found[:10]))}. An offset "
+                "belongs to one record: remove the rows that somebody else wrote (roll the lake table back, or delete them "
+                "there), and append them to the table instead"
+            )
+
+    def _check_can_empty(self, repairs: Sequence[BucketRepair]) -> None:
+        if any(each.empties for each in repairs) and not isinstance(self._storage, SupportsEmptyBuckets):
+            raise UnsupportedError(
+                f"table {self._table.path}: records of a primary-key table left the cluster before they were tiered, and the "
+                f"lake format {self._storage.format_name!r} cannot begin single buckets anew: create the table anew"
+            )
+
+
+#: Stands for the snapshot of a table that was never tiered; no lake has it.
+_NO_SNAPSHOT: Final = -1
+
+
+def _id(known: LakeSnapshot) -> int | None:
+    return None if known.snapshot_id == _NO_SNAPSHOT else known.snapshot_id
