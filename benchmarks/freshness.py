@@ -14,10 +14,10 @@ from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
 from fluss_lab.client import Connection
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 BUCKETS: Final = 4
 BATCH_ROWS: Final = 20_000

@@ -21,8 +21,8 @@ import pyarrow as pa
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, millions
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.rpc.memory import keep_arrow_memory
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.rpc.allocator import keep_arrow_memory
+from fluss_lab.server.kv.kv_store import KvStore
 
 KEYS = 1_000_000
 GROWN_KEYS = 10_000_000

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
-from fluss_lab.lake.iceberg.metadata.snapshot import stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
 
 #: A position-delete file as everybody writes it: these two columns and no other.
 BARE: Final = pa.schema(

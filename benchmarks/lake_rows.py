@@ -25,7 +25,7 @@ from fluss_lab.lake import LakeSource, LakeSplit
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 RUNS: Final = 7
 LOOK_S: Final = 0.002

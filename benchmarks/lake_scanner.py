@@ -25,10 +25,10 @@ from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, millions
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.model import OffsetSpec, TableInfo, TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 BUCKETS: Final = 4
 BATCH_ROWS: Final = 20_000

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
-from fluss_lab.client.kv.kv_snapshot import KvSnapshot
+from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshot
 from fluss_lab.errors import UnavailableError
 from fluss_lab.testing import wait_until
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.splits import TieringSnapshotSplit
-from fluss_lab.tiering.task.executor import TaskProgress
+from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.task_executor import TaskProgress
 from fluss_lab.workbench import Lab, Table
 
 SIZES = (100_000, 1_000_000, 10_000_000)
@@ -35,7 +35,7 @@ WHOLE = TieringOptions(split_bytes_max=1 << 40)
 _RUN = """
 import json, sys, threading
 from pathlib import Path
-from fluss_lab.tiering.task.task import TaskResult, run_task
+from fluss_lab.tiering.task.tiering_task import TaskResult, run_task
 
 def own():
     status = Path("/proc/self/status").read_text().splitlines()

@@ -14,12 +14,12 @@ from benchmarks.report import Figures
 from fluss_lab.clock import SystemClock
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import encode
-from fluss_lab.server.tablet.append.checks import check_payload
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
-from fluss_lab.server.tablet.log import checkpoint
-from fluss_lab.server.tablet.log.entries import LogOptions
-from fluss_lab.server.tablet.log.handles import HandlePool
-from fluss_lab.server.tablet.log.log import BucketLog
+from fluss_lab.server.tablet.append.payload_validation import check_payload
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
+from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.file_handles import HandlePool
 
 LOG_BYTES = 1 << 30
 OPTIONS = LogOptions(segment_bytes=256 << 20, index_interval_bytes=4096, fsync=False, writer_expiration_ms=3_600_000)
@@ -33,7 +33,7 @@ def run() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             _fill(folder, batch_rows)
-            mark = folder / checkpoint.FILE_NAME
+            mark = folder / recovery_point.FILE_NAME
             kept = mark.read_bytes()
             for what, has_mark in (("recovery point at the end", True), ("no recovery point", False)):
                 cold = min(_opened_s(folder, kept if has_mark else None, cold=True) for _ in range(RUNS))
@@ -59,7 +59,7 @@ def _fill(folder: Path, batch_rows: int) -> None:
 
 
 def _opened_s(folder: Path, mark: bytes | None, *, cold: bool) -> float:
-    path = folder / checkpoint.FILE_NAME
+    path = folder / recovery_point.FILE_NAME
     path.unlink(missing_ok=True)
     if mark is not None:
         path.write_bytes(mark)

@@ -14,8 +14,8 @@ from fluss_lab.client import BucketStatus, read_range
 from fluss_lab.model import TableBucket, make_descriptor
 from fluss_lab.records.batch import encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.server.tablet.service import TabletService
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab, Table
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, Timing, millions, timed
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.report import STAGES, TieringReport
-from fluss_lab.tiering.round.round import run_round
-from fluss_lab.tiering.task.executor import TaskProgress
-from fluss_lab.tiering.task.task import run_task
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_report import STAGES, TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.task_executor import TaskProgress
+from fluss_lab.tiering.task.tiering_task import run_task
 from fluss_lab.workbench import Lab, Table
 
 LONG_ROWS = 20_000_000
@@ -200,7 +200,7 @@ def _one_bucket(figures: Figures, lab: Lab) -> None:
 
 def _spark_s(lab: Lab, tasks: int) -> float:
     """Return the seconds of the write stage of so many tasks of one bucket on Spark."""
-    from fluss_lab.spark.tiering.tiering import SparkTieringExecutor
+    from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
 
     found = []
     for number in range(RUNS):

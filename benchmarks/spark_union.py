@@ -25,7 +25,7 @@ from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
 from fluss_lab.server.process.discovery import read
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench import Lab, Table
 
 BUCKETS: Final = 4
@@ -299,7 +299,7 @@ def _peak(servers: set[int]) -> Iterator[list[float]]:
 
 def _is_worker(pid: int) -> bool:
     try:
-        return b"fluss_lab.spark.session.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"fluss_lab.spark.session.worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

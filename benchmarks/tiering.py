@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, Timing, cpu_of, millions, timed
-from fluss_lab.lake.iceberg.files.parquet import ParquetSettings, choose_encodings
-from fluss_lab.lake.interfaces import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choose_encodings
 from fluss_lab.server.cluster import read_discovery
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
-from fluss_lab.tiering.task.executor import TaskProgress
-from fluss_lab.tiering.task.task import run_task
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.task_executor import TaskProgress
+from fluss_lab.tiering.task.tiering_task import run_task
 from fluss_lab.workbench import Lab, Table
 
 ROWS = 2_000_000
@@ -53,7 +53,7 @@ def run() -> None:
 
 
 def _spark_master() -> str:
-    from fluss_lab.spark.session.session import DEFAULT_MASTER
+    from fluss_lab.spark.session.spark_session import DEFAULT_MASTER
 
     return DEFAULT_MASTER
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fluss_lab.errors import FlussError
     from fluss_lab.model import OffsetSpec, TableBucket, TablePath
-    from fluss_lab.read.moment.points import ReadPoint
+    from fluss_lab.read.moment.read_point import ReadPoint
     from fluss_lab.workbench import Lab, LabStatus, Table, nyc_flights
 
 __all__ = [
@@ -36,7 +36,7 @@ _HOMES = {
     "Lab": "fluss_lab.workbench",
     "LabStatus": "fluss_lab.workbench",
     "OffsetSpec": "fluss_lab.model",
-    "ReadPoint": "fluss_lab.read.moment.points",
+    "ReadPoint": "fluss_lab.read.moment.read_point",
     "Table": "fluss_lab.workbench",
     "TableBucket": "fluss_lab.model",
     "TablePath": "fluss_lab.model",

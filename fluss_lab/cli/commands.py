@@ -13,8 +13,8 @@ from typing import Final
 
 import click
 
-from fluss_lab.cli.lab_folder import FolderPath, folder_argument
-from fluss_lab.cli.tables import TABLE_COMMANDS
+from fluss_lab.cli.folder_argument import FolderPath, folder_argument
+from fluss_lab.cli.table_commands import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
 
 #: Exit codes: something failed, and nothing to show.
@@ -35,7 +35,7 @@ def commands() -> None:
 
 
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
-    from fluss_lab.model.config.config import FILE_NAME, environment_name
+    from fluss_lab.model.config.config_chain import FILE_NAME, environment_name
     from fluss_lab.model.config.lake_options import is_secret
 
     values: dict[str, str] = {}
@@ -85,13 +85,13 @@ def server(
     pairs: tuple[str, ...],
 ) -> None:
     """Run a server on a folder, in the foreground."""
-    from fluss_lab.rpc.memory import keep_arrow_memory
+    from fluss_lab.rpc.allocator import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
-    from fluss_lab.cli.lakes import load_lake
-    from fluss_lab.lake.plugin import check_format
-    from fluss_lab.server.process.hosting import run_server
-    from fluss_lab.server.process.process import receive_options
+    from fluss_lab.cli.lake_loading import load_lake
+    from fluss_lab.lake.format_plugin import check_format
+    from fluss_lab.server.process.node_hosting import run_server
+    from fluss_lab.server.process.server_process import receive_options
 
     given = {} if options_fd is None else receive_options(options_fd)
     given |= _parse_options(pairs) | _counted(tablet_servers)
@@ -106,7 +106,7 @@ def server(
 @click.option("--ready-fd", type=int, default=None)
 def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     """Run a tablet server of a coordinator, which says all else on standard input; folder and id are for `ps`."""
-    from fluss_lab.rpc.memory import keep_arrow_memory
+    from fluss_lab.rpc.allocator import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.server.process.tablet_hosting import run_tablet_server
@@ -159,7 +159,7 @@ def status(folder: Path) -> None:
     if found is None:
         click.echo(f"{path}: no server runs; `fluss-lab up {folder}` starts one")
         sys.exit(NO_SERVER)
-    from fluss_lab.cli.inspection import status_text
+    from fluss_lab.cli.status_text import status_text
 
     click.echo(status_text(path, found))
 
@@ -172,10 +172,10 @@ def config(folder: Path, is_whole: bool) -> None:
 
     The lake's options (datalake.*) that are not set have the values which a lab in FOLDER would have.
     """
-    from fluss_lab.cli.inspection import text_table
-    from fluss_lab.model.config.config import Setting, resolve, unknown_variables
+    from fluss_lab.cli.status_text import text_table
+    from fluss_lab.model.config.config_chain import Setting, resolve, unknown_variables
     from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
-    from fluss_lab.server.options import with_lake
+    from fluss_lab.server.server_options import with_lake
 
     found = resolve({}, os.environ, [Path.cwd(), folder])
     lake = {key: each.value for key, each in found.items() if key.startswith(LAKE_PREFIX)}
@@ -209,7 +209,7 @@ def doctor(folder: Path, deep: bool) -> None:
 
 def _deep(folder: Path) -> bool:
     """Show what is wrong with a lab's files; tell whether anything is."""
-    from fluss_lab.server.inspection.inspection import inspect_lab, nobody_serves
+    from fluss_lab.server.inspection.lab_inspection import inspect_lab, nobody_serves
 
     failed = False
     with nobody_serves(folder):

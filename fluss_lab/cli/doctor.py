@@ -15,18 +15,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.cli.inspection import TROUBLES_MAX, BucketFindings, bucket_findings, status_text
+from fluss_lab.cli.status_text import TROUBLES_MAX, BucketFindings, bucket_findings, status_text
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
-from fluss_lab.model.config.config import resolve, unknown_variables
+from fluss_lab.model.config.config_chain import resolve, unknown_variables
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
 from fluss_lab.server import cluster
-from fluss_lab.server.folder.locks import LOCK_FILE
+from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.folder.remote_folders import remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
-from fluss_lab.server.process.process import LOG_FILE
-from fluss_lab.server.tablet.log.recovery import SUSPECT_FILE
+from fluss_lab.server.process.server_process import LOG_FILE
+from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
 #: A segment of each of a few buckets, and a round's files.
@@ -91,7 +91,7 @@ def _package(name: str) -> Check:
 
 
 def _java() -> str:
-    from fluss_lab.spark.session.java import find_java
+    from fluss_lab.spark.session.java_home import find_java
 
     found = find_java()
     return f"{found.home} (version {found.version})"

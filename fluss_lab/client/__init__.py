@@ -1,18 +1,18 @@
 """The client in the words of Fluss's own: connection, admin, writers and scanners."""
 
 from fluss_lab.client.admin import Admin
-from fluss_lab.client.cluster.address import ServerAddress
 from fluss_lab.client.cluster.bucket_status import BucketStatus, KnownBucket, UnknownBucket
-from fluss_lab.client.cluster.offsets import BucketOffset
+from fluss_lab.client.cluster.offset_lookup import BucketOffset
+from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.client.connection import Connection
 from fluss_lab.client.kv.kv_scan import KvRecords, KvScan
-from fluss_lab.client.kv.lookup import Lookuper
-from fluss_lab.client.log.ranges import read_range
-from fluss_lab.client.log.scanned import ScanBatch, ScanRecords
-from fluss_lab.client.log.scanner import LogScanner
-from fluss_lab.client.write.append import AppendWriter
-from fluss_lab.client.write.results import AppendResult, UpsertResult, WriteResult
-from fluss_lab.client.write.upsert import UpsertWriter
+from fluss_lab.client.kv.lookuper import Lookuper
+from fluss_lab.client.log.log_scanner import LogScanner
+from fluss_lab.client.log.range_reader import read_range
+from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
+from fluss_lab.client.write.append_writer import AppendWriter
+from fluss_lab.client.write.upsert_writer import UpsertWriter
+from fluss_lab.client.write.write_result import AppendResult, UpsertResult, WriteResult
 
 __all__ = [
     "Admin",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses
-from fluss_lab.client.cluster.damage import DamagedBucket, damaged_buckets, give_up_range
-from fluss_lab.client.cluster.metadata import check_table_id
-from fluss_lab.client.cluster.offsets import BucketOffset, OffsetQuery, list_offsets
-from fluss_lab.client.kv.kv_snapshot import (
+from fluss_lab.client.cluster.log_damage import DamagedBucket, damaged_buckets, give_up_range
+from fluss_lab.client.cluster.metadata_cache import check_table_id
+from fluss_lab.client.cluster.offset_lookup import BucketOffset, OffsetQuery, list_offsets
+from fluss_lab.client.kv.kv_snapshot_reader import (
     KvSnapshot,
     KvSnapshotMetadata,
     kv_snapshot_metadata,
@@ -26,7 +26,7 @@ from fluss_lab.errors import (
     NotFoundError,
     TableNotFoundError,
 )
-from fluss_lab.lake.plugin import check_format
+from fluss_lab.lake.format_plugin import check_format
 from fluss_lab.model import (
     Column,
     DataType,
@@ -39,13 +39,13 @@ from fluss_lab.model import (
     TableInfo,
     TablePath,
 )
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import bucket_of
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.places import bucket_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
@@ -386,7 +386,7 @@ class Admin:
     def kv_snapshot_metadata(
         self, info: TableInfo, bucket: int, snapshot_id: int, partition: PartitionInfo | None = None
     ) -> KvSnapshotMetadata:
-        """Return where the files of a key-value snapshot are, for `fluss_lab.client.kv.kv_snapshot.read_snapshot`.
+        """Return where the files of a key-value snapshot are, for `fluss_lab.client.kv.kv_snapshot_reader.read_snapshot`.
 
         Raises:
             KvSnapshotNotFoundError: There is no such snapshot (any more): ask for the latest one.

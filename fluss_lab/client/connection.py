@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from fluss_lab.client.cluster.address import ServerAddress
-from fluss_lab.client.cluster.links import Link, RetryingCoordinator
-from fluss_lab.client.cluster.metadata import Metadata, check_table_id, load_schema
-from fluss_lab.client.cluster.openings import Openings
-from fluss_lab.client.cluster.retry import Attempts
+from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
+from fluss_lab.client.cluster.open_resources import Openings
+from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.cluster.server_address import ServerAddress
+from fluss_lab.client.cluster.server_links import Link, RetryingCoordinator
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     AuthenticationError,
@@ -29,23 +29,23 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.config.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.allocator import tune_allocator
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
-from fluss_lab.rpc.memory import tune_allocator
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss_lab.client.admin import Admin
     from fluss_lab.client.kv.kv_scan import KvScan
-    from fluss_lab.client.kv.lookup import Lookuper
-    from fluss_lab.client.log.scanner import LogScanner
-    from fluss_lab.client.write.append import AppendWriter
-    from fluss_lab.client.write.upsert import UpsertWriter
+    from fluss_lab.client.kv.lookuper import Lookuper
+    from fluss_lab.client.log.log_scanner import LogScanner
+    from fluss_lab.client.write.append_writer import AppendWriter
+    from fluss_lab.client.write.upsert_writer import UpsertWriter
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class Connection(Closing):
             TableNotFoundError: There is no such table.
             UnsupportedError: It is a primary-key table.
         """
-        from fluss_lab.client.write.append import AppendWriter
+        from fluss_lab.client.write.append_writer import AppendWriter
 
         return AppendWriter(self, self.table_info(TablePath.parse(path)))
 
@@ -149,7 +149,7 @@ class Connection(Closing):
             InvalidSchemaError: A column does not exist, is given twice, or one of the key is left out.
             UnsupportedError: It is a log table, or one that cannot be updated partially.
         """
-        from fluss_lab.client.write.upsert import UpsertWriter
+        from fluss_lab.client.write.upsert_writer import UpsertWriter
 
         return UpsertWriter(self, self.table_info(TablePath.parse(path)), columns)
 
@@ -165,7 +165,7 @@ class Connection(Closing):
             InvalidSchemaError: It has no such column.
             UnsupportedError: It is a log table.
         """
-        from fluss_lab.client.kv.lookup import Lookuper
+        from fluss_lab.client.kv.lookuper import Lookuper
 
         return Lookuper(self, self.table_info(TablePath.parse(path)), columns)
 
@@ -215,7 +215,7 @@ class Connection(Closing):
             TableNotFoundError: There is no such table.
             InvalidSchemaError: It has no such column.
         """
-        from fluss_lab.client.log.scanner import LogScanner
+        from fluss_lab.client.log.log_scanner import LogScanner
 
         return LogScanner(self, self.table_info(TablePath.parse(path)), projection, previous_offsets=previous_offsets)
 

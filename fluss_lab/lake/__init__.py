@@ -1,6 +1,6 @@
-"""The seam to the lake: interfaces that a lake format implements, and how it is found. `interfaces` tells how to write one."""
+"""The seam to the lake: interfaces that a lake format implements, and how it is found. `format_interfaces` tells how to write one."""
 
-from fluss_lab.lake.interfaces import (
+from fluss_lab.lake.format_interfaces import (
     SYSTEM_COLUMNS,
     SYSTEM_FIELDS,
     CommittedLakeSnapshot,
@@ -16,7 +16,8 @@ from fluss_lab.lake.interfaces import (
     WriterInitContext,
     Written,
 )
-from fluss_lab.lake.maintenance import (
+from fluss_lab.lake.format_plugin import lake_storage
+from fluss_lab.lake.maintenance_interfaces import (
     CompactedFiles,
     CompactionPlan,
     ExpiredSnapshots,
@@ -25,8 +26,7 @@ from fluss_lab.lake.maintenance import (
     LakeSnapshotInfo,
     SupportsMaintenance,
 )
-from fluss_lab.lake.plugin import lake_storage
-from fluss_lab.lake.readers import (
+from fluss_lab.lake.reader_interfaces import (
     FetchContext,
     FileColumn,
     FlussLogSource,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidBucketsError, UnsupportedError
-from fluss_lab.model.hashing import ByteRows, Hashes, Longs, fluss_hashes, iceberg_hashes, iceberg_hashes_of_longs
+from fluss_lab.model.murmur3 import ByteRows, Hashes, Longs, fluss_hashes, iceberg_hashes, iceberg_hashes_of_longs
 
 #: A Java int, like the ids themselves.
 BUCKETS_MAX: Final = 2**31 - 1

@@ -11,8 +11,8 @@ from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, Unsupporte
 from fluss_lab.model.auto_partition import check_auto_partition
 from fluss_lab.model.bucketing import bucketing_kind
 from fluss_lab.model.config import options
-from fluss_lab.model.config.merging import check_merging
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.config.merge_options import check_merging
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.schema import COMMENT_LENGTH_MAX, Schema, make_schema
 from fluss_lab.model.types import DataType

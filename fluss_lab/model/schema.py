@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidSchemaError
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import check_column_name
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.inference import is_rows, schema_of
+from fluss_lab.model.values.schema_inference import is_rows, schema_of
 
 #: Of the JSON form.
 FORMAT: Final = 1
@@ -99,7 +99,7 @@ def make_schema(
 
     Args:
         source: A schema, an Arrow schema, column names to types (Fluss type texts or Arrow types), or rows to take the
-            schema of: a pandas frame or Arrow data (see `fluss_lab.model.values.inference`).
+            schema of: a pandas frame or Arrow data (see `fluss_lab.model.values.schema_inference`).
         primary_key: Names of the key columns in order; they become NOT NULL whatever the source says.
         required: Further columns that become NOT NULL (partition columns, bucket keys).
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.records.batch import BatchHeader, split_headers
 
 LOG_SUFFIX: Final = ".log"

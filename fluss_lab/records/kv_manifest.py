@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.sealed import sealed, unsealed
 

@@ -15,12 +15,12 @@ from typing import Any, Final, cast
 
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.interrupts import Held
-from fluss_lab.rpc import status
+from fluss_lab.rpc import error_status
 from fluss_lab.rpc.access import token
 from fluss_lab.rpc.access.tls import Trust, target
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
-from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, method_of
+from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, Method, method_of
 
 #: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
 CALL_TIMEOUT_S: Final = 30.0
@@ -149,7 +149,7 @@ class Channel:
                     return _answer(held, cancellable(request, timeout=timeout_s, metadata=self._metadata))
                 except grpc.RpcError as failure:
                     held.deliver()  # if that is what cancelled it
-                    raise status.error_of(failure, what) from None
+                    raise error_status.error_of(failure, what) from None
                 except ValueError as error:  # gRPC's own word for a closed channel
                     raise ServerUnavailableError(f"{what}: the connection is closed ({error})") from None
 
@@ -171,7 +171,7 @@ class Channel:
                 yield from stream
             except grpc.RpcError as failure:
                 if not closed.is_set():
-                    raise status.error_of(failure, what) from None
+                    raise error_status.error_of(failure, what) from None
             finally:
                 closed.set()
                 self._streaming.remove(channel)

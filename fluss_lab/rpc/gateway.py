@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.message_codec import Frame
 
 
 class CoordinatorGateway(Protocol):

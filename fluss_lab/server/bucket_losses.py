@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from fluss_lab.model.names import TableBucket
-from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange
 

@@ -22,10 +22,9 @@ from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.folder.lab_folder import make_lab_folder
-from fluss_lab.server.options import SplitOptions, split_options
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery, ServerEntry, is_alive
-from fluss_lab.server.process.process import (
+from fluss_lab.server.process.server_process import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     read_options,
@@ -33,6 +32,7 @@ from fluss_lab.server.process.process import (
     start_server,
     wait_until_gone,
 )
+from fluss_lab.server.server_options import SplitOptions, split_options
 
 __all__ = [
     "Attachment",

@@ -45,7 +45,7 @@ class FlussDataSource(DataSource):
 
     def schema(self) -> T.StructType:
         """Return the schema of what the options ask for."""
-        from fluss_lab.spark.source.table_reader import source_schema
+        from fluss_lab.spark.source.batch_reader import source_schema
 
         found = source_schema(self._parsed())
         if "provider" in self._given:
@@ -55,7 +55,7 @@ class FlussDataSource(DataSource):
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return the reader of a batch."""
-        from fluss_lab.spark.source.table_reader import make_reader
+        from fluss_lab.spark.source.batch_reader import make_reader
 
         return make_reader(self._parsed(schema), schema)
 
@@ -67,13 +67,13 @@ class FlussDataSource(DataSource):
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch."""
-        from fluss_lab.spark.sink.stream_sink import FlussBatchWriter
+        from fluss_lab.spark.sink.table_sink import FlussBatchWriter
 
         return FlussBatchWriter(self._parsed(schema), schema, overwrite)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
-        from fluss_lab.spark.sink.stream_sink import FlussStreamWriter
+        from fluss_lab.spark.sink.table_sink import FlussStreamWriter
 
         return FlussStreamWriter(self._parsed(schema), schema, overwrite)
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.spark.source.types import allow_time
+from fluss_lab.spark.source.spark_types import allow_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,8 +1,8 @@
 """What tests of things built on fluss_lab need: a clock to move, clusters in and out of the process."""
 
-from fluss_lab.testing.clock import MockClock
-from fluss_lab.testing.cluster import EmbeddedCluster
-from fluss_lab.testing.process import ServerProcess
+from fluss_lab.testing.embedded_cluster import EmbeddedCluster
+from fluss_lab.testing.killable_server import ServerProcess
+from fluss_lab.testing.mock_clock import MockClock
 from fluss_lab.testing.waiting import wait_until
 
 __all__ = ["EmbeddedCluster", "MockClock", "ServerProcess", "wait_until"]

@@ -19,18 +19,18 @@ from fluss_lab.clock import SystemClock
 from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
 from fluss_lab.lake import LakeStorage
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.task.executor import TieringExecutor
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.task.task_executor import TieringExecutor
 
 #: Imported once, before any process is forked; a gRPC channel or a thread would not survive the fork, imports do.
 PRELOAD: Final = (
     "fluss_lab.testing.tierers",
     "fluss_lab.client.admin",
-    "fluss_lab.client.log.ranges",
-    "fluss_lab.tiering.maintenance.maintenance",
-    "fluss_lab.tiering.round.round",
-    "fluss_lab.lake.iceberg.commit.committer",
-    "fluss_lab.lake.iceberg.write.writer",
+    "fluss_lab.client.log.range_reader",
+    "fluss_lab.tiering.maintenance.lake_maintenance",
+    "fluss_lab.tiering.round.tiering_round",
+    "fluss_lab.lake.iceberg.commit.round_commit",
+    "fluss_lab.lake.iceberg.write.log_split_writer",
     "pyiceberg.catalog.sql",
     "sqlalchemy.dialects.sqlite",
 )
@@ -77,7 +77,7 @@ class TiererProcess:
         address: Of the cluster, as `fluss_lab.client.ServerAddress.to_json` gives it.
         table_id: The table.
         failpoints: Name to action, armed in the process only.
-        options: Of `fluss_lab.tiering.round.options.TieringOptions`, by name.
+        options: Of `fluss_lab.tiering.round.round_options.TieringOptions`, by name.
         client_options: Of the connection.
         spark: Whether the tasks run on a Spark of the process's own, which ends with it; else in the process.
         action: What it does: ``round``, or by hand ``compact``, ``expire`` or ``orphans``.
@@ -212,7 +212,7 @@ def _main(text: str, pipe: Pipe) -> None:
 
 
 def _act(connection: Connection, task: Mapping[str, Any]) -> dict[str, Any] | None:
-    from fluss_lab.tiering.round.round import run_round
+    from fluss_lab.tiering.round.tiering_round import run_round
 
     storage = connection.lake_storage()
     assert storage is not None, "the cluster has no lake"
@@ -248,7 +248,7 @@ def maintain_by_hand(
         ahead_ms: How far the clock is ahead by which ages are told.
         options: Heartbeats, as for a round.
     """
-    from fluss_lab.tiering.maintenance.maintenance import TableMaintenance
+    from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
     from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 
     actions: dict[str, Callable[[TableMaintenance], object]] = {
@@ -262,8 +262,8 @@ def maintain_by_hand(
 
 def _executor(spark: bool) -> TieringExecutor:
     if spark:
-        from fluss_lab.spark.session.session import spark_session
-        from fluss_lab.spark.tiering.tiering import SparkTieringExecutor
+        from fluss_lab.spark.session.spark_session import spark_session
+        from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
 
         return SparkTieringExecutor(spark_session(master="local[2,3]"))
     return LocalTieringExecutor()

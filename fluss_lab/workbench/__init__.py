@@ -1,8 +1,8 @@
 """The notebook face: labs and tables."""
 
 from fluss_lab.workbench.lab import Lab
+from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.samples import nyc_flights
-from fluss_lab.workbench.status import LabStatus
 from fluss_lab.workbench.table import Table
 
 __all__ = ["Lab", "LabStatus", "Table", "nyc_flights"]

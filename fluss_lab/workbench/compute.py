@@ -15,7 +15,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fluss_lab.spark.tiering.tiering import SparkTieringExecutor
+    from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
 
 
 class Compute:
@@ -42,8 +42,8 @@ class Compute:
 
     def session(self) -> SparkSession:
         """Return the session; one whose JVM died, or that was stopped, is replaced."""
-        from fluss_lab.spark.session.launch import is_alive
-        from fluss_lab.spark.session.session import spark_session
+        from fluss_lab.spark.session.jvm_launch import is_alive
+        from fluss_lab.spark.session.spark_session import spark_session
 
         with self._lock:
             if self._session is None or not is_alive(self._session):
@@ -60,7 +60,7 @@ class Compute:
         Raises:
             UnsupportedError: The master may run tasks on other machines, and something that they need is missing.
         """
-        from fluss_lab.spark.tiering.tiering import SparkTieringExecutor
+        from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
 
         session = self.session()
         self._prepare(session, storage)
@@ -68,7 +68,7 @@ class Compute:
 
     def executors(self, storage: LakeStorage) -> Callable[[], SparkTieringExecutor]:
         """Return what makes executors for rounds that run beside each other: each has a pool of its own, used again."""
-        from fluss_lab.spark.tiering.tiering import POOL
+        from fluss_lab.spark.tiering.spark_executor import POOL
 
         pools: WeakValueDictionary[int, SparkTieringExecutor] = WeakValueDictionary()
         lock = threading.Lock()
@@ -83,8 +83,8 @@ class Compute:
 
     def _prepare(self, session: SparkSession, storage: LakeStorage) -> None:
         """Do once for each Spark application what executors beside the driver's process need."""
-        from fluss_lab.spark.session.placement import ship_package
-        from fluss_lab.spark.tiering.reach import check_reach, shared_folders
+        from fluss_lab.spark.session.worker_placement import ship_package
+        from fluss_lab.spark.tiering.worker_preflight import check_reach, shared_folders
 
         context = session.sparkContext
         application = str(context.applicationId)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_lab.model.values.frames import is_frame
+from fluss_lab.model.values.pandas_frames import is_frame
 
 
 def gathered_rows(rows: Any) -> Any:

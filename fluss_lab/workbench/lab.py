@@ -24,22 +24,22 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.model.times import Moment, zone_text
-from fluss_lab.model.values.inference import schema_of
-from fluss_lab.model.values.rows import record_batches
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.schema_inference import schema_of
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server import cluster
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.service.service import RoundOutcome, TieringService
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.given_rows import gathered_rows
+from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.statements import run_statement
-from fluss_lab.workbench.status import LabStatus
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -448,7 +448,7 @@ class Lab(Closing):
         if session is None:
             session = self.spark
         else:
-            from fluss_lab.spark.source.sql import checked_session
+            from fluss_lab.spark.source.spark_sql import checked_session
 
             self._registered(checked_session(session))
         return run_statement(self, session, text, as_of, read_points or {})

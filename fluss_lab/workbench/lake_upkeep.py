@@ -11,12 +11,12 @@ import pyarrow as pa
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import format_moment, parse_duration
-from fluss_lab.tiering.maintenance.maintenance import ORPHAN_AGE_MS, TableMaintenance
+from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS, TableMaintenance
 from fluss_lab.tiering.maintenance.maintenance_report import CompactionReport, ExpiryReport, OrphanReport
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
-from fluss_lab.tiering.task.executor import TieringExecutor
+from fluss_lab.tiering.task.task_executor import TieringExecutor
 from fluss_lab.workbench.listing import Listing
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class LakeUpkeep:
         )
 
     def _executor(self) -> TieringExecutor:
-        from fluss_lab.spark.tiering.tiering import POOL
+        from fluss_lab.spark.tiering.spark_executor import POOL
 
         storage = self._lake()
         return self.lab.compute.executor(storage, f"{POOL}-{self.path}")

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from fluss_lab.display import ROWS_MAX, html_table
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.model.arguments import checked
-from fluss_lab.model.values.frames import to_pandas
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.values.pandas_frames import to_pandas
 
 #: Longer texts are cut where they are shown; programs get them whole.
 CELL_LENGTH_MAX: Final = 60

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fluss_lab.errors import InvalidNameError, InvalidRequestError, NotFoundError
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +24,8 @@ def run_statement(
     read_points: Mapping[str | TablePath, ReadPoint],
 ) -> DataFrame:
     """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`."""
-    from fluss_lab.spark.source.sql import named_tables, sql
-    from fluss_lab.spark.source.union import scan_to_spark
+    from fluss_lab.spark.source.spark_sql import named_tables, sql
+    from fluss_lab.spark.source.union_frame import scan_to_spark
 
     points = {TablePath.parse(path): point for path, point in read_points.items()}
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, text)}):

@@ -12,22 +12,22 @@ from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import Moment
 from fluss_lab.read.changelog.changelog import Changelog
-from fluss_lab.read.changelog.diff import Diff
-from fluss_lab.read.changelog.ranges import checked_buckets
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.moment.seek import Seek
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.changelog.offset_ranges import checked_buckets
+from fluss_lab.read.changelog.table_diff import Diff
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.moment.time_seek import Seek
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.bucket_rows import BUCKET_COLUMNS, bucket_row
 from fluss_lab.workbench.given_rows import spark_as_arrow
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 from fluss_lab.workbench.listing import Listing
-from fluss_lab.workbench.progress import RoundProgress
+from fluss_lab.workbench.round_progress_view import RoundProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -402,7 +402,7 @@ class Table(LakeUpkeep):
                 or not written yet. A query that goes on from its checkpoint is given another one, which it does not use.
             InvalidSchemaError: There is no such column.
         """
-        from fluss_lab.read.changelog.stream import start_text
+        from fluss_lab.read.changelog.table_stream import start_text
 
         # What cannot be is refused here, in our words, and not by Spark's planner.
         reader = self._reader()
@@ -435,7 +435,7 @@ class Table(LakeUpkeep):
         return TableReader(self.lab.connection, self.path, spark=self._to_spark)
 
     def _to_spark(self, read: Scan | Changelog) -> Any:
-        from fluss_lab.spark.source.union import changelog_to_spark, scan_to_spark
+        from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
 
         if isinstance(read, Changelog):
             return changelog_to_spark(self.lab.spark, read)

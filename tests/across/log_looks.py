@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss_lab.errors import OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.model import OffsetSpec, PartitionInfo
 from fluss_lab.read.changelog.changelog import Changelog
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from tests.across.looks import GONE, claim, plain, same
 from tests.across.oracle import Moment, NetChange, Row, net_changes, net_records, order, records
 from tests.across.world import Edge, Kept, World

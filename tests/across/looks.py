@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError, UnsupportedError
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from tests.across.oracle import SYSTEM, Moment, Row
 from tests.across.program import Step

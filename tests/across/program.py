@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.testing.mock_clock import MockClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fluss_lab.lake.iceberg.read import file_reading
-from fluss_lab.read.changelog import net
-from fluss_lab.read.union import columns, keyed_plan, keyed_rows, lake_rows, live_rows
+from fluss_lab.lake.iceberg.read import data_file_reader
+from fluss_lab.read.changelog import net_changes
+from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo, read_columns
 
 #: What a reader holds at once, or reads together: bytes, rows, records.
 SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
-    (columns, "GATHERED_ROWS", 3),
+    (read_columns, "GATHERED_ROWS", 3),
     (lake_rows, "BATCH_ROWS", 3),
     (lake_rows, "RUN_BYTES", 1),
-    (live_rows, "BATCH_ROWS", 3),
-    (live_rows, "KEPT_BYTES", 100),
-    (keyed_rows, "TAIL_BYTES", 100),
-    (keyed_plan, "FOLDED_MIN", 5),
-    (net, "HELD_RECORDS_MAX", 8),
-    (file_reading, "FILES_AT_ONCE", 2),
-    (file_reading, "SMALL_BYTES", 1),
-    (file_reading, "AHEAD_BYTES", 1),
-    (file_reading, "_BATCH_ROWS", 3),
+    (pk_undo, "BATCH_ROWS", 3),
+    (pk_undo, "KEPT_BYTES", 100),
+    (pk_rows, "TAIL_BYTES", 100),
+    (pk_plan, "FOLDED_MIN", 5),
+    (net_changes, "HELD_RECORDS_MAX", 8),
+    (data_file_reader, "FILES_AT_ONCE", 2),
+    (data_file_reader, "SMALL_BYTES", 1),
+    (data_file_reader, "AHEAD_BYTES", 1),
+    (data_file_reader, "_BATCH_ROWS", 3),
 )
 
 

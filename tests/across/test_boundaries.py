@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import OffsetOutOfRangeError
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import ServerProcess
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.across.log_looks import LogLooks
 from tests.across.looks import UnionLooks, plain, same
 from tests.across.oracle import SYSTEM, Moment, records
@@ -240,8 +240,8 @@ READER = """
 import sys
 from fluss_lab.client import Connection
 from fluss_lab.model import TablePath
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server import cluster
 from fluss_lab.client import ServerAddress
 from pathlib import Path

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss_lab.errors import OffsetOutOfRangeError
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from tests.across.looks import plain, same
 from tests.across.oracle import SYSTEM, net_changes, net_records, records
 from tests.across.program import from_text

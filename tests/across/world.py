@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from fluss_lab.errors import LakeSnapshotNotFoundError
 from fluss_lab.lake import LakeStorage
-from fluss_lab.lake.interfaces import COMMIT_USER_KEY
+from fluss_lab.lake.format_interfaces import COMMIT_USER_KEY
 from fluss_lab.model import LakeSnapshot, TableBucket
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.across.oracle import Moment, first_at
 from tests.across.program import Step

@@ -21,8 +21,8 @@ from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.token import header_of
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, Method, methods_of
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, Method, methods_of
 
 DATABASE = "fuzz"
 #: Of the canaries. No request names it.

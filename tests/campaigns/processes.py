@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluss_lab.server.metrics.metrics import resident_bytes
+from fluss_lab.server.metrics.server_metrics import resident_bytes
 
 MB = 1 << 20
 

@@ -29,7 +29,7 @@ from fluss_lab.client import AppendWriter
 from fluss_lab.errors import FlussError, NotFoundError, WriteInterruptedError
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.waiting import wait_until
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 #: A call or a cycle that takes longer hangs. They take milliseconds.
 HANG_S = 90.0

@@ -18,9 +18,9 @@ from fluss_lab.lake import LakeStorage
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import TiererProcess, maintain_by_hand
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.crash.history import History
 from tests.crash.kinds import Kind
 from tests.readers.audit import LakeAudit, load_table

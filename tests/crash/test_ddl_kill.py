@@ -7,10 +7,10 @@ import pytest
 
 from fluss_lab.errors import InvalidSchemaError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import ServerProcess
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 PATH = TablePath("d", "t")
 MONTHS = ["2013-01", "2013-02"]

@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import FlussError, InvalidRequestError
-from fluss_lab.server.tablet.damage import cutting
+from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.testing import ServerProcess
 from tests.unit.tiering.broken_logs import OPTIONS, PLACES, Broken, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables
@@ -11,7 +11,7 @@ from tests.unit.tiering.kit import Tables
 #: The one at which segment and note lie apart is killed at every time; the others are of the same kind.
 POINTS = [
     point if point == "tablet.cut.segment" else pytest.param(point, marks=pytest.mark.campaign)
-    for point in cutting.FAILPOINTS
+    for point in log_cut.FAILPOINTS
 ]
 
 

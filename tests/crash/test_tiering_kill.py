@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.errors import ConflictError, FencedTieringEpochError, TieringInProgressError
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
-from fluss_lab.tiering.round.options import TieringOptions
+from fluss_lab.tiering.round.round_options import TieringOptions
 from tests.crash.stale import Stale
 from tests.unit.tiering.kit import TAKEOVER, Tables
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from fluss_lab.client.log.ranges import read_range
+from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import FlussError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.server.folder.remote_folders import KV, LOG, bucket_folder
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.damage.damages import Kind
 
 LOGGED, KEYED = TablePath("db", "logged"), TablePath("db", "keyed")

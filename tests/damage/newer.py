@@ -20,7 +20,7 @@ import google_crc32c
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
 from fluss_lab.records.sealed import sealed, unsealed
 from fluss_lab.server.coordinator.metadata import row_sums
-from fluss_lab.server.coordinator.metadata.store import APPLICATION_ID
+from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID
 
 #: The format number that no version has yet.
 NEWER: Final = 99

@@ -14,9 +14,9 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.server.coordinator.metadata import row_sums
-from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.process import discovery
-from fluss_lab.server.process.node import Node
+from fluss_lab.server.process.server_node import Node
 from tests.damage.damages import DAMAGES, flip
 from tests.unit.read.kit import until
 

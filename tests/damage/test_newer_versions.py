@@ -13,11 +13,11 @@ import pytest
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model import TableBucket, TablePath, make_descriptor
 from fluss_lab.read.changelog.stream_offsets import StreamOffset
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.server.inspection.inspection import inspect_lab
-from fluss_lab.server.process import discovery, process
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.server.inspection.lab_inspection import inspect_lab
+from fluss_lab.server.process import discovery, server_process
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
-from fluss_lab.testing.parquet_lake.manifest import LakeFolder, Manifest
+from fluss_lab.testing.parquet_lake.table_versions import LakeFolder, Manifest
 from tests.damage.newer import NEWER, newer_json, places
 
 PACKAGE = Path(__file__).parents[2] / "fluss_lab"
@@ -160,7 +160,7 @@ def test_where_newer_servers_are_is_refused_and_left_alone(whole_lab):
 
     _, errors = whole_lab.heard(lay, Path(discovery.DISCOVERY_FILE))
     _check_heard(errors, path)
-    for read in (discovery.read, process.running_server):
+    for read in (discovery.read, server_process.running_server):
         with pytest.raises(FlussError, match=TEXT):
             read(whole_lab.place)
     assert json.loads(path.read_text())["version"] == NEWER

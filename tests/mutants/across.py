@@ -3,12 +3,12 @@
 from tests.mutants.mutant import Mutant
 
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
-SOURCE = "fluss_lab/lake/iceberg/read/source.py"
-KEYED_LOG = "fluss_lab/lake/iceberg/read/keyed_log.py"
-KEYED_ROWS = "fluss_lab/read/union/keyed_rows.py"
-KEYED_PLAN = "fluss_lab/read/union/keyed_plan.py"
-TAKING = "fluss_lab/read/moment/taking.py"
-NET = "fluss_lab/read/changelog/net.py"
+SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
+KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
+KEYED_ROWS = "fluss_lab/read/union/pk_rows.py"
+KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
+TAKING = "fluss_lab/read/moment/read_point_choice.py"
+NET = "fluss_lab/read/changelog/net_changes.py"
 
 EVERY = "tests/across/test_every_offset.py"
 BOUNDARIES = "tests/across/test_boundaries.py"
@@ -52,7 +52,7 @@ ACROSS = (
         (EVERY_ROW,),
     ),
     Mutant(
-        "interrupted_read_begins_again", "P4", "fluss_lab/read/union/rows.py",
+        "interrupted_read_begins_again", "P4", "fluss_lab/read/union/plan_execution.py",
         "pending[0] = part = replace(part, start=position)",
         "pending[0] = part = replace(part, start=part.start)",
         (MUCH_LEFT,),

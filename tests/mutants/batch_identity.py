@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import IN_WRITERS, RECOVERY, Mutant
 
-ADMISSION = "fluss_lab/server/tablet/append/admission.py"
+ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
 IN_PUT = "tests/unit/server/tablet/test_kv_put.py"
 IN_SINK = "tests/unit/spark/test_stream_sink.py"
 REFUSED = "test_another_batch_of_a_number_that_was_used_is_refused"
@@ -16,7 +16,7 @@ BATCH_IDENTITY = (
         (f"{IN_WRITERS}::{REFUSED}", f"{IN_PUT}::{REFUSED}"),
     ),
     Mutant(
-        "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/log/entries.py",
+        "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/log/append_types.py",
         "return Entry(read_header(head), sent_crc,",
         "return Entry(read_header(head), read_header(head).crc,",
         (f"{IN_PUT}::{REFUSED}",),
@@ -34,7 +34,7 @@ BATCH_IDENTITY = (
         (f"{IN_WRITERS}::{REFUSED}",),
     ),
     Mutant(
-        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/writers.py",
+        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/writer_state.py",
         "crc: int | None = None) -> WrittenBatch:",
         "crc: int | None) -> WrittenBatch:",
         (f"{IN_WRITERS}::test_batches_of_checkpoints_without_crcs_are_accepted",),
@@ -46,7 +46,7 @@ BATCH_IDENTITY = (
         (f"{IN_SINK}::test_a_checkpoint_that_was_restored_from_a_backup_is_refused[log-3-False]",),
     ),
     Mutant(
-        "answers_before_the_batch_believed", "P6", "fluss_lab/spark/sink/sink_sending.py",
+        "answers_before_the_batch_believed", "P6", "fluss_lab/spark/sink/sink_resend.py",
         "            if answer < expected:\n",
         "            if answer < 0:\n",
         (f"{IN_SINK}::test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction[log]",),

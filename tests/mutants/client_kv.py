@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import Mutant
 
-WRITER = "fluss_lab/client/write/writer.py"
-KINDS = "fluss_lab/client/write/kinds.py"
-QUEUES = "fluss_lab/client/write/queues.py"
-UPSERT = "fluss_lab/client/write/upsert.py"
-LOOKUP = "fluss_lab/client/kv/lookup.py"
-LOOKUP_WIRE = "fluss_lab/client/kv/lookup_wire.py"
+WRITER = "fluss_lab/client/write/table_writer.py"
+KINDS = "fluss_lab/client/write/write_requests.py"
+QUEUES = "fluss_lab/client/write/bucket_queue.py"
+UPSERT = "fluss_lab/client/write/upsert_writer.py"
+LOOKUP = "fluss_lab/client/kv/lookuper.py"
+LOOKUP_WIRE = "fluss_lab/client/kv/lookup_codec.py"
 KV_SCAN = "fluss_lab/client/kv/kv_scan.py"
-FETCHING = "fluss_lab/client/log/fetching.py"
+FETCHING = "fluss_lab/client/log/fetch_codec.py"
 EVOLVE = "fluss_lab/records/evolve.py"
 
 IN_UPSERT = "tests/unit/client/test_upsert.py"
@@ -23,7 +23,7 @@ IN_FETCHING = "tests/unit/client/test_fetching.py"
 #: taken for an answer. P8: what is wrong is refused before it is sent.
 CLIENT_KV = (
     Mutant(
-        "left_out_column_of_a_partial_update_erased", "P8", "fluss_lab/model/values/rows.py",
+        "left_out_column_of_a_partial_update_erased", "P8", "fluss_lab/model/values/row_input.py",
         "        if self.complete and (missing := [name for name, _ in self.wanted if name not in taken]):",
         "        if not taken and (missing := [name for name, _ in self.wanted if name not in taken]):",
         (f"{IN_UPSERT}::test_a_partial_update_needs_every_column_it_names",),
@@ -105,7 +105,7 @@ CLIENT_KV = (
         (f"{IN_KV_SCAN}::test_a_scan_begins_after_a_restart_and_one_that_began_before_it_fails",),
     ),
     Mutant(
-        "schema_of_another_table_taken", "P4", "fluss_lab/client/cluster/metadata.py",
+        "schema_of_another_table_taken", "P4", "fluss_lab/client/cluster/metadata_cache.py",
         "if (mine.name, mine.type) != (theirs.name, theirs.type):",
         "if mine.name is theirs:",
         (f"{IN_SCHEMAS}::test_the_schema_of_another_table_of_the_path_is_not_taken",),

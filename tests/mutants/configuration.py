@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 LAKE_OPTIONS = "fluss_lab/model/config/lake_options.py"
 FOLDER = "fluss_lab/server/folder/lab_folder.py"
 COMMANDS = "fluss_lab/cli/commands.py"
-TABLES = "fluss_lab/cli/tables.py"
+TABLES = "fluss_lab/cli/table_commands.py"
 
 IN_OPTIONS = "tests/unit/model/test_lake_options.py"
 IN_FOLDER = "tests/unit/server/test_lab_folder.py"
@@ -33,7 +33,7 @@ CONFIGURATION = (
         (f"{IN_OPTIONS}::test_options_of_another_format_are_refused_and_a_format_of_its_own_has_any",),
     ),
     Mutant(
-        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/lake_format.py",
+        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/lab_lake_format.py",
         "    if tables and kept is not None and configured not in {None, kept}:",
         "    if tables and kept is not None and configured not in {configured}:",
         ("tests/unit/server/test_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
@@ -45,7 +45,7 @@ CONFIGURATION = (
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
     ),
     Mutant(
-        "options_stand_on_the_command_line", "P10", "fluss_lab/server/process/process.py",
+        "options_stand_on_the_command_line", "P10", "fluss_lab/server/process/server_process.py",
         "            [*arguments, \"--ready-fd\",",
         "            [*arguments, *(f\"--option={key}={value}\" for key, value in options.items()), \"--ready-fd\",",
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
@@ -63,7 +63,7 @@ CONFIGURATION = (
         (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
     ),
     Mutant(
-        "write_targets_hold_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/write/target.py",
+        "write_targets_hold_the_catalog_s_secrets", "P10", "fluss_lab/lake/iceberg/write/write_target.py",
         "file_properties({key: str(value) for key, value in lake.io.properties.items()})",
         "{key: str(value) for key, value in lake.io.properties.items()}",
         (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
@@ -81,7 +81,7 @@ CONFIGURATION = (
         (f"{IN_FOLDER}::test_a_planted_link_is_refused_and_what_it_leads_to_is_left",),
     ),
     Mutant(
-        "a_mistyped_folder_becomes_a_lab", "P13", "fluss_lab/cli/lab_folder.py",
+        "a_mistyped_folder_becomes_a_lab", "P13", "fluss_lab/cli/folder_argument.py",
         "    check_lab_exists(folder.absolute())\n",
         "",
         (f"{IN_TABLES}::test_no_command_but_up_makes_a_lab",),

@@ -17,13 +17,13 @@ DAMAGE_RANGES = (
         TOLD,
     ),
     Mutant(
-        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/view.py",
+        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/log_view.py",
         '        return type(error)(f"{self.described(segment.path)}: {error}")\n',
         "        return error\n",
         TOLD,
     ),
     Mutant(
-        "status_cuts_what_is_wrong_with_a_bucket", "P7", "fluss_lab/cli/inspection.py",
+        "status_cuts_what_is_wrong_with_a_bucket", "P7", "fluss_lab/cli/status_text.py",
         "        shown = troubles[:TROUBLES_MAX]\n",
         "        shown = [each[:80] for each in troubles]\n",
         (f"{IN_DOCTOR}::test_damage_of_a_bucket_is_shown_by_status_and_doctor",),

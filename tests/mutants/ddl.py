@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import CHECKS, IN_SERVICE, PLANNER, Mutant
 
-LAKE_SIDE = "fluss_lab/server/coordinator/ddl/lake_side.py"
-PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
+LAKE_SIDE = "fluss_lab/server/coordinator/ddl/lake_table_ddl.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 PARTITION_DROP = "fluss_lab/lake/iceberg/partition_drop.py"
-EVOLUTION = "fluss_lab/lake/iceberg/table/evolution.py"
-OFFSETS = "fluss_lab/tiering/round/offsets.py"
-LIFECYCLE = "fluss_lab/server/coordinator/ddl/lifecycle.py"
-LEAVING = "fluss_lab/server/coordinator/tiering/leaving.py"
+EVOLUTION = "fluss_lab/lake/iceberg/table/schema_evolution.py"
+OFFSETS = "fluss_lab/tiering/round/tiered_offsets.py"
+LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
+LEAVING = "fluss_lab/server/coordinator/tiering/leaving_tierers.py"
 
 IN_ALTER = "tests/unit/server/coordinator/test_alter_columns.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
@@ -46,7 +46,7 @@ DDL = (
     ),
     Mutant(
         "alteration_not_noted_beforehand", "P6", LAKE_SIDE,
-        "        self._ledger.set_state(new.table_id, new.path, lakes.ALTERING)\n",
+        "        self._ledger.set_state(new.table_id, new.path, lake_snapshots.ALTERING)\n",
         "",
         (f"{IN_ALTER}::test_columns_that_a_crash_left_in_the_lake_are_cleared",),
     ),
@@ -75,7 +75,7 @@ DDL = (
         (f"{IN_EVOLUTION}::test_names_that_are_taken_in_the_lake",),
     ),
     Mutant(
-        "read_point_in_other_columns", "P4", "fluss_lab/read/reader.py",
+        "read_point_in_other_columns", "P4", "fluss_lab/read/table_reader.py",
         "if point.schema_id == self.info.schema_id:",
         "if point.schema_id <= self.info.schema_id:",
         (f"{IN_READ}::test_a_read_point_keeps_its_columns",),

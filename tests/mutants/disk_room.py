@@ -3,12 +3,12 @@
 from tests.mutants.mutant import LOG, Mutant
 
 RESERVE = "fluss_lab/server/folder/disk_reserve.py"
-LIFECYCLE = "fluss_lab/server/coordinator/ddl/lifecycle.py"
-PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
+LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
 IN_READ_ONLY = "tests/unit/server/test_read_only_lab.py"
 READ_ONLY = "fluss_lab/server/folder/read_only_disk.py"
-SHADOW = "fluss_lab/server/folder/shadow.py"
+SHADOW = "fluss_lab/server/folder/read_only_shadow.py"
 _KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
 _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
 
@@ -70,7 +70,7 @@ DISK_ROOM = (
         (f"{IN_RESERVE}::test_on_a_full_disk_it_gives_what_is_asked_and_is_short_until_there_is_room_for_all",),
     ),
     Mutant(
-        "reserve_never_restored", "P9", "fluss_lab/server/process/node.py",
+        "reserve_never_restored", "P9", "fluss_lab/server/process/server_node.py",
         "        self._reserve_ticker.start()\n",
         "",
         _CLUSTER,
@@ -94,7 +94,7 @@ DISK_ROOM = (
         (f"{IN_RESERVE}::test_a_link_in_its_place_is_not_followed",),
     ),
     Mutant(
-        "start_without_room", "P9", "fluss_lab/server/process/node.py",
+        "start_without_room", "P9", "fluss_lab/server/process/server_node.py",
         "            reserve.prepare()\n",
         "",
         ("tests/unit/server/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
@@ -112,13 +112,13 @@ DISK_ROOM = (
         _KILLED,
     ),
     Mutant(
-        "a_lab_that_cannot_be_written_forgets_by_age", "P1", "fluss_lab/server/tablet/service.py",
+        "a_lab_that_cannot_be_written_forgets_by_age", "P1", "fluss_lab/server/tablet/tablet_service.py",
         "        if self._reserve.is_read_only:\n            return 0\n",
         "",
         _KILLED,
     ),
     Mutant(
-        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering/tiering.py",
+        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering/tiering_states.py",
         '        self._store.reserve.check_writable("nothing was begun in the lake")\n',
         "",
         (f"{IN_READ_ONLY}::test_no_round_is_given_out_where_nothing_can_be_committed",),

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-LITERALS = "fluss_lab/read/filter/literals.py"
+LITERALS = "fluss_lab/read/filter/filter_literals.py"
 ICEBERG_FILTER = "fluss_lab/read/filter/iceberg_filter.py"
 PREDICATES = "fluss_lab/read/filter/predicates.py"
 ARROW_FILTER = "fluss_lab/read/filter/arrow_filter.py"
 SYNTAX = "fluss_lab/read/filter/sql_syntax.py"
 TERMS = "fluss_lab/read/filter/sql_terms.py"
-PLAN = "fluss_lab/read/union/plan.py"
+PLAN = "fluss_lab/read/union/read_plan.py"
 IN_MATRIX = "tests/unit/read/test_where_matrix.py"
 IN_FILTERS = "tests/unit/read/test_filters.py"
 IN_LIMITS = "tests/unit/read/test_filter_limits.py"

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-GIVING_UP_FILE = "fluss_lab/server/tablet/damage/giving_up.py"
-DESK = "fluss_lab/server/tablet/damage/damage_desk.py"
+GIVING_UP_FILE = "fluss_lab/server/tablet/damage/bucket_damage.py"
+DESK = "fluss_lab/server/tablet/damage/damage_requests.py"
 TAIL = "fluss_lab/server/tablet/damage/sound_tail.py"
-SENT_ROWS = "fluss_lab/server/tablet/damage/sent_rows.py"
-STORE = "fluss_lab/server/tablet/buckets/store.py"
-NOTES = "fluss_lab/server/tablet/damage/given_up.py"
+SENT_ROWS = "fluss_lab/server/tablet/damage/uploaded_rows.py"
+STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
+NOTES = "fluss_lab/server/tablet/damage/given_up_ranges.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/test_giving_up.py"
 IN_LOST = "tests/unit/server/tablet/test_lost_log.py"
@@ -59,7 +59,7 @@ GIVING_UP = (
         ABSENT,
     ),
     Mutant(
-        "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log/log.py",
+        "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log/bucket_log.py",
         "            self._sound = sound or self._sound\n",
         "            self._sound = self._sound if sound else None\n",
         (f"{IN_CUTS}::test_a_bucket_that_is_found_damaged_is_served_up_to_there",),
@@ -84,14 +84,14 @@ GIVING_UP = (
     ),
     Mutant(
         "cut_that_was_cut_off_not_finished", "P6", STORE,
-        "        given_up = cutting.finish(place)\n",
-        "        given_up = cutting.notes.load(place)\n",
+        "        given_up = log_cut.finish(place)\n",
+        "        given_up = log_cut.given_up_ranges.load(place)\n",
         (f"{IN_CUTS}::test_a_cut_that_ended_anywhere_is_finished_or_begun_again",),
     ),
     Mutant(
-        "writers_of_given_up_batches_forgotten", "P2", "fluss_lab/server/tablet/damage/cutting.py",
-        "    checkpoints.save(folder, checkpoint, durable=True)\n",
-        "    (folder / checkpoints.FILE_NAME).unlink(missing_ok=True)\n",
+        "writers_of_given_up_batches_forgotten", "P2", "fluss_lab/server/tablet/damage/log_cut.py",
+        "    recovery_point.save(folder, checkpoint, durable=True)\n",
+        "    (folder / recovery_point.FILE_NAME).unlink(missing_ok=True)\n",
         (f"{IN_CUTS}::test_writers_of_batches_that_went_are_known_behind_the_cut",),
     ),
     Mutant(
@@ -107,7 +107,7 @@ GIVING_UP = (
         (f"{IN_CUTS}::test_a_part_that_remote_storage_holds_goes_first",),
     ),
     Mutant(
-        "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/log/previous.py",
+        "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/log/previous_offsets.py",
         "            if relative >= relative_offset and self._is_right(relative, count, crc):\n",
         "            if relative < 0 and self._is_right(relative, count, crc):\n",
         (f"{IN_CUTS}::test_previous_offsets_behind_the_damage_in_its_segment_are_kept",),
@@ -155,19 +155,19 @@ GIVING_UP = (
         (f"{IN_REPAIRS}::test_a_tiered_primary_key_table_keeps_every_row[part-False]",),
     ),
     Mutant(
-        "damage_that_a_read_finds_stops_nothing", "P7", "fluss_lab/client/log/ranges.py",
+        "damage_that_a_read_finds_stops_nothing", "P7", "fluss_lab/client/log/range_reader.py",
         "            raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error\n",
         "            raise CorruptDataError(str(error)) from error\n",
         FOUND,
     ),
     Mutant(
-        "damage_that_a_scanner_finds_stops_nothing", "P7", "fluss_lab/client/log/scanner.py",
+        "damage_that_a_scanner_finds_stops_nothing", "P7", "fluss_lab/client/log/log_scanner.py",
         "position, damage_error(self._connection, self._info, position.bucket, position.partition, error)\n",
         "position, CorruptDataError(str(error))\n",
         FOUND,
     ),
     Mutant(
-        "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/requests/fetch.py",
+        "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/requests/fetch_log.py",
         "                raise self._confirm_damage(bucket, error) from error\n",
         "                raise error\n",
         FOUND,

@@ -2,10 +2,10 @@
 
 from tests.mutants.mutant import Mutant
 
-SERVING = "fluss_lab/rpc/serving/serving.py"
-LIMITS = "fluss_lab/rpc/limits.py"
-ROOM = "fluss_lab/rpc/room.py"
-INSPECTION = "fluss_lab/server/tablet/buckets/inspection.py"
+SERVING = "fluss_lab/rpc/serving/grpc_server.py"
+LIMITS = "fluss_lab/rpc/request_limits.py"
+ROOM = "fluss_lab/rpc/answer_buffer.py"
+INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/test_guard.py"
 IN_ROOM = "tests/unit/rpc/test_room.py"
@@ -24,7 +24,7 @@ GUARD = (
     ),
     Mutant(
         "metrics_told_to_anybody", "P10", "fluss_lab/server/metrics/metrics_page.py",
-        "if not tokens.is_valid(given, self.server.secret):",
+        "if not token.is_valid(given, self.server.secret):",
         "if given is None:",
         (f"{IN_METRICS}::test_the_page_wants_the_token",),
     ),
@@ -78,14 +78,14 @@ GUARD = (
         (f"{IN_HOSTILE}::test_definitions_that_cannot_be_are_refused",),
     ),
     Mutant(
-        "any_tablet_server_registers", "P8", "fluss_lab/server/coordinator/service.py",
+        "any_tablet_server_registers", "P8", "fluss_lab/server/coordinator/coordinator_service.py",
         "if not 0 <= request.server_id < self.tablet_servers:",
         "if request.server_id is None:",
         (f"{IN_HOSTILE}::test_a_tablet_server_that_the_cluster_does_not_have_cannot_register",),
     ),
     # P9: what the system refuses today it may grant tomorrow.
     Mutant(
-        "open_files_without_measure", "P9", "fluss_lab/server/tablet/log/handles.py",
+        "open_files_without_measure", "P9", "fluss_lab/server/tablet/log/file_handles.py",
         "max(1, min(self._limit, allowed // _SHARE))",
         "max(1, self._limit)",
         (f"{IN_FAULTS}::test_few_open_files_are_enough_for_many_buckets",),
@@ -110,7 +110,7 @@ GUARD = (
         (f"{IN_INSPECTION}::test_a_finding_says_what_where_and_what_to_do",),
     ),
     Mutant(
-        "doctor_looks_while_a_server_writes", "P7", "fluss_lab/server/inspection/inspection.py",
+        "doctor_looks_while_a_server_writes", "P7", "fluss_lab/server/inspection/lab_inspection.py",
         "            if not try_lock(fd):",
         "            if not try_lock(fd, shared=True) and not fd:",
         (f"{IN_INSPECTION}::test_a_lab_whose_server_runs_is_not_looked_at",),

@@ -44,19 +44,19 @@ IDENTITY = (
         (f"{IN_REBUILD}::test_previous_offsets_are_rebuilt_in_every_segment",),
     ),
     Mutant(
-        "damaged_previous_offsets_keep_segments_from_remote_storage", "P7", "fluss_lab/server/tablet/remote/task.py",
+        "damaged_previous_offsets_keep_segments_from_remote_storage", "P7", "fluss_lab/server/tablet/remote/remote_task.py",
         "            return _is_mended(bucket, error)",
         "            return False",
         (f"{IN_REBUILD}::test_what_is_copied_to_remote_storage_is_rebuilt_first",),
     ),
     Mutant(
-        "ids_of_a_transaction_that_was_taken_back", "P13", "fluss_lab/server/coordinator/metadata/store.py",
+        "ids_of_a_transaction_that_was_taken_back", "P13", "fluss_lab/server/coordinator/metadata/metadata_store.py",
         "            if self._depth:\n                return self.next_id(name, first)",
         "            if self._depth < 0:\n                return self.next_id(name, first)",
         (f"{IN_METADATA}::test_quick_ids_within_a_transaction_that_is_taken_back_are_not_given_out_as_others",),
     ),
     Mutant(
-        "definition_changed_for_others", "P13", "fluss_lab/model/definitions.py",
+        "definition_changed_for_others", "P13", "fluss_lab/model/definition_cache.py",
         "        return replace(found, properties=dict(found.properties))\n",
         "        return found\n",
         ("tests/unit/model/test_descriptor.py::test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody",),

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 
-READING = "fluss_lab/server/tablet/log/reading.py"
-STORE = "fluss_lab/server/tablet/buckets/store.py"
+READING = "fluss_lab/server/tablet/log/log_reader.py"
+STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_ABSENT = "tests/unit/remote/test_remote_absent.py"
 IN_LOST = "tests/unit/server/test_lost_folders.py"
@@ -36,8 +36,8 @@ INTEGRITY = (
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
     ),
     Mutant(
-        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/dropped.py",
-        "            starts.save(self._folder, start)\n",
+        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/dropped_segments.py",
+        "            log_start.save(self._folder, start)\n",
         "            pass\n",
         (f"{IN_RANGE}::test_a_log_that_dropped_its_first_segments_begins_later",),
     ),
@@ -48,13 +48,13 @@ INTEGRITY = (
         (f"{IN_RANGE}::test_a_batch_of_a_newer_format_is_neither_damage_nor_cut_off",),
     ),
     Mutant(
-        "copied_from_a_log_with_a_hole", "P7", "fluss_lab/server/tablet/remote/task.py",
+        "copied_from_a_log_with_a_hole", "P7", "fluss_lab/server/tablet/remote/remote_task.py",
         "            if held.stopped is not None:\n",
         "            if held.size_bytes < 0:\n",
         (f"{IN_RANGE}::test_nothing_is_dropped_of_a_bucket_whose_range_is_not_known",),
     ),
     Mutant(
-        "unopened_bucket_not_tried_again", "P6", "fluss_lab/server/tablet/service.py",
+        "unopened_bucket_not_tried_again", "P6", "fluss_lab/server/tablet/tablet_service.py",
         "            Ticker(\"tablet-reopen\", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),\n",
         "",
         (f"{IN_REOPENING}::test_it_is_tried_again_by_a_thread_of_the_server",),
@@ -91,8 +91,8 @@ INTEGRITY = (
     ),
     Mutant(
         "remote_manifest_looked_for_where_nothing_is", "P7", "fluss_lab/server/tablet/remote/remote_log.py",
-        "        self._check_there()\n        try:\n            found = manifests.load",
-        "        try:\n            found = manifests.load",
+        "        self._check_there()\n        try:\n            found = remote_manifest.load",
+        "        try:\n            found = remote_manifest.load",
         (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
     ),
     Mutant(
@@ -102,7 +102,7 @@ INTEGRITY = (
         (f"{IN_ABSENT}::test_what_goes_away_under_the_server_is_not_written_to",),
     ),
     Mutant(
-        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshots/snapshot.py",
+        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshots/kv_snapshot.py",
         "        check()\n",
         "",
         (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
@@ -114,7 +114,7 @@ INTEGRITY = (
         (f"{IN_ABSENT}::test_without_its_mark_the_manifest_is_enough_and_without_both_nothing_is",),
     ),
     Mutant(
-        "bucket_begun_anew", "P1", "fluss_lab/server/coordinator/tablets/tablets.py",
+        "bucket_begun_anew", "P1", "fluss_lab/server/coordinator/tablets/leadership.py",
         "durable_offset=durable_offsets.get((group.partition_id, bucket)),",
         "durable_offset=None,",
         (f"{IN_LOST}::test_a_bucket_whose_folder_is_gone_is_an_error_until_it_is_back",),
@@ -138,25 +138,25 @@ INTEGRITY = (
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
     ),
     Mutant(
-        "no_last_report", "P1", "fluss_lab/server/tablet/service.py",
+        "no_last_report", "P1", "fluss_lab/server/tablet/tablet_service.py",
         "        self._store.close(save=not is_read_only)\n        self._reporter.report()\n",
         "        self._store.close(save=not is_read_only)\n",
         (f"{IN_LOST}::test_durable_offsets_follow_and_never_go_back",),
     ),
     Mutant(
-        "bucket_unknown_before_its_first_report", "P1", "fluss_lab/server/coordinator/tablets/tablets.py",
+        "bucket_unknown_before_its_first_report", "P1", "fluss_lab/server/coordinator/tablets/leadership.py",
         "            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])\n",
         "            del opened\n",
         (f"{IN_LOST}::test_a_bucket_is_known_before_its_first_record_and_forgotten_with_its_table",),
     ),
     Mutant(
-        "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/inspection.py",
+        "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/bucket_inspection.py",
         "    if bases and bases[0] > expected:\n",
         "    if bases and bases[0] < 0:\n",
         ("tests/unit/server/test_inspection.py::test_a_log_without_its_first_segment_is_found",),
     ),
     Mutant(
-        "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/scans.py",
+        "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/bucket_scans.py",
         "    reader.check_end()\n",
         "",
         (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),

@@ -5,11 +5,11 @@ from tests.mutants.mutant import Mutant
 IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
 IN_GAPS = "tests/unit/read/test_gaps.py"
 SCAN = "fluss_lab/read/union/scan.py"
-GENERATOR = "fluss_lab/tiering/round/generator.py"
+GENERATOR = "fluss_lab/tiering/round/split_generator.py"
 
 KNOWN_BUCKETS = (
     Mutant(
-        "ended_log_described_as_shorter", "P7", "fluss_lab/server/tablet/buckets/description.py",
+        "ended_log_described_as_shorter", "P7", "fluss_lab/server/tablet/buckets/bucket_description.py",
         "if stopped is not None and not isinstance(stopped, StorageError):",
         "if stopped is not None and isinstance(stopped, StorageError):",
         (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
@@ -27,25 +27,25 @@ KNOWN_BUCKETS = (
         (f"{IN_UNKNOWN}::test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed",),
     ),
     Mutant(
-        "unknown_buckets_left_out_of_a_scan", "P4", "fluss_lab/read/union/plan.py",
+        "unknown_buckets_left_out_of_a_scan", "P4", "fluss_lab/read/union/read_plan.py",
         "            raise missing.error",
         "            continue",
         (f"{IN_UNKNOWN}::test_a_read_that_touches_an_unknown_bucket_is_refused",),
     ),
     Mutant(
-        "changelog_begins_where_the_start_is_not_known", "P4", "fluss_lab/read/changelog/ranges.py",
+        "changelog_begins_where_the_start_is_not_known", "P4", "fluss_lab/read/changelog/offset_ranges.py",
         "return _Edge({each.key: known_start(each, low) for each in state.buckets})",
         "return _Edge({each.key: low[each.key] for each in state.buckets if each.key in low})",
         (f"{IN_UNKNOWN}::test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed",),
     ),
     Mutant(
-        "healthy_buckets_refused_with_others", "P4", "fluss_lab/read/reader.py",
+        "healthy_buckets_refused_with_others", "P4", "fluss_lab/read/table_reader.py",
         "take = self._read_point if fixed is None else lambda: fixed",
         "take = self.read_point if fixed is None else lambda: fixed",
         (f"{IN_UNKNOWN}::test_what_does_not_touch_an_unknown_bucket_goes_on",),
     ),
     Mutant(
-        "good_records_lost_to_damage_behind_them", "P7", "fluss_lab/server/tablet/requests/fetch.py",
+        "good_records_lost_to_damage_behind_them", "P7", "fluss_lab/server/tablet/requests/fetch_log.py",
         "            except CorruptDataError:\n                break",
         "            except UnsupportedError:\n                break",
         (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
@@ -57,19 +57,19 @@ KNOWN_BUCKETS = (
         (f"{IN_UNKNOWN}::test_a_count_at_a_point_reads_what_nobody_vouches_for",),
     ),
     Mutant(
-        "gaps_planned_over", "P4", "fluss_lab/read/union/plan.py",
+        "gaps_planned_over", "P4", "fluss_lab/read/union/read_plan.py",
         "    if source.info.is_log_table:\n        check_gaps",
         "    if source.info.is_log_table and source.is_looked_at:\n        check_gaps",
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
     ),
     Mutant(
-        "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/moment/gaps.py",
+        "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/moment/log_gaps.py",
         "if (gap := early or gap_of(source, part)) is not None:",
         "if (gap := early) is not None:",
         (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
     ),
     Mutant(
-        "gaps_before_the_lake_read_as_empty", "P4", "fluss_lab/read/moment/gaps.py",
+        "gaps_before_the_lake_read_as_empty", "P4", "fluss_lab/read/moment/log_gaps.py",
         "if each.start < start}",
         "if each.start > start}",
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
@@ -81,13 +81,13 @@ KNOWN_BUCKETS = (
         (f"{IN_GAPS}::test_a_gap_is_skipped_only_when_told_to_and_loudly",),
     ),
     Mutant(
-        "times_before_a_gap_read_behind_it", "P4", "fluss_lab/read/moment/state.py",
+        "times_before_a_gap_read_behind_it", "P4", "fluss_lab/read/moment/table_state.py",
         "if not each.is_dropped and self._has_rows_before_a_gap(each, state):",
         "if each.is_dropped and self._has_rows_before_a_gap(each, state):",
         (f"{IN_GAPS}::test_what_the_lake_has_from_before_an_accepted_gap_stays_readable",),
     ),
     Mutant(
-        "ranges_before_a_gap_taken_for_lost", "P4", "fluss_lab/read/changelog/ranges.py",
+        "ranges_before_a_gap_taken_for_lost", "P4", "fluss_lab/read/changelog/offset_ranges.py",
         "ranges = [] if each.stop is None else held_ranges(source, state, each.bucket)",
         "ranges: list[tuple[int, int]] = []",
         (f"{IN_GAPS}::test_both_sides_of_a_gap_are_read",),

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-CHANGE = "fluss_lab/server/kv/change.py"
-CHECKS = "fluss_lab/server/kv/checks.py"
-CHUNKS = "fluss_lab/server/kv/chunks.py"
-INDEX = "fluss_lab/server/kv/keys/index.py"
-MERGE = "fluss_lab/server/kv/merge.py"
-STORE = "fluss_lab/server/kv/store.py"
+CHANGE = "fluss_lab/server/kv/change_derivation.py"
+CHECKS = "fluss_lab/server/kv/row_checks.py"
+CHUNKS = "fluss_lab/server/kv/row_chunks.py"
+INDEX = "fluss_lab/server/kv/keys/key_index.py"
+MERGE = "fluss_lab/server/kv/merge_engines.py"
+STORE = "fluss_lab/server/kv/kv_store.py"
 
 IN_MODEL = "tests/unit/server/kv/test_kv_model.py"
 IN_STORE = "tests/unit/server/kv/test_kv_store.py"
@@ -25,13 +25,13 @@ KV = (
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/keys/grouping.py",
+        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/keys/key_groups.py",
         "others = others[~equal_rows(columns, others, led)]",
         "others = others[:0]",
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/keys/prefix.py",
+        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/keys/prefix_index.py",
         "owner, rows = owner[same], rows[same]",
         "assert same.size >= 0",
         (EVERY_KEY,),
@@ -43,7 +43,7 @@ KV = (
         (f"{IN_STORE}::test_duplicates_in_a_batch_are_worked_off_in_order",),
     ),
     Mutant(
-        "kv_dead_rows_visible", "P4", "fluss_lab/server/kv/view.py",
+        "kv_dead_rows_visible", "P4", "fluss_lab/server/kv/store_view.py",
         "rows = live[start : start + rows_max].nonzero()[0] + start",
         "rows = (live[start : start + rows_max] >= 0).nonzero()[0] + start",
         (LONG_WORK,),
@@ -100,7 +100,7 @@ KV = (
         (f"{IN_INDEX}::test_a_key_that_is_not_there_is_not_found_while_a_table_is_left",),
     ),
     Mutant(
-        "kv_rewriting_revives_the_dead", "P4", "fluss_lab/server/kv/rewriting.py",
+        "kv_rewriting_revives_the_dead", "P4", "fluss_lab/server/kv/chunk_compaction.py",
         "lives.append(source.live[rows])",
         "lives.append(np.ones_like(source.live[rows]))",
         (f"{IN_MODEL}::test_rows_that_die_while_they_are_rewritten_stay_dead",),
@@ -118,7 +118,7 @@ KV = (
         (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
     ),
     Mutant(
-        "kv_replay_of_anything", "P7", "fluss_lab/server/kv/replaying.py",
+        "kv_replay_of_anything", "P7", "fluss_lab/server/kv/changelog_replay.py",
         "if (wrong := expected != (ended >= 0)).any():",
         "if (wrong := expected != expected).any():",
         (f"{IN_STORE}::test_a_changelog_that_does_not_fit_is_refused_whole",),

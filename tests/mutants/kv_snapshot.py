@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-SNAPSHOT = "fluss_lab/server/kv/snapshots/snapshot.py"
+SNAPSHOT = "fluss_lab/server/kv/snapshots/kv_snapshot.py"
 FOLDER = "fluss_lab/server/kv/snapshots/snapshot_folder.py"
 KV_FILES = "fluss_lab/records/kv_files.py"
 MANIFEST = "fluss_lab/records/kv_manifest.py"
-SNAPSHOTS = "fluss_lab/server/tablet/buckets/snapshots.py"
-COORDINATOR = "fluss_lab/server/coordinator/tablets/kv_snapshots.py"
+SNAPSHOTS = "fluss_lab/server/tablet/buckets/kv_snapshotter.py"
+COORDINATOR = "fluss_lab/server/coordinator/tablets/kv_snapshot_registry.py"
 
 IN_STORE = "tests/unit/server/kv/test_snapshot_store.py"
 IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"

@@ -3,11 +3,11 @@
 from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, Mutant
 
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
-PREVIOUS = "fluss_lab/server/tablet/log/previous.py"
-REPLAY = "fluss_lab/server/tablet/buckets/replay.py"
-PAYLOADS = "fluss_lab/server/tablet/requests/payloads.py"
-LOOKUP = "fluss_lab/server/tablet/requests/lookup.py"
-SCANS = "fluss_lab/server/tablet/requests/scans.py"
+PREVIOUS = "fluss_lab/server/tablet/log/previous_offsets.py"
+REPLAY = "fluss_lab/server/tablet/buckets/kv_replay.py"
+PAYLOADS = "fluss_lab/server/tablet/requests/write_payloads.py"
+LOOKUP = "fluss_lab/server/tablet/requests/lookup_rows.py"
+SCANS = "fluss_lab/server/tablet/requests/bucket_scans.py"
 
 IN_CATCHING_UP = "tests/unit/server/tablet/test_kv_catching_up.py"
 IN_PUT = "tests/unit/server/tablet/test_kv_put.py"

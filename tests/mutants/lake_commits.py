@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import COMMITS, IN_COMMITTER, Mutant
 
-SQL_CATALOG = "fluss_lab/lake/iceberg/table/sql_catalog.py"
-SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot.py"
-MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_files.py"
+SQL_CATALOG = "fluss_lab/lake/iceberg/table/caching_sql_catalog.py"
+SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot_builder.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
-HISTORY = "fluss_lab/lake/iceberg/metadata/history.py"
-LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/committer.py"
-REPLAY = "fluss_lab/lake/iceberg/commit/replay.py"
-MANIFESTS = "fluss_lab/lake/iceberg/metadata/manifests.py"
+HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
+LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
+REPLAY = "fluss_lab/lake/iceberg/commit/replay_tags.py"
+MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/test_iceberg_row_delta.py"
 IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
 IN_COMMITS = "tests/unit/lake/test_iceberg_commits.py"

@@ -49,7 +49,7 @@ LAKE_DAMAGE = (
     Mutant(
         "seal_of_another_file_believed",
         "P7",
-        "fluss_lab/lake/iceberg/files/seals.py",
+        "fluss_lab/lake/iceberg/files/file_seals.py",
         "    return _MARK.format(name) + _OPEN.decode()",
         "    return _MARK.format('') + _OPEN.decode()",
         (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
@@ -73,7 +73,7 @@ LAKE_DAMAGE = (
     Mutant(
         "offsets_still_to_come_adopted",
         "P2",
-        "fluss_lab/lake/iceberg/commit/offset_checks.py",
+        "fluss_lab/lake/iceberg/commit/adoption_check.py",
         "behind[behind >= (end or 0)]",
         "behind[behind >= 2**62]",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
@@ -81,7 +81,7 @@ LAKE_DAMAGE = (
     Mutant(
         "orphans_looked_for_in_a_location_that_others_have_too",
         "P13",
-        "fluss_lab/lake/iceberg/maintenance/maintenance.py",
+        "fluss_lab/lake/iceberg/maintenance/table_maintenance.py",
         '        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):\n            raise',
         "        if lake is None:\n            raise",
         (f"{IN_ORPHANS}::test_a_location_that_the_catalog_chose_is_not_cleared",),
@@ -137,7 +137,7 @@ LAKE_DAMAGE = (
     Mutant(
         "expiry_removes_files_of_others",
         "P13",
-        "fluss_lab/lake/iceberg/maintenance/expiry.py",
+        "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py",
         "own = [path for path in paths if is_within(lake, path, folders)]",
         "own = list(paths)",
         (f"{IN_EXPIRY}::test_a_file_outside_of_the_tables_folders_stays",),
@@ -145,7 +145,7 @@ LAKE_DAMAGE = (
     Mutant(
         "names_that_nobody_knows_forwarded",
         "P11",
-        "fluss_lab/lake/iceberg/table/properties.py",
+        "fluss_lab/lake/iceberg/table/table_properties.py",
         "    check_name(ICEBERG_PREFIX + name, name)\n",
         "",
         (f"{IN_LAYOUT}::test_a_misspelt_property_is_told_what_it_may_have_meant",),
@@ -153,7 +153,7 @@ LAKE_DAMAGE = (
     Mutant(
         "tables_share_a_data_path",
         "P13",
-        "fluss_lab/lake/iceberg/table/properties.py",
+        "fluss_lab/lake/iceberg/table/table_properties.py",
         "    forwarded |= own_folders(table, forwarded)\n",
         "",
         (f"{IN_LAYOUT}::test_files_in_places_that_properties_name_are_the_tables_own",),

@@ -3,8 +3,8 @@
 from tests.mutants.mutant import LOG_SOURCE, Mutant
 
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
-KEYED_LOG = "fluss_lab/lake/iceberg/read/keyed_log.py"
-EVENT_FILES = "fluss_lab/lake/iceberg/read/event_files.py"
+KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
+EVENT_FILES = "fluss_lab/lake/iceberg/read/delete_event_reader.py"
 DECODING = "fluss_lab/lake/iceberg/metadata/manifest_decoding.py"
 IN_KEYED_LOG = "tests/unit/lake/test_iceberg_keyed_log.py"
 IN_CHAIN = "tests/unit/lake/test_snapshot_chain.py"
@@ -83,7 +83,7 @@ LAKE_LOG = (
         (f"{IN_DECODING}::test_rows_say_what_pyiceberg_says",),
     ),
     Mutant(
-        "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/log_source.py",
+        "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/parquet_log.py",
         "if start < min(earliest, stop):",
         "if start < 0:",
         (f"{IN_PARQUET}::test_a_changelog_begins_where_a_snapshot_was_tiered",),

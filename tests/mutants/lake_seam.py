@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import IN_FILES, Mutant
 
-COMMITTER = "fluss_lab/testing/parquet_lake/committer.py"
+COMMITTER = "fluss_lab/testing/parquet_lake/parquet_committer.py"
 IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
 
 #: P2: each offset reaches the lake once; P5: only the newest holder commits; P7: bytes of unknown form are refused.
@@ -32,19 +32,19 @@ LAKE_SEAM = (
         (f"{IN_FILES}::test_of_many_that_make_one_file_one_succeeds_and_nobody_sees_half_of_it",),
     ),
     Mutant(
-        "format_serves_a_log_with_gaps", "P4", "fluss_lab/testing/parquet_lake/log_source.py",
+        "format_serves_a_log_with_gaps", "P4", "fluss_lab/testing/parquet_lake/parquet_log.py",
         "if expected < stop:",
         "if expected < start:",
         (f"{IN_PARQUET}::test_what_the_lake_does_not_hold_is_told",),
     ),
     Mutant(
-        "format_guesses_newer_bytes", "P7", "fluss_lab/testing/parquet_lake/results.py",
+        "format_guesses_newer_bytes", "P7", "fluss_lab/testing/parquet_lake/parquet_write_result.py",
         "if not 1 <= version <= VERSION:",
         "if version < VERSION:",
         (f"{IN_PARQUET}::test_unknown_bytes_are_refused",),
     ),
     Mutant(
-        "tables_of_another_format_taken", "P4", "fluss_lab/server/process/hosting.py",
+        "tables_of_another_format_taken", "P4", "fluss_lab/server/process/node_hosting.py",
         'if asked not in {"", self._format_name}:',
         'if asked is None:',
         (f"{IN_PARQUET}::test_a_table_without_format_gets_the_clusters",),

@@ -2,11 +2,11 @@
 
 from tests.mutants.mutant import Mutant
 
-SOURCE = "fluss_lab/lake/iceberg/read/source.py"
+SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 DEAD_ROWS = "fluss_lab/lake/iceberg/read/dead_rows.py"
 ENDED_ROWS = "fluss_lab/lake/iceberg/read/ended_rows.py"
 BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
-FILE_READING = "fluss_lab/lake/iceberg/read/file_reading.py"
+FILE_READING = "fluss_lab/lake/iceberg/read/data_file_reader.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 IN_STATE = "tests/unit/lake/test_lake_state.py"

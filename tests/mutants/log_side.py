@@ -2,10 +2,10 @@
 
 from tests.mutants.mutant import BUCKET, IN_OFFSETS, Mutant
 
-FETCHER = "fluss_lab/client/log/fetcher.py"
-OFFSETS = "fluss_lab/client/cluster/offsets.py"
-NET = "fluss_lab/read/changelog/net.py"
-RANGES = "fluss_lab/read/changelog/ranges.py"
+FETCHER = "fluss_lab/client/log/log_fetcher.py"
+OFFSETS = "fluss_lab/client/cluster/offset_lookup.py"
+NET = "fluss_lab/read/changelog/net_changes.py"
+RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_NEWS = "tests/unit/server/test_lake_news.py"
 IN_LAKE_LOG = "tests/unit/client/test_lake_log.py"
 IN_FETCHING = "tests/unit/client/test_fetching.py"
@@ -14,7 +14,7 @@ IN_EDGES = "tests/unit/read/test_edges.py"
 
 LOG_SIDE = (
     Mutant(
-        "late_lake_news_believed", "P2", "fluss_lab/server/tablet/buckets/store.py",
+        "late_lake_news_believed", "P2", "fluss_lab/server/tablet/buckets/bucket_store.py",
         "if sequence < self._lake_sequences.get(bucket, sequence):",
         "if sequence < 0:",
         (f"{IN_NEWS}::test_a_late_word_of_an_older_commit_changes_nothing",),
@@ -56,7 +56,7 @@ LOG_SIDE = (
         (f"{IN_LAKE_LOG}::test_a_snapshot_that_is_named_again_and_again_though_it_is_gone_ends_the_question",),
     ),
     Mutant(
-        "changelog_without_change_types_taken", "P7", "fluss_lab/client/log/ranges.py",
+        "changelog_without_change_types_taken", "P7", "fluss_lab/client/log/range_reader.py",
         "if keyed and (records.change_types is None",
         "if not keyed and (records.change_types is None",
         (f"{IN_FETCHING}::test_a_changelog_from_the_lake_has_change_types_and_previous_offsets",),
@@ -80,7 +80,7 @@ LOG_SIDE = (
         (f"{IN_EDGES}::test_what_was_planned_of_a_partition_is_not_read_from_one_made_again_under_its_name",),
     ),
     Mutant(
-        "earliest_behind_a_hole", "P4", "fluss_lab/read/moment/reach.py",
+        "earliest_behind_a_hole", "P4", "fluss_lab/read/moment/log_retention.py",
         "return bucket.is_dropped or surely_holds(bucket, bucket.lake_end)",
         "return bucket.lake_end > 0",
         (f"{IN_EDGES}::test_a_lake_with_a_hole_behind_it_is_not_where_a_table_begins",),
@@ -110,7 +110,7 @@ LOG_SIDE = (
         (f"{IN_REPLAY}::test_every_way_in_which_a_key_can_change",),
     ),
     Mutant(
-        "difference_told_forward_only", "P4", "fluss_lab/read/changelog/diff.py",
+        "difference_told_forward_only", "P4", "fluss_lab/read/changelog/table_diff.py",
         "changes.append((part, change if is_forward else change.reversed()))",
         "changes.append((part, change))",
         (f"{IN_REPLAY}::test_a_difference_shows_what_was_added_removed_and_changed",),

@@ -3,14 +3,14 @@
 from tests.mutants.mutant import Mutant
 
 EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
-REACHABILITY = "fluss_lab/lake/iceberg/metadata/reachability.py"
+REACHABILITY = "fluss_lab/lake/iceberg/metadata/snapshot_reachability.py"
 ORPHANS = "fluss_lab/lake/iceberg/maintenance/orphans.py"
 COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
 COMPACTION_PLAN = "fluss_lab/lake/iceberg/maintenance/compaction_plan.py"
-REPLACE = "fluss_lab/lake/iceberg/maintenance/replace_commit.py"
-LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/maintenance.py"
+REPLACE = "fluss_lab/lake/iceberg/maintenance/compaction_commit.py"
+LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
 ROW_DELETES = "fluss_lab/lake/iceberg/read/row_deletes.py"
-MAINTENANCE = "fluss_lab/tiering/maintenance/maintenance.py"
+MAINTENANCE = "fluss_lab/tiering/maintenance/lake_maintenance.py"
 
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
 IN_EXPIRY = "tests/unit/lake/test_expiry.py"

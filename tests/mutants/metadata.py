@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-STORE = "fluss_lab/server/coordinator/metadata/store.py"
-CATALOG = "fluss_lab/server/coordinator/metadata/catalog.py"
+STORE = "fluss_lab/server/coordinator/metadata/metadata_store.py"
+CATALOG = "fluss_lab/server/coordinator/metadata/table_catalog.py"
 IN_METADATA = "tests/damage/test_metadata_damage.py"
 
 
@@ -49,7 +49,7 @@ METADATA = (
     Mutant(
         "deleted_metadata_made_anew",
         "P11",
-        "fluss_lab/server/process/node.py",
+        "fluss_lab/server/process/server_node.py",
         "        check_metadata_is_there(self._home)\n",
         "",
         (f"{IN_METADATA}::test_a_lab_without_its_metadata_is_no_new_lab[deleted]",),
@@ -57,7 +57,7 @@ METADATA = (
     Mutant(
         "metadata_only_in_the_log_beside_it",
         "P1",
-        "fluss_lab/server/process/node.py",
+        "fluss_lab/server/process/server_node.py",
         "    store.merge()\n",
         "",
         (f"{IN_METADATA}::test_a_server_merges_its_metadata_by_itself",),
@@ -89,7 +89,7 @@ METADATA = (
     Mutant(
         "lake_table_in_an_unknown_state_dropped",
         "P11",
-        "fluss_lab/server/coordinator/tiering/lakes.py",
+        "fluss_lab/server/coordinator/tiering/lake_snapshots.py",
         "            if state not in _STATES:\n",
         "            if state is None:\n",
         _named("lake_tables-state-liwe"),

@@ -35,37 +35,37 @@ from tests.mutants.mutant import (
 #: P2: each offset reaches the lake once. P3: rounds are seen whole. P5: only the newest epoch commits.
 TIERING = (
     Mutant(
-        "undurable_records_tiered", "P2", "fluss_lab/tiering/round/generator.py",
+        "undurable_records_tiered", "P2", "fluss_lab/tiering/round/split_generator.py",
         "            durable=True,\n",
         "            durable=False,\n",
         (f"{IN_CONFLICTS}::test_only_durable_records_are_planned",),
     ),
     Mutant(
-        "gap_before_the_log_tiered_over", "P2", "fluss_lab/tiering/round/generator.py",
+        "gap_before_the_log_tiered_over", "P2", "fluss_lab/tiering/round/split_generator.py",
         "if tiered.end < status.local_start_offset and tiered.end < status.start_offset:",
         "if tiered.end < 0:",
         (f"{IN_CONFLICTS}::test_a_gap_between_lake_and_cluster_is_an_error",),
     ),
     Mutant(
-        "lake_ahead_of_the_log_let_pass", "P2", "fluss_lab/tiering/round/generator.py",
+        "lake_ahead_of_the_log_let_pass", "P2", "fluss_lab/tiering/round/split_generator.py",
         "if tiered.end > status.end_offset:",
         "if tiered.end < 0:",
         (f"{IN_CONFLICTS}::test_a_lake_ahead_of_the_log_is_an_error",),
     ),
     Mutant(
-        "split_reader_lets_gaps_pass", "P2", "fluss_lab/tiering/task/reader.py",
+        "split_reader_lets_gaps_pass", "P2", "fluss_lab/tiering/task/split_reader.py",
         "if not np.array_equal(records.offsets.to_numpy(), expected):",
         "if len(expected) != len(records):",
         (f"{IN_TASK}::test_anything_else_than_the_whole_split_is_refused",),
     ),
     Mutant(
-        "split_reader_ends_early", "P2", "fluss_lab/tiering/task/reader.py",
+        "split_reader_ends_early", "P2", "fluss_lab/tiering/task/split_reader.py",
         "if position != split.stopping_offset:",
         "if position > split.stopping_offset:",
         (f"{IN_TASK}::test_anything_else_than_the_whole_split_is_refused",),
     ),
     Mutant(
-        "splits_committed_behind_a_gap", "P2", "fluss_lab/tiering/round/committer.py",
+        "splits_committed_behind_a_gap", "P2", "fluss_lab/tiering/round/tiering_committer.py",
         "if joins and each.begin < each.end <= each.split.end + 1:",
         "if each.begin < each.end <= each.split.end + 1:",
         (f"{IN_RULES}::test_after_a_short_split_the_rest_of_its_bucket_does_not_count",),
@@ -77,7 +77,7 @@ TIERING = (
         (f"{IN_COMMITTER}::test_to_committable_refuses_what_cannot_be_one_round",),
     ),
     Mutant(
-        "lake_commit_without_requirement", "P5", "fluss_lab/lake/iceberg/metadata/snapshot.py",
+        "lake_commit_without_requirement", "P5", "fluss_lab/lake/iceberg/metadata/snapshot_builder.py",
         '        AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}),\n',
         "",
         (f"{IN_COMMITTER}::test_a_commit_between_planning_and_sending_fails",),
@@ -116,7 +116,7 @@ TIERING = (
         (f"{IN_COMMITTER}::test_nothing_refers_to_a_file_before_it_is_durable",),
     ),
     Mutant(
-        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/writer.py",
+        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/log_split_writer.py",
         "if records.base_offset < self.end_offset:",
         "if records.base_offset < 0:",
         ("tests/unit/lake/test_iceberg_writer.py::test_offsets_must_ascend",),
@@ -134,13 +134,13 @@ TIERING = (
         ("tests/unit/lake/test_iceberg_layout.py::test_drop_leaves_another_tables_lake_table_alone",),
     ),
     Mutant(
-        "moved_lab_opened", "P2", "fluss_lab/server/folder/relocation.py",
+        "moved_lab_opened", "P2", "fluss_lab/server/folder/lab_relocation.py",
         "if known is not None and LakeLedger(store).tables():",
         "if known is not None and not store:",
         (f"{IN_NODE}::test_a_moved_lab_with_lake_tables_is_refused_naming_both_places",),
     ),
     Mutant(
-        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/metadata/history.py",
+        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/metadata/snapshot_history.py",
         "        if not keeps_rows(snapshot):\n",
         "        if snapshot.summary is None:\n",
         (f"{IN_HISTORY}::test_foreign_changes_of_rows_are_errors",),
@@ -161,13 +161,13 @@ TIERING = (
         ),
     ),
     Mutant(
-        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
+        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
         "takeover = table.unfinished",
         "takeover = table.unfinished and not table.epoch",
         (f"{IN_STATES}::test_a_round_cut_off_by_a_restart_is_a_takeover_for_the_next",),
     ),
     Mutant(
-        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
+        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
         "if epoch != table.epoch or table.state is not State.TIERING:",
         "if table.state is not State.TIERING:",
         (
@@ -176,31 +176,31 @@ TIERING = (
         ),
     ),
     Mutant(
-        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
+        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
         "if epoch != table.epoch or table.state is not State.TIERING:",
         "if epoch != table.epoch or not self._held.setdefault(table_id, _Hold(None, 0, takeover=False)):",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
-        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering.py",
+        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
         "if coordinator_epoch != self._coordinator_epoch:",
         "if coordinator_epoch < 0:",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
-        "snapshot_committed_without_epoch", "P5", "fluss_lab/server/coordinator/service.py",
+        "snapshot_committed_without_epoch", "P5", "fluss_lab/server/coordinator/coordinator_service.py",
         "        with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):\n",
         "        if self._tiering:\n",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
-        "older_coordinator_obeyed", "P5", "fluss_lab/server/tablet/service.py",
+        "older_coordinator_obeyed", "P5", "fluss_lab/server/tablet/tablet_service.py",
         "            if epoch < self._coordinator_epoch:\n",
         "            if epoch < 0:\n",
         (f"{IN_SERVICE}::test_an_older_coordinator_is_not_obeyed",),
     ),
     Mutant(
-        "tiered_offsets_go_back", "P2", "fluss_lab/server/coordinator/tiering/lakes.py",
+        "tiered_offsets_go_back", "P2", "fluss_lab/server/coordinator/tiering/lake_snapshots.py",
         "if old is not None and offset.end < old.end:",
         "if old is not None and offset.end < 0:",
         (f"{IN_LEDGER}::test_a_bucket_never_goes_back_and_a_refused_commit_changes_nothing",),
@@ -246,13 +246,13 @@ READING = (
         (f"{IN_FETCH}::test_the_lake_is_asked_only_for_what_it_holds_and_only_if_allowed",),
     ),
     Mutant(
-        "union_lake_end_inclusive", "P4", "fluss_lab/read/union/plan.py",
+        "union_lake_end_inclusive", "P4", "fluss_lab/read/union/read_plan.py",
         "return 0 if offset is None else offset.end",
         "return 0 if offset is None else offset.end + 1",
         (f"{IN_UNION}::test_rows_say_where_they_came_from",),
     ),
     Mutant(
-        "union_log_begins_one_early", "P4", "fluss_lab/read/union/rows.py",
+        "union_log_begins_one_early", "P4", "fluss_lab/read/union/plan_execution.py",
         "position = max(part.start, part.lake_stop)",
         "position = max(part.start, part.lake_stop - 1)",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
@@ -264,19 +264,19 @@ READING = (
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "read_point_ignored", "P4", "fluss_lab/read/reader.py",
+        "read_point_ignored", "P4", "fluss_lab/read/table_reader.py",
         "take = self._read_point if fixed is None else lambda: fixed",
         "take = self._read_point if fixed is None else self._read_point",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/moment/taking.py",
+        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/moment/read_point_choice.py",
         "as_of_ms + 1, raise_clock=True)",
         "as_of_ms + 1)",
         (f"{IN_UNION}::test_a_read_at_a_time_stays_true_though_the_clock_steps_back_behind_it",),
     ),
     Mutant(
-        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/moment/taking.py",
+        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/moment/read_point_choice.py",
         "source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)",
         "source.offsets_by_time(known, as_of_ms, raise_clock=True)",
         (f"{IN_UNION}::test_a_read_at_a_time_holds_that_time_and_nothing_later",),
@@ -288,7 +288,7 @@ READING = (
         (f"{IN_OFFSETS}::test_a_raised_clock_keeps_the_answer",),
     ),
     Mutant(
-        "read_point_of_another_table_taken", "P4", "fluss_lab/read/moment/state.py",
+        "read_point_of_another_table_taken", "P4", "fluss_lab/read/moment/table_state.py",
         "        check_table_id(path, table_id, self.info.table_id)",
         "        check_table_id(path, table_id, table_id)",
         (f"{IN_UNION}::test_a_read_point_of_a_table_that_was_made_again_is_refused",),
@@ -318,13 +318,13 @@ READING = (
         (f"{IN_LOG_SOURCE}::test_gaps_are_named",),
     ),
     Mutant(
-        "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetching.py",
+        "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetch_codec.py",
         "if records.base_offset > offset:",
         "if records.base_offset < 0:",
         ("tests/unit/client/test_fetching.py::test_a_gap_is_corruption",),
     ),
     Mutant(
-        "client_believes_the_lake", "P4", "fluss_lab/client/log/ranges.py",
+        "client_believes_the_lake", "P4", "fluss_lab/client/log/range_reader.py",
         "if records.base_offset != offset or records.next_offset - records.base_offset != len(records):",
         "if len(records) < 0:",
         (
@@ -333,7 +333,7 @@ READING = (
         ),
     ),
     Mutant(
-        "client_lets_the_lake_end_early", "P4", "fluss_lab/client/log/ranges.py",
+        "client_lets_the_lake_end_early", "P4", "fluss_lab/client/log/range_reader.py",
         "    if offset != context.log_end_offset:\n",
         "    if offset > context.log_end_offset:\n",
         (
@@ -342,7 +342,7 @@ READING = (
         ),
     ),
     Mutant(
-        "delete_files_ignored", "P4", "fluss_lab/lake/iceberg/metadata/manifests.py",
+        "delete_files_ignored", "P4", "fluss_lab/lake/iceberg/metadata/snapshot_files.py",
         "            if cache.held(lake.io, manifest).rows(layout.system_ids[1:]):\n                raise",
         "            if not manifest:\n                raise",
         (f"{IN_SOURCE}::test_files_with_deletes_are_refused_not_ignored",),
@@ -352,13 +352,13 @@ READING = (
 #: P8: no input ends the server. P10: nobody gets in who should not.
 DOORS = (
     Mutant(
-        "token_not_checked", "P10", "fluss_lab/rpc/serving/serving.py",
+        "token_not_checked", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "if not token.is_valid(given, self._secret):",
         "if self._secret is None:",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
     ),
     Mutant(
-        "token_checked_only_when_there_is_one", "P10", "fluss_lab/rpc/serving/serving.py",
+        "token_checked_only_when_there_is_one", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "if not token.is_valid(given, self._secret):",
         "if given is not None and not token.is_valid(given, self._secret):",
         (f"{IN_TOKENS}::test_no_method_is_answered_without_the_right_token",),
@@ -382,19 +382,19 @@ DOORS = (
         ("tests/unit/rpc/test_token.py::test_a_file_that_others_may_touch_is_refused",),
     ),
     Mutant(
-        "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving/serving.py",
+        "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "        place = target(host, port)",
         '        place = target("0.0.0.0", port)',
         (f"{IN_NODE}::test_only_loopback_is_listened_on",),
     ),
     Mutant(
-        "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving/serving.py",
+        "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "if identity is None and host not in LOOPBACK:",
         "if host is None:",
         ("tests/unit/rpc/test_serving.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
-        "server_lock_not_taken", "P1", "fluss_lab/server/folder/locks.py",
+        "server_lock_not_taken", "P1", "fluss_lab/server/folder/folder_lock.py",
         "            while not try_lock(fd):",
         "            while not try_lock(fd, shared=True):",
         (f"{IN_NODE}::test_a_second_server_on_the_same_folder_is_refused_and_the_first_lives_on",),
@@ -418,7 +418,7 @@ DOORS = (
         (f"{IN_DESCRIPTOR}::test_partition_names_keep_values_apart",),
     ),
     Mutant(
-        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/ddl/partitions.py",
+        "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/ddl/partition_ddl.py",
         "return partition_name(tuple(values[column] for column in columns))",
         'return "$".join(values[column] for column in columns)',
         ("tests/unit/server/coordinator/test_ddl.py::test_partition_values_that_cannot_be",),

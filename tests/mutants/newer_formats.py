@@ -11,13 +11,13 @@ def _of_kind(kind: str) -> str:
 
 NEWER_FORMATS = (
     Mutant(
-        "formats_of_newer_versions_read", "P11", "fluss_lab/model/formats.py",
+        "formats_of_newer_versions_read", "P11", "fluss_lab/model/format_versions.py",
         "if isinstance(found, int) and found > known:",
         "if isinstance(found, str) and found > known:",
         (_of_kind("server-options.json: json"), _of_kind("tablet/data/t#/schema-#.json: json")),
     ),
     Mutant(
-        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/log/checkpoint.py",
+        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/log/recovery_point.py",
         '        check_format(path, value["version"], VERSION)\n',
         "",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
@@ -29,14 +29,14 @@ NEWER_FORMATS = (
         (_of_kind("tablet/data/t#/b#/log-start: json"),),
     ),
     Mutant(
-        "newer_notes_of_snapshots_replaced", "P11", "fluss_lab/server/coordinator/tablets/kv_snapshots.py",
+        "newer_notes_of_snapshots_replaced", "P11", "fluss_lab/server/coordinator/tablets/kv_snapshot_registry.py",
         "        self._check_formats()\n",
         "",
         (_of_kind("metadata.db: kv_snapshots.completed"),),
     ),
     Mutant(
-        "newer_options_written_over", "P11", "fluss_lab/server/process/node.py",
-        "        process.check_options(self.folder)\n",
+        "newer_options_written_over", "P11", "fluss_lab/server/process/server_node.py",
+        "        server_process.check_options(self.folder)\n",
         "",
         (_of_kind("server-options.json: json"),),
     ),
@@ -53,7 +53,7 @@ NEWER_FORMATS = (
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
     ),
     Mutant(
-        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/dropped_mark.py",
+        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/remote_mark.py",
         '{"dropped_offset": offset}',
         '{"version": 1, "dropped_offset": offset}',
         (f"{IN_FORMATS}::test_every_format_number_is_known_here",),

@@ -5,8 +5,8 @@ from tests.mutants.mutant import Mutant
 SUPERVISOR = "fluss_lab/server/process/supervisor.py"
 TABLET_NODE = "fluss_lab/server/process/tablet_node.py"
 TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
-TABLETS = "fluss_lab/server/coordinator/tablets/tablets.py"
-ASSIGNMENT = "fluss_lab/server/coordinator/metadata/assignment.py"
+TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
+ASSIGNMENT = "fluss_lab/server/coordinator/metadata/bucket_assignment.py"
 
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
 IN_NODES = "tests/unit/server/test_tablet_nodes.py"
@@ -87,7 +87,7 @@ PROCESSES = (
     ),
     # P8: one server's trouble is its own.
     Mutant(
-        "away_server_shown_as_leader", "P8", "fluss_lab/server/coordinator/messages.py",
+        "away_server_shown_as_leader", "P8", "fluss_lab/server/coordinator/coordinator_messages.py",
         "leader_id=leader if leader in there else None,",
         "leader_id=leader,",
         (f"{IN_NODES}::test_buckets_of_a_server_that_is_away_have_no_leader_and_are_told_as_such",),
@@ -100,13 +100,13 @@ PROCESSES = (
         (f"{IN_SUPERVISOR}::test_another_process_is_not_let_in_as_a_tablet_server",),
     ),
     Mutant(
-        "off_loopback_without_tls", "P10", "fluss_lab/server/process/listening.py",
+        "off_loopback_without_tls", "P10", "fluss_lab/server/process/listener.py",
         "    if host not in LOOPBACK:",
         "    if not host:",
         (f"{IN_TLS}::test_a_host_off_loopback_is_refused_without_tls_before_anything_is_touched",),
     ),
     Mutant(
-        "certificate_name_unchecked", "P10", "fluss_lab/client/cluster/address.py",
+        "certificate_name_unchecked", "P10", "fluss_lab/client/cluster/server_address.py",
         "        return Trust(self.ca, self.name or self.host) if self.tls else None",
         '        return Trust(self.ca, "lab.test") if self.tls else None',
         (f"{IN_TLS}::test_who_does_not_trust_it_or_is_not_trusted_hears_so_at_once",),

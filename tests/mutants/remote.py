@@ -3,10 +3,10 @@
 from tests.mutants.mutant import BUCKET, Mutant
 
 BLOCKS = "fluss_lab/records/blocks.py"
-COPY = "fluss_lab/server/tablet/remote/copy.py"
+COPY = "fluss_lab/server/tablet/remote/segment_copy.py"
 REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
-MANIFEST = "fluss_lab/server/tablet/remote/manifest.py"
-CLIENT = "fluss_lab/client/log/remote.py"
+MANIFEST = "fluss_lab/server/tablet/remote/remote_manifest.py"
+CLIENT = "fluss_lab/client/log/remote_reader.py"
 
 IN_ANSWERS = "tests/unit/remote/test_remote_answers.py"
 IN_CHANGELOG = "tests/unit/remote/test_remote_changelog.py"
@@ -18,8 +18,8 @@ IN_TORN = "tests/unit/remote/test_remote_torn.py"
 REMOTE = (
     Mutant(
         "deleted_here_before_the_manifest_is_durable", "P1", REMOTE_LOG,
-        "        self._is_unsure = True\n        manifests.save(self.folder, after)\n",
-        "        self._is_unsure, self._manifest = True, after\n        manifests.save(self.folder, after)\n",
+        "        self._is_unsure = True\n        remote_manifest.save(self.folder, after)\n",
+        "        self._is_unsure, self._manifest = True, after\n        remote_manifest.save(self.folder, after)\n",
         (f"{IN_REMOTE_RETENTION}::test_nothing_leaves_the_disk_before_the_manifest_that_names_it_is_durable",),
     ),
     Mutant(

@@ -2,16 +2,16 @@
 
 from tests.mutants.mutant import Mutant
 
-STATES = "fluss_lab/server/coordinator/tiering/tiering.py"
-LEDGER = "fluss_lab/server/coordinator/tiering/lakes.py"
+STATES = "fluss_lab/server/coordinator/tiering/tiering_states.py"
+LEDGER = "fluss_lab/server/coordinator/tiering/lake_snapshots.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
-PROPERTIES = "fluss_lab/lake/iceberg/table/properties.py"
-REMOVAL = "fluss_lab/lake/iceberg/commit/removal.py"
-HISTORY = "fluss_lab/lake/iceberg/metadata/history.py"
+PROPERTIES = "fluss_lab/lake/iceberg/table/table_properties.py"
+REMOVAL = "fluss_lab/lake/iceberg/commit/bucket_removal.py"
+HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 PLAN = "fluss_lab/tiering/repair/repair_plan.py"
-REPAIR = "fluss_lab/tiering/repair/repair.py"
-RELOCATION = "fluss_lab/lake/iceberg/maintenance/relocation.py"
-PLACE = "fluss_lab/server/folder/relocation.py"
+REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
+RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
+PLACE = "fluss_lab/server/folder/lab_relocation.py"
 
 IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
 IN_STARTS = "tests/unit/server/coordinator/test_lake_starts.py"
@@ -47,7 +47,7 @@ REPAIRING = (
         (f"{IN_STARTS}::test_a_repair_says_all_that_there_is",),
     ),
     Mutant(
-        "tablet_remembers_what_a_repair_took_back", "P2", "fluss_lab/server/tablet/buckets/store.py",
+        "tablet_remembers_what_a_repair_took_back", "P2", "fluss_lab/server/tablet/buckets/bucket_store.py",
         "                self._lakes.pop(bucket, None)\n            else:\n",
         "                return\n            else:\n",
         (f"{IN_STARTS}::test_a_repair_takes_offsets_back_and_tablets_forget",),

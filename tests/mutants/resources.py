@@ -2,10 +2,10 @@
 
 from tests.mutants.mutant import Mutant
 
-UNREAD = "fluss_lab/rpc/serving/unread.py"
-STRANGERS = "fluss_lab/rpc/serving/strangers.py"
-SERVING = "fluss_lab/rpc/serving/serving.py"
-MEMORY = "fluss_lab/rpc/memory.py"
+UNREAD = "fluss_lab/rpc/serving/unread_answers.py"
+STRANGERS = "fluss_lab/rpc/serving/anonymous_connections.py"
+SERVING = "fluss_lab/rpc/serving/grpc_server.py"
+MEMORY = "fluss_lab/rpc/allocator.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 PAGE = "fluss_lab/server/metrics/metrics_page.py"
 
@@ -84,7 +84,7 @@ RESOURCES = (
         (f"{IN_UNREAD}::test_a_connection_that_speaks_has_time_for_its_first_request",),
     ),
     Mutant(
-        "freed_memory_is_kept", "P14", "fluss_lab/server/process/memory.py",
+        "freed_memory_is_kept", "P14", "fluss_lab/server/process/process_memory.py",
         "MemoryRelease().look",
         "MemoryRelease().__repr__",
         (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),
@@ -129,7 +129,7 @@ RESOURCES = (
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),
     Mutant(
-        "rows_behind_their_log_are_described", "P14", "fluss_lab/server/tablet/buckets/description.py",
+        "rows_behind_their_log_are_described", "P14", "fluss_lab/server/tablet/buckets/bucket_description.py",
         "    kv.check_readable()\n",
         "",
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),

@@ -2,15 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-DEPARTURES = "fluss_lab/server/coordinator/ddl/departures.py"
-PARTITIONS = "fluss_lab/server/coordinator/ddl/partitions.py"
-TABLETS = "fluss_lab/server/coordinator/tablets/tablets.py"
-AUTO = "fluss_lab/server/coordinator/ddl/auto_partition.py"
-MARKS = "fluss_lab/server/coordinator/ddl/auto_marks.py"
-SEAL = "fluss_lab/server/tablet/append/seal.py"
-ADMISSION = "fluss_lab/server/tablet/append/admission.py"
-TAKING = "fluss_lab/read/moment/taking.py"
-TIERING = "fluss_lab/server/coordinator/tiering/tiering.py"
+DEPARTURES = "fluss_lab/server/coordinator/ddl/partition_drop_check.py"
+PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
+TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
+AUTO = "fluss_lab/server/coordinator/ddl/auto_partitioner.py"
+MARKS = "fluss_lab/server/coordinator/ddl/partition_clock.py"
+SEAL = "fluss_lab/server/tablet/append/write_seal.py"
+ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
+TAKING = "fluss_lab/read/moment/read_point_choice.py"
+TIERING = "fluss_lab/server/coordinator/tiering/tiering_states.py"
 
 IN_DEPARTURES = "tests/unit/server/coordinator/test_partition_departures.py"
 IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
@@ -126,7 +126,7 @@ RETENTION = (
         (f"{IN_UNKNOWN}::test_a_writer_of_an_older_schema_leaves_columns_alone_that_it_does_not_know",),
     ),
     Mutant(
-        "columns_of_a_deleted_row_come_back", "P4", "fluss_lab/server/kv/merge.py",
+        "columns_of_a_deleted_row_come_back", "P4", "fluss_lab/server/kv/merge_engines.py",
         "    held[order[before > 0]] = -1\n",
         "    held[order[before < 0]] = -1\n",
         (f"{IN_UNKNOWN}::test_batches_of_an_older_schema_agree_with_a_model",),

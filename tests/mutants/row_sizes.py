@@ -3,11 +3,11 @@
 from tests.mutants.mutant import Mutant
 
 ROW_SIZES_MODULE = "fluss_lab/records/row_sizes.py"
-WRITER = "fluss_lab/client/write/writer.py"
-ACCUMULATOR = "fluss_lab/client/write/accumulator.py"
-CHECKS = "fluss_lab/server/tablet/append/checks.py"
+WRITER = "fluss_lab/client/write/table_writer.py"
+ACCUMULATOR = "fluss_lab/client/write/record_accumulator.py"
+CHECKS = "fluss_lab/server/tablet/append/payload_validation.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
-SCANS = "fluss_lab/server/tablet/requests/scans.py"
+SCANS = "fluss_lab/server/tablet/requests/bucket_scans.py"
 
 IN_CLIENT = "tests/unit/client/test_row_sizes.py"
 IN_SERVER = "tests/unit/server/tablet/test_row_limit.py"

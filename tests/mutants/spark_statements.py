@@ -7,7 +7,7 @@ IN_SQL = "tests/spark/test_lab_sql.py"
 #: P4: what is not offered is refused, with the way that works.
 SPARK_STATEMENTS = (
     Mutant(
-        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/source/sql.py",
+        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/source/spark_sql.py",
         "        if resolve(list(path)) is not None:",
         "        if not path:",
         (f"{IN_SQL}::test_statements_that_write_to_a_table_say_how_it_is_done",),

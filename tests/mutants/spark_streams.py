@@ -3,9 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 OFFSETS = "fluss_lab/read/changelog/stream_offsets.py"
-STREAM = "fluss_lab/read/changelog/stream.py"
+STREAM = "fluss_lab/read/changelog/table_stream.py"
 COMMIT = "fluss_lab/spark/sink/sink_commit.py"
-SENDING = "fluss_lab/spark/sink/sink_sending.py"
+SENDING = "fluss_lab/spark/sink/sink_resend.py"
 JOURNAL = "fluss_lab/spark/sink/sink_journal.py"
 ROWS = "fluss_lab/spark/sink/sink_rows.py"
 REGISTRATION = "fluss_lab/spark/registration.py"
@@ -197,7 +197,7 @@ SINK = (
     Mutant(
         "whole_result_into_a_table_that_ignores_deletes",
         "P4",
-        "fluss_lab/spark/sink/sink_whole.py",
+        "fluss_lab/spark/sink/complete_mode.py",
         'in {"ignore", "disable"}',
         'in {"disable"}',
         (f"{IN_SINK}::test_tables_that_cannot_be_made_equal_to_a_result_say_so",),

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-SHARES = "fluss_lab/spark/source/shares.py"
+SHARES = "fluss_lab/spark/source/input_partitions.py"
 IN_SHARES = "tests/unit/spark/test_shares.py"
 OPTIONS = "fluss_lab/spark/source/source_options.py"
 IN_OPTIONS = "tests/unit/spark/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
-UNION = "fluss_lab/spark/source/union.py"
+UNION = "fluss_lab/spark/source/union_frame.py"
 IN_UNION = "tests/spark/test_union_spark.py"
 
 #: P4: a union read equals the model at its read point; P7: corrupt bytes are never served; P10: who has no token reads

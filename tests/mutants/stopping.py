@@ -4,10 +4,10 @@ from tests.mutants.mutant import Mutant
 
 INTERRUPTS = "fluss_lab/interrupts.py"
 CHANNEL = "fluss_lab/rpc/channel.py"
-ACCUMULATOR = "fluss_lab/client/write/accumulator.py"
-WRITER = "fluss_lab/client/write/writer.py"
-QUEUES = "fluss_lab/client/write/queues.py"
-RESULTS = "fluss_lab/client/write/results.py"
+ACCUMULATOR = "fluss_lab/client/write/record_accumulator.py"
+WRITER = "fluss_lab/client/write/table_writer.py"
+QUEUES = "fluss_lab/client/write/bucket_queue.py"
+RESULTS = "fluss_lab/client/write/write_result.py"
 
 IN_INTERRUPTS = "tests/unit/test_interrupts.py"
 IN_WRITES = "tests/unit/client/test_interrupted_writes.py"
@@ -83,19 +83,19 @@ STOPPING = (
         (f"{IN_WRITES}::test_a_stopped_upsert_can_be_abandoned",),
     ),
     Mutant(
-        "interrupted_poll_drops_what_it_took", "P12", "fluss_lab/client/log/scanner.py",
+        "interrupted_poll_drops_what_it_took", "P12", "fluss_lab/client/log/log_scanner.py",
         "                    self._positions.put_back(taken, offsets)\n",
         "",
         (f"{IN_LAB}::test_a_poll_that_is_interrupted_loses_no_record",),
     ),
     Mutant(
-        "forgotten_scanner_fetches_on", "P12", "fluss_lab/client/log/scanner.py",
+        "forgotten_scanner_fetches_on", "P12", "fluss_lab/client/log/log_scanner.py",
         "        weakref.finalize(self, self._positions.abandon).atexit = False\n",
         "        weakref.finalize(self, int).atexit = False\n",
         (f"{IN_LAB}::test_a_scanner_that_nobody_holds_ends_its_threads",),
     ),
     Mutant(
-        "closed_lab_leaves_threads", "P12", "fluss_lab/client/cluster/openings.py",
+        "closed_lab_leaves_threads", "P12", "fluss_lab/client/cluster/open_resources.py",
         "                end()\n",
         "                del end\n",
         (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
@@ -107,7 +107,7 @@ STOPPING = (
         (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
     ),
     Mutant(
-        "server_ended_under_another_lab", "P12", "fluss_lab/server/coordinator/sessions.py",
+        "server_ended_under_another_lab", "P12", "fluss_lab/server/coordinator/client_sessions.py",
         "            if not set(session_ids).issuperset(self._open):\n",
         "            if not session_ids:\n",
         (
@@ -116,7 +116,7 @@ STOPPING = (
         ),
     ),
     Mutant(
-        "stopped_round_commits", "P12", "fluss_lab/tiering/round/round.py",
+        "stopped_round_commits", "P12", "fluss_lab/tiering/round/tiering_round.py",
         "        if self._stopped.is_set():\n",
         "        if self._stopped.is_set() and self._lost.is_set():\n",
         ("tests/unit/tiering/test_tiering_interrupt.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",),

@@ -57,7 +57,7 @@ BYTES = (
         (f"{IN_RECOVERY}::test_damage_before_a_valid_batch_stops_the_bucket_with_a_message",),
     ),
     Mutant(
-        "index_trusted", "P7", "fluss_lab/server/tablet/log/index.py",
+        "index_trusted", "P7", "fluss_lab/server/tablet/log/sparse_index.py",
         "if google_crc32c.value(offsets) != mark.offsets_crc or google_crc32c.value(times) != mark.times_crc:",
         "if mark.entries < 0:",
         (f"{IN_RECOVERY}::test_an_index_cut_or_flipped_anywhere_changes_no_answer",),
@@ -102,7 +102,7 @@ BYTES = (
         (f"{IN_RECOVERY}::test_a_segment_with_any_byte_flipped_is_never_read_wrong",),
     ),
     Mutant(
-        "damage_that_a_reader_finds_goes_unheeded", "P7", "fluss_lab/server/tablet/log/reading.py",
+        "damage_that_a_reader_finds_goes_unheeded", "P7", "fluss_lab/server/tablet/log/log_reader.py",
         "        self._stop(kind(text))\n",
         "",
         (f"{IN_RECOVERY}::test_damage_that_a_reader_finds_stops_the_bucket",),
@@ -119,7 +119,7 @@ KEEPING = (
         ("tests/unit/server/tablet/test_tablet_crashes.py::test_nothing_acknowledged_is_lost[tablet.append.after_write]",),
     ),
     Mutant(
-        "acknowledged_before_the_fsync", "P1", "fluss_lab/server/tablet/requests/payloads.py",
+        "acknowledged_before_the_fsync", "P1", "fluss_lab/server/tablet/requests/write_payloads.py",
         "            bucket.log.acknowledge(appended)\n",
         "            bucket.log.high_watermark\n",
         (f"{IN_SERVICE}::test_with_fsync_what_is_acknowledged_is_durable",),
@@ -203,25 +203,25 @@ KEEPING = (
         (f"{IN_LOG}::test_timestamps_never_go_back_when_the_clock_does",),
     ),
     Mutant(
-        "raised_floor_forgotten", "P4", "fluss_lab/server/tablet/log/checkpoint.py",
+        "raised_floor_forgotten", "P4", "fluss_lab/server/tablet/log/recovery_point.py",
         '"floor_ms": checkpoint.floor_ms,',
         '"floor_ms": 0,',
         (f"{IN_LOG}::test_a_raised_floor_holds_after_a_clean_and_an_unclean_restart",),
     ),
     Mutant(
-        "retries_appended_again", "P1", "fluss_lab/server/tablet/append/admission.py",
+        "retries_appended_again", "P1", "fluss_lab/server/tablet/append/batch_admission.py",
         "            if writer_id < 0:\n                found.append(None)\n",
         "            if sequence >= -1:\n                found.append(None)\n",
         (f"{IN_WRITERS}::test_a_retry_is_answered_with_the_first_offsets",),
     ),
     Mutant(
-        "gaps_between_batches_let_pass", "P1", "fluss_lab/server/tablet/append/admission.py",
+        "gaps_between_batches_let_pass", "P1", "fluss_lab/server/tablet/append/batch_admission.py",
         "if sequence != expected:",
         "if sequence < expected:",
         (f"{IN_WRITERS}::test_a_predecessor_that_does_not_come_is_asked_for",),
     ),
     Mutant(
-        "writers_not_checkpointed", "P1", "fluss_lab/server/tablet/log/checkpoint.py",
+        "writers_not_checkpointed", "P1", "fluss_lab/server/tablet/log/recovery_point.py",
         "checkpoint.writers.to_json()",
         "WriterStates().to_json()",
         (f"{IN_WRITERS}::test_writers_are_remembered_across_restarts",),
@@ -233,7 +233,7 @@ KEEPING = (
         (f"{IN_WRITERS}::test_writers_are_remembered_across_restarts",),
     ),
     Mutant(
-        "resent_under_a_new_sequence", "P1", "fluss_lab/client/write/queues.py",
+        "resent_under_a_new_sequence", "P1", "fluss_lab/client/write/bucket_queue.py",
         "            batch = self.unacked[0]\n",
         "            batch = self.unacked[0]\n"
         "            self.writer_id = (self.writer_id or 0) + 1\n"
@@ -256,13 +256,13 @@ KEEPING = (
         (f"{IN_FILES}::test_whoever_has_the_file_open_sees_the_old_content_whole",),
     ),
     Mutant(
-        "transaction_not_rolled_back", "P6", "fluss_lab/server/coordinator/metadata/store.py",
+        "transaction_not_rolled_back", "P6", "fluss_lab/server/coordinator/metadata/metadata_store.py",
         'self._db.execute("ROLLBACK")',
         'self._db.execute("COMMIT")',
         ("tests/unit/server/coordinator/test_metadata_store.py::test_a_transaction_that_raises_leaves_nothing_and_the_next_one_works",),
     ),
     Mutant(
-        "metadata_not_synchronous", "P1", "fluss_lab/server/coordinator/metadata/store.py",
+        "metadata_not_synchronous", "P1", "fluss_lab/server/coordinator/metadata/metadata_store.py",
         'self._db.execute("PRAGMA synchronous = FULL")',
         'self._db.execute("PRAGMA synchronous = OFF")',
         ("tests/unit/server/coordinator/test_metadata_store.py::test_the_file_is_in_wal_mode_and_synchronous_full",),

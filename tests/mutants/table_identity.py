@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/read/test_table_identity.py"
-POSITIONS = "fluss_lab/client/log/positions.py"
+POSITIONS = "fluss_lab/client/log/scanner_buckets.py"
 
 TABLE_IDENTITY = (
     Mutant(
@@ -19,19 +19,19 @@ TABLE_IDENTITY = (
         (f"{IN_IDENTITY}::test_a_subscription_of_a_table_that_was_made_again_ends_with_an_error",),
     ),
     Mutant(
-        "point_of_another_table_called_dropped", "P4", "fluss_lab/read/moment/state.py",
+        "point_of_another_table_called_dropped", "P4", "fluss_lab/read/moment/table_state.py",
         "        if path != self.info.path:",
         "        if not path:",
         (f"{IN_IDENTITY}::test_a_point_or_a_seek_of_another_table_is_called_that",),
     ),
     Mutant(
-        "partitions_fetched_one_after_another", "P4", "fluss_lab/client/log/scanner.py",
+        "partitions_fetched_one_after_another", "P4", "fluss_lab/client/log/log_scanner.py",
         "        self._put(self._followed(known.values(), spec))\n",
         "        for each in known.values():\n            self._put(self._followed([each], spec))\n",
         (f"{IN_IDENTITY}::test_all_partitions_are_fetched_at_once",),
     ),
     Mutant(
-        "subscription_from_the_beginning_whatever_the_start", "P4", "fluss_lab/client/log/scanner.py",
+        "subscription_from_the_beginning_whatever_the_start", "P4", "fluss_lab/client/log/log_scanner.py",
         "self._position(partitions[bucket.partition_id], bucket.bucket, offset, found=True)",
         "self._position(partitions[bucket.partition_id], bucket.bucket, 0, found=True)",
         (f"{IN_IDENTITY}::test_a_subscription_takes_what_a_changelog_takes",),

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import PLANNER, ROUND, Mutant
 
-READER = "fluss_lab/tiering/task/keyed_reader.py"
+READER = "fluss_lab/tiering/task/pk_split_reader.py"
 IN_SPLITS = "tests/unit/tiering/test_keyed_splits.py"
 IN_KEYED = "tests/unit/tiering/test_keyed_round.py"
 
@@ -58,7 +58,7 @@ TIERING_JOB = (
     Mutant(
         "splits_behind_a_left_one_committed",
         "P2",
-        "fluss_lab/tiering/round/committer.py",
+        "fluss_lab/tiering/round/tiering_committer.py",
         "        if joins and each.begin < each.end <= each.split.end + 1:",
         "        if each.result is not None:",
         (f"{IN_SPLITS}::test_what_was_left_to_a_later_round_ends_its_bucket",),
@@ -66,7 +66,7 @@ TIERING_JOB = (
     Mutant(
         "limited_round_not_followed_at_once",
         "P4",
-        "fluss_lab/tiering/round/enumerator.py",
+        "fluss_lab/tiering/round/source_enumerator.py",
         "forced = [event.assignment.table_id] if event.is_forced else []",
         "forced = [event.assignment.table_id][:0]",
         (
@@ -77,7 +77,7 @@ TIERING_JOB = (
     Mutant(
         "tasks_begun_after_the_deadline",
         "P4",
-        "fluss_lab/tiering/task/task.py",
+        "fluss_lab/tiering/task/tiering_task.py",
         "if task.deadline_ms is None or SystemClock().now_ms() < task.deadline_ms:",
         "if task.deadline_ms is None or SystemClock().now_ms() > 0:",
         (f"{IN_KEYED}::test_a_round_that_runs_out_of_time_is_followed_by_the_next_at_once",),
@@ -85,7 +85,7 @@ TIERING_JOB = (
     Mutant(
         "round_that_gets_nowhere",
         "P4",
-        "fluss_lab/tiering/task/work.py",
+        "fluss_lab/tiering/task/round_tasks.py",
         "deadline_ms=None if split.split_index < parallelism else deadline_ms,",
         "deadline_ms=deadline_ms,",
         (f"{IN_KEYED}::test_a_round_that_runs_out_of_time_is_followed_by_the_next_at_once",),
@@ -93,7 +93,7 @@ TIERING_JOB = (
     Mutant(
         "cut_splits_placed_by_themselves",
         "P2",
-        "fluss_lab/tiering/task/work.py",
+        "fluss_lab/tiering/task/round_tasks.py",
         "alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,",
         "alone=True,",
         (f"{IN_KEYED}::test_updates_between_the_splits_of_a_bucket",),
@@ -101,7 +101,7 @@ TIERING_JOB = (
     Mutant(
         "cut_off_bucket_without_its_snapshot",
         "P2",
-        "fluss_lab/tiering/round/generator.py",
+        "fluss_lab/tiering/round/split_generator.py",
         "return not self._table.is_log_table and lag.start > 0",
         "return not self._table.is_log_table and lag.start < 0",
         (f"{IN_KEYED}::test_a_bucket_whose_log_was_cut_off_begins_with_its_snapshot",),

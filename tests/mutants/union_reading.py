@@ -2,11 +2,11 @@
 
 from tests.mutants.mutant import Mutant
 
-KEYED_ROWS = "fluss_lab/read/union/keyed_rows.py"
-KEYED_PLAN = "fluss_lab/read/union/keyed_plan.py"
-LIVE_ROWS = "fluss_lab/read/union/live_rows.py"
-TAKING = "fluss_lab/read/moment/taking.py"
-PLAN = "fluss_lab/read/union/plan.py"
+KEYED_ROWS = "fluss_lab/read/union/pk_rows.py"
+KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
+LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
+TAKING = "fluss_lab/read/moment/read_point_choice.py"
+PLAN = "fluss_lab/read/union/read_plan.py"
 IN_KEYED = "tests/unit/read/test_keyed_boundaries.py"
 
 #: P4: a union read equals the model at its read point.
@@ -94,7 +94,7 @@ UNION_READING = (
     Mutant(
         "read_begins_again_where_it_was",
         "P4",
-        "fluss_lab/read/union/rows.py",
+        "fluss_lab/read/union/plan_execution.py",
         "                pending[0] = part = replace(part, start=position)\n",
         "",
         (

@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import Mutant
 
-FRAMES = "fluss_lab/model/values/frames.py"
+FRAMES = "fluss_lab/model/values/pandas_frames.py"
 LAB = "fluss_lab/workbench/lab.py"
 TIMES = "fluss_lab/model/times.py"
-READER = "fluss_lab/read/reader.py"
-RANGES = "fluss_lab/read/changelog/ranges.py"
+READER = "fluss_lab/read/table_reader.py"
+RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_TIMES = "tests/unit/model/test_times.py"
 IN_MOMENTS = "tests/unit/read/test_moments.py"
-ARGUMENTS = "fluss_lab/model/arguments.py"
+ARGUMENTS = "fluss_lab/model/argument_checks.py"
 SCAN = "fluss_lab/read/union/scan.py"
 IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
 IN_FRAMES = "tests/unit/model/test_frames.py"

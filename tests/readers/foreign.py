@@ -17,7 +17,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
-from fluss_lab.lake.iceberg.metadata.snapshot import stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
 from tests.readers.lake_files import live_files, local_path
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from fluss_lab.closing import Closing
 from fluss_lab.files import replace
-from fluss_lab.spark.session.java import find_java
+from fluss_lab.spark.session.java_home import find_java
 
 ROOT: Final = Path(__file__).parents[2]
 ENVIRONMENT: Final = ROOT / ".venv-maven"

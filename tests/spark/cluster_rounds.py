@@ -18,12 +18,12 @@ import pytest
 
 from fluss_lab.errors import UnavailableError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.spark.session.launch import is_alive
-from fluss_lab.spark.session.session import spark_session
-from fluss_lab.spark.tiering.tiering import POOL, SparkTieringExecutor
+from fluss_lab.spark.session.jvm_launch import is_alive
+from fluss_lab.spark.session.spark_session import spark_session
+from fluss_lab.spark.tiering.spark_executor import POOL, SparkTieringExecutor
 from fluss_lab.testing import EmbeddedCluster, wait_until
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.task.progress import RoundState
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.task.round_progress import RoundState
 from tests.unit.tiering.kit import LAKE, TAKEOVER, Tables
 
 #: Of workers, in their environment: whose they are.

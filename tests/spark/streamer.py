@@ -121,7 +121,7 @@ def main() -> int:
 
     from fluss_lab.client import ServerAddress
     from fluss_lab.spark import register
-    from fluss_lab.spark.session.session import spark_session
+    from fluss_lab.spark.session.spark_session import spark_session
     from fluss_lab.spark.source.source_options import place_options
 
     task = json.loads(sys.stdin.read())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluss_lab.spark.source.sql import sql
+from fluss_lab.spark.source.spark_sql import sql
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import maintain_by_hand

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.testing import EmbeddedCluster, MockClock

@@ -10,10 +10,10 @@ import pytest
 
 from fluss_lab.lake import lake_storage  # noqa: F401  # entry points are found before Spark's processes need them
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
-from fluss_lab.spark.source.union import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.spark.keyed_tables import COLUMNS, SYSTEM, Flights, agree
 from tests.unit.read.kit import ModelTable, rows_of, same
@@ -191,7 +191,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(session, cluster, hist
 def dying(place):
     """Return the data source whose first attempts of tasks end by SIGKILL after their first batch."""
     from fluss_lab.spark.data_source import FlussDataSource
-    from fluss_lab.spark.source.table_reader import TableRowsReader
+    from fluss_lab.spark.source.batch_reader import TableRowsReader
 
     class Dying(TableRowsReader):
         def read(self, partition):

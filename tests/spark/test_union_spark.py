@@ -12,13 +12,13 @@ from py4j.protocol import Py4JJavaError
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.changelog.ranges import LogRange
-from fluss_lab.read.reader import TableReader
-from fluss_lab.spark.source.log_source import divided
-from fluss_lab.spark.source.union import changelog_to_spark, scan_to_spark
+from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.spark.source.log_range_source import divided
+from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import BUCKETS, OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from fluss_lab.client import read_range
 from fluss_lab.errors import PartitionExistsError
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
-from fluss_lab.server.process.launch import ResidentTablet
-from fluss_lab.server.tablet.service import TabletService
+from fluss_lab.server.process.tablet_launch import ResidentTablet
+from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.stateful.kinds import KINDS, Kind
 from tests.stateful.model import Row, TableModel

@@ -8,7 +8,7 @@ import pytest
 
 from fluss_lab import errors
 from fluss_lab.errors import ERROR_CODES, FlussError, error_code, error_from_code
-from fluss_lab.rpc.status import status_of
+from fluss_lab.rpc.error_status import status_of
 
 CLASSES = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, FlussError)]
 

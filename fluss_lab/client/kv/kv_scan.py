@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.kv.lookup_wire import rows_of
-from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.kv.lookup_codec import rows_of
+from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     AuthenticationError,
@@ -23,11 +23,11 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.kv.lookup_wire import rows_of
-from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.kv.lookup_codec import rows_of
+from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     InvalidPartitionError,
     InvalidRequestError,
@@ -20,8 +20,8 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records import LogRecords, decode_all, records_of
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
 from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection

@@ -1,7 +1,7 @@
 """One key of plain Python values, made into what travels without the care that whole columns need.
 
 Only what needs no care is taken here: exact Python types of integers, text and bytes. All else, and all that is wrong,
-is left to `fluss_lab.model.values.rows`, which takes more forms and says what is wrong. It is ten times as fast, and half of
+is left to `fluss_lab.model.values.row_input`, which takes more forms and says what is wrong. It is ten times as fast, and half of
 what a lookup of a single key costs its client.
 """
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.kv.lookup_wire import Part
+from fluss_lab.client.kv.lookup_codec import Part
 from fluss_lab.errors import FlussError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import partition_name
 
 if TYPE_CHECKING:
     from fluss_lab.client.connection import Connection
-    from fluss_lab.client.write.routing import Router
+    from fluss_lab.client.write.row_routing import Router
 
 #: Values of exactly these Python types are taken as they are, if Arrow does (it refuses integers out of range).
 _PLAIN: Final = {

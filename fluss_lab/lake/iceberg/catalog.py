@@ -9,12 +9,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
+from fluss_lab.lake.format_interfaces import LakeCatalog
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.partition_drop import drop_partition
-from fluss_lab.lake.iceberg.table.access import CatalogAccess, CatalogLockedError, identifier
-from fluss_lab.lake.iceberg.table.evolution import evolution_of
-from fluss_lab.lake.iceberg.table.file_removal import remove_files
-from fluss_lab.lake.iceberg.table.folders import location_prefix, own_folders
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError, identifier
 from fluss_lab.lake.iceberg.table.layout import (
     TABLE_ID_PROPERTY,
     LakeLayout,
@@ -23,8 +21,10 @@ from fluss_lab.lake.iceberg.table.layout import (
     new_layout,
     same_schema,
 )
-from fluss_lab.lake.iceberg.table.properties import FLUSS_PREFIX, changed_properties, lake_properties
-from fluss_lab.lake.interfaces import LakeCatalog
+from fluss_lab.lake.iceberg.table.schema_evolution import evolution_of
+from fluss_lab.lake.iceberg.table.table_files_removal import remove_files
+from fluss_lab.lake.iceberg.table.table_folders import location_prefix, own_folders
+from fluss_lab.lake.iceberg.table.table_properties import FLUSS_PREFIX, changed_properties, lake_properties
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.descriptor import check_lake
 
@@ -45,7 +45,7 @@ class IcebergLakeCatalog(LakeCatalog):
     the identifier fields, and such a table is merge-on-read, whoever writes it.
 
     Properties: ``iceberg.x`` becomes ``x``, every other one ``fluss.`` and its name. Beside these the table gets
-    ``fluss.table-id``, ``fluss.field-ids``, ``fluss.forwarded`` and the defaults of `properties.DEFAULTS` (compression,
+    ``fluss.table-id``, ``fluss.field-ids``, ``fluss.forwarded`` and the defaults of `table_properties.DEFAULTS` (compression,
     manifest merging, metadata clean-up, metrics), each of which a property under ``iceberg.`` overrides. The FIP names
     none of these and forbids none.
 
@@ -95,7 +95,7 @@ class IcebergLakeCatalog(LakeCatalog):
     def alter_table(self, table: TableInfo) -> None:
         """Bring the lake table's columns and properties to those of the Fluss table, in one commit.
 
-        What others added or set there stays; see `evolution`.
+        What others added or set there stays; see `schema_evolution`.
 
         Raises:
             TableNotFoundError: There is no lake table.

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
-from fluss_lab.lake.iceberg.commit.removal import stage_removal
-from fluss_lab.lake.iceberg.metadata.history import commit_in, main_line
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
-from fluss_lab.lake.iceberg.metadata.snapshot import StagedSnapshot
-from fluss_lab.lake.iceberg.table.access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
+from fluss_lab.lake.iceberg.commit.bucket_removal import stage_removal
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY
-from fluss_lab.lake.interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
 from fluss_lab.model import PartitionInfo, TableInfo
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fluss_lab.clock import Clock
-from fluss_lab.lake.iceberg.table.access import CatalogAccess
-from fluss_lab.lake.interfaces import (
+from fluss_lab.lake.format_interfaces import (
     CommitterInitContext,
     LakeCatalog,
     LakeCommitter,
@@ -21,15 +20,16 @@ from fluss_lab.lake.interfaces import (
     SupportsEmptyBuckets,
     WriterInitContext,
 )
-from fluss_lab.lake.maintenance import LakeMaintenance, SupportsMaintenance
-from fluss_lab.lake.readers import FlussLogSource, LakeSource
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.lake.maintenance_interfaces import LakeMaintenance, SupportsMaintenance
+from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.lake_options import file_properties
 
 if TYPE_CHECKING:
-    from fluss_lab.lake.iceberg.metadata.bucket_states import BucketStates
-    from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
-    from fluss_lab.lake.iceberg.write.results import IcebergCommittable, IcebergWriteResult
+    from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
+    from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+    from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
 
 class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMaintenance, SupportsEmptyBuckets):
@@ -85,19 +85,19 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
 
     def create_lake_source(self, table: TableInfo) -> LakeSource:
         """Return a reader of a table's rows."""
-        from fluss_lab.lake.iceberg.read.source import IcebergLakeSource
+        from fluss_lab.lake.iceberg.read.row_source import IcebergLakeSource
 
         return IcebergLakeSource(self._access, self._entry_cache(), table)
 
     def create_fluss_log_source(self, table: TableInfo) -> FlussLogSource:
         """Return the log of a table as the lake holds it."""
-        from fluss_lab.lake.iceberg.read.log_source import IcebergFlussLogSource
+        from fluss_lab.lake.iceberg.read.lake_log import IcebergFlussLogSource
 
         return IcebergFlussLogSource(self._access, self._entry_cache(), table)
 
     def create_lake_maintenance(self, table: TableInfo, clock: Clock | None = None) -> LakeMaintenance:
         """Return the maintenance of a table."""
-        from fluss_lab.lake.iceberg.maintenance.maintenance import IcebergLakeMaintenance
+        from fluss_lab.lake.iceberg.maintenance.table_maintenance import IcebergLakeMaintenance
 
         return IcebergLakeMaintenance(self._access, self._bucket_states(), table, clock)
 
@@ -115,7 +115,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
         properties: Mapping[str, str],
     ) -> int:
         """Commit a snapshot without any row of some buckets: see `SupportsEmptyBuckets`."""
-        from fluss_lab.lake.iceberg.commit.removal import empty_buckets
+        from fluss_lab.lake.iceberg.commit.bucket_removal import empty_buckets
 
         return empty_buckets(
             self._access, self._entry_cache(), table, frozenset(buckets), planned_snapshot_id, properties
@@ -125,8 +125,8 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
         return self._bucket_states().entries
 
     def _bucket_states(self) -> BucketStates:
-        from fluss_lab.lake.iceberg.metadata.bucket_states import BucketStates
-        from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
+        from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
+        from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 
         if self._states is None:
             self._states = BucketStates(EntryCache())
@@ -148,7 +148,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
             UnsupportedError: It is not as fluss_lab made it.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
-        from fluss_lab.lake.iceberg.write.target import WriteTarget
+        from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 
         return WriteTarget.of(table, self._access.load_table(table.path)).to_json()
 
@@ -164,7 +164,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
         Cost: one pass over the snapshot's files for all buckets; none for a snapshot that was asked for before.
         """
-        from fluss_lab.lake.iceberg.metadata.bucket_states import described
+        from fluss_lab.lake.iceberg.metadata.bucket_live_files import described
 
         if table.is_log_table or snapshot_id is None:
             return {}
@@ -173,14 +173,14 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[IcebergWriteResult]:
         """Return a writer for one split; nothing but the context is asked."""
-        from fluss_lab.lake.iceberg.write.keyed_writer import IcebergKeyedWriter
-        from fluss_lab.lake.iceberg.write.writer import IcebergLakeWriter
+        from fluss_lab.lake.iceberg.write.log_split_writer import IcebergLakeWriter
+        from fluss_lab.lake.iceberg.write.pk_split_writer import IcebergKeyedWriter
 
         return IcebergLakeWriter(context) if context.table.is_log_table else IcebergKeyedWriter(context)
 
     def write_result_serializer(self) -> SimpleVersionedSerializer[IcebergWriteResult]:
         """Return the serializer of write results."""
-        from fluss_lab.lake.iceberg.write.results import WriteResultSerializer
+        from fluss_lab.lake.iceberg.write.lake_write_result import WriteResultSerializer
 
         return WriteResultSerializer()
 
@@ -188,12 +188,12 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
         self, context: CommitterInitContext
     ) -> LakeCommitter[IcebergWriteResult, IcebergCommittable]:
         """Return a committer for one round."""
-        from fluss_lab.lake.iceberg.commit.committer import IcebergLakeCommitter
+        from fluss_lab.lake.iceberg.commit.round_commit import IcebergLakeCommitter
 
         return IcebergLakeCommitter(self._access, self._states, context)
 
     def committable_serializer(self) -> SimpleVersionedSerializer[IcebergCommittable]:
         """Return the serializer of committables."""
-        from fluss_lab.lake.iceberg.write.results import CommittableSerializer
+        from fluss_lab.lake.iceberg.write.lake_write_result import CommittableSerializer
 
         return CommittableSerializer()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.log.ranges import checked_lake_records, read_range
+from fluss_lab.client.log.range_reader import checked_lake_records, read_range
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
     FlussError,
@@ -21,17 +21,17 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.times import shown_moment
-from fluss_lab.model.values.frames import to_pandas
-from fluss_lab.read.changelog.ranges import OffsetRange, resolve_ranges
-from fluss_lab.read.moment.points import BucketKey
-from fluss_lab.read.moment.reach import log_starts
-from fluss_lab.read.moment.state import TableSource
-from fluss_lab.read.union.columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
-from fluss_lab.read.union.explain import ExplainedBucket, Explanation
-from fluss_lab.read.union.rows import FAILURES_MAX, MOVED, gone
+from fluss_lab.model.values.pandas_frames import to_pandas
+from fluss_lab.read.changelog.offset_ranges import OffsetRange, resolve_ranges
+from fluss_lab.read.moment.log_retention import log_starts
+from fluss_lab.read.moment.read_point import BucketKey
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.plan_execution import FAILURES_MAX, MOVED, gone
+from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
+from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Changelog:
         return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
-        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.union`.
+        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.union_frame`.
 
         Raises:
             UnsupportedError: The changelog was made without a Spark session.

@@ -1,6 +1,6 @@
 """Arrow expressions as trees of predicates.
 
-Comparisons of a column with a literal mean exactly what they mean in SQL text (`fluss_lab.read.filter.literals`): no side is
+Comparisons of a column with a literal mean exactly what they mean in SQL text (`fluss_lab.read.filter.filter_literals`): no side is
 rounded. What the words of `predicates` cannot say stays a part that Arrow evaluates as it is; all around it is understood.
 """
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.conditions import Conditions
-from fluss_lab.read.filter.expression_form import ExpressionForm, Node, expression_of
 from fluss_lab.read.filter.predicates import Applied, Constant, Null, Predicate, Reference, junction, negate
+from fluss_lab.read.filter.substrait_form import ExpressionForm, Node, expression_of
+from fluss_lab.read.filter.typed_conditions import Conditions
 
 #: Levels of AND within OR within NOT; chains of one of them are one level.
 DEPTH_MAX: Final = 100

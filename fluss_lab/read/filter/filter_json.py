@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model import Schema
 from fluss_lab.read.filter import predicates as tree
-from fluss_lab.read.filter.filters import SYSTEM_TYPES, Filter, filter_of
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, Filter, filter_of
 
 
 def filter_to_json(where: Filter) -> str:

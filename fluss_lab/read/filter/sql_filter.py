@@ -11,7 +11,7 @@ Grammar (keywords in any case; what binds more closely stands lower)::
     literal := number | 'text' | X'00ff' | TRUE | FALSE | NULL | DATE 'text' | TIME 'text' | TIMESTAMP 'text'
     column  := name | "name" | `name`, with dots into ROW columns
 
-A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.filter.literals`), and prunes
+A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.filter.filter_literals`), and prunes
 files. A literal of a TIMESTAMP column has no zone; of a TIMESTAMP_LTZ column one without a zone is in UTC. What is computed
 (`fluss_lab.read.filter.sql_terms` and `sql_functions`) is compared row by row. Logic is three-valued; NaN compares by IEEE 754.
 """
@@ -26,14 +26,14 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
 from fluss_lab.model.types import DataType
-from fluss_lab.read.filter import sql_terms as terms
-from fluss_lab.read.filter.conditions import Conditions, checked_pattern
-from fluss_lab.read.filter.expression_form import form_of
-from fluss_lab.read.filter.literals import fit
+from fluss_lab.read.filter import sql_terms
+from fluss_lab.read.filter.filter_literals import fit
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
 from fluss_lab.read.filter.sql_syntax import Node, parse_text, refused
 from fluss_lab.read.filter.sql_terms import Term
+from fluss_lab.read.filter.substrait_form import form_of
+from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
 
 _MIRROR: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARROW: Final[dict[str, Callable[..., Any]]] = {
@@ -143,44 +143,46 @@ class _Reading:
         if (reference := self.column(left)) is not None:
             return self.conditions.like(reference, right.value)
         term = self.term(left)
-        if terms.kind_of(term.type) not in {"text", "NULL"}:
-            raise InvalidFilterError(f"LIKE is asked of text only, found {terms.kind_of(term.type)}")
-        return _applied(terms.call(pc.match_like, terms.cast(term, pa.string()), pattern=checked_pattern(right.value)))
+        if sql_terms.kind_of(term.type) not in {"text", "NULL"}:
+            raise InvalidFilterError(f"LIKE is asked of text only, found {sql_terms.kind_of(term.type)}")
+        return _applied(
+            sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(right.value))
+        )
 
     def null(self, node: Node) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.null(reference)
-        return _applied(terms.call(pc.is_null, self.term(node)))
+        return _applied(sql_terms.call(pc.is_null, self.term(node)))
 
     def nan(self, node: Node) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.nan(reference)
         term = self.term(node)
-        if terms.kind_of(term.type) != "a double":
-            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {terms.kind_of(term.type)}")
-        return _applied(terms.call(pc.is_nan, term))
+        if sql_terms.kind_of(term.type) != "a double":
+            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {sql_terms.kind_of(term.type)}")
+        return _applied(sql_terms.call(pc.is_nan, term))
 
     # -- values -------------------------------------------------------------------------------------------------------
 
     def term(self, node: Node) -> Term:
         if node.kind == "literal":
-            return terms.literal(node.value)
+            return sql_terms.literal(node.value)
         if (reference := self.column(node)) is not None:
-            return terms.column(reference)
+            return sql_terms.column(reference)
         if node.name in _CONDITIONS:
             raise InvalidFilterError(f"expected a value, found the condition {self.text[node.at : node.end][:40]!r}")
         given = [self.term(each) for each in node.arguments]
         match node.name:
             case "+" | "-" | "*" | "/" | "%":
-                return terms.computed(node.name, given[0], given[1])
+                return sql_terms.computed(node.name, given[0], given[1])
             case "SIGN -":
-                return terms.computed("-", terms.literal(0), given[0])
+                return sql_terms.computed("-", sql_terms.literal(0), given[0])
             case "SIGN +":
-                return terms.computed("+", terms.literal(0), given[0])
+                return sql_terms.computed("+", sql_terms.literal(0), given[0])
             case "||":
                 return function("concat", given)
             case "CAST":
-                return terms.cast(given[0], _type(node.value))
+                return sql_terms.cast(given[0], _type(node.value))
         return function(node.name, given)
 
 
@@ -193,7 +195,7 @@ def _type(text: str) -> pa.DataType:
 
 def _is_fit(reference: Reference, other: Term) -> bool:
     """Tell whether a column can be compared with a constant as with a literal."""
-    one, two = terms.kind_of(reference.type), terms.kind_of(other.type)
+    one, two = sql_terms.kind_of(reference.type), sql_terms.kind_of(other.type)
     numbers = {"a whole number", "a decimal", "a double"}
     return two in {"NULL", one} or {one, two} <= numbers
 
@@ -206,14 +208,14 @@ def _comparison(operator: str, left: Term, right: Term) -> Predicate:
             return Constant(None)
         fitted = fit(operator, right.value, left.type, "computed")
         if fitted.value is not None:
-            return _applied(terms.call(_ARROW[fitted.operator], left, terms.constant(fitted.value)))
-        decided = terms.constant(pa.scalar(fitted.always))
-        unknown = terms.constant(pa.scalar(None, pa.bool_()))
-        return _applied(terms.call(pc.if_else, terms.call(pc.is_valid, left), decided, unknown))
-    left, right = terms.alike([left, right])
+            return _applied(sql_terms.call(_ARROW[fitted.operator], left, sql_terms.constant(fitted.value)))
+        decided = sql_terms.constant(pa.scalar(fitted.always))
+        unknown = sql_terms.constant(pa.scalar(None, pa.bool_()))
+        return _applied(sql_terms.call(pc.if_else, sql_terms.call(pc.is_valid, left), decided, unknown))
+    left, right = sql_terms.alike([left, right])
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return Constant(None)
-    return _applied(terms.call(_ARROW[operator], left, right))
+    return _applied(sql_terms.call(_ARROW[operator], left, right))
 
 
 def _applied(term: Term) -> Predicate:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.literals import fit
+from fluss_lab.read.filter.filter_literals import fit
 from fluss_lab.read.filter.predicates import Reference
 
 _DIGITS_MAX: Final = 38

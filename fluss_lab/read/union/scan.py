@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.arguments import checked
-from fluss_lab.model.values.frames import to_pandas
-from fluss_lab.read.moment.gaps import Gap, is_vouched, warn_of, without_gaps
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.moment.state import TableSource
-from fluss_lab.read.union.columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
-from fluss_lab.read.union.explain import ExplainedBucket, Explanation
-from fluss_lab.read.union.keyed_rows import keyed_count
-from fluss_lab.read.union.plan import BucketPart, Plan, Selection, make_plan, wanted_parts
-from fluss_lab.read.union.rows import MOVED, Request, read_rows
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.values.pandas_frames import to_pandas
+from fluss_lab.read.moment.log_gaps import Gap, is_vouched, warn_of, without_gaps
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.pk_rows import keyed_count
+from fluss_lab.read.union.plan_execution import MOVED, Request, read_rows
+from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
+from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
+from fluss_lab.read.union.read_plan import BucketPart, Plan, Selection, make_plan, wanted_parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ class Scan:
         return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
-        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.union`.
+        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.union_frame`.
 
         Raises:
             UnsupportedError: The scan was made without a Spark session.

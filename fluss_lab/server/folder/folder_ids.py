@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import CorruptDataError, LabError
-from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE, MetadataStore
-from fluss_lab.server.process.process import OPTIONS_FILE
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.process.server_process import OPTIONS_FILE
 
 _TABLE: Final = re.compile(r"t(\d{1,18})")
 _PARTITION: Final = re.compile(r"p(\d{1,18})")

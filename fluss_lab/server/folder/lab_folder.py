@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import LabError
-from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
 from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
-from fluss_lab.server.folder.locks import LOCK_FILE
+from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 
 #: Files that a server opens by name. A link in their place would have it read or overwrite what is elsewhere.

@@ -13,7 +13,7 @@ from fluss_lab.server.folder.disk_reserve import DiskReserve
 
 T = TypeVar("T")
 
-#: In the shadow of a lab that cannot be written (see `shadow`): the lab's folder.
+#: In the shadow of a lab that cannot be written (see `read_only_shadow`): the lab's folder.
 SHADOW_MARK: Final = "shadow-of"
 
 

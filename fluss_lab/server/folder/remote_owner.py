@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from fluss_lab import files
 from fluss_lab.errors import LabError, StorageError
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 
 #: Of the JSON form.
 FORMAT: Final = 1

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from fluss_lab.errors import LabError
 from fluss_lab.model.config.options import METRICS_PORT
-from fluss_lab.rpc.access import token as tokens
-from fluss_lab.server.metrics.metrics import CONTENT_TYPE, Collector, Metrics, ProcessMetrics
+from fluss_lab.rpc.access import token
+from fluss_lab.server.metrics.server_metrics import CONTENT_TYPE, Collector, Metrics, ProcessMetrics
 
 log = logging.getLogger(__name__)
 
@@ -197,8 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer the page, or why not."""
-        given = self.headers.get(tokens.HEADER)
-        if not tokens.is_valid(given, self.server.secret):
+        given = self.headers.get(token.HEADER)
+        if not token.is_valid(given, self.server.secret):
             self.send_response(401)
             self.send_header("WWW-Authenticate", "Bearer")
             self._end(b"the token is missing or wrong\n", "text/plain")

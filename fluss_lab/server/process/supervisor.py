@@ -18,10 +18,11 @@ from fluss_lab.model.config.lake_options import LAKE_PREFIX
 from fluss_lab.model.config.options import SESSION_TIMEOUT
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import reachable
-from fluss_lab.server.coordinator.tablets.members import AWAY, RUNNING, STARTING
-from fluss_lab.server.process import discovery, process
-from fluss_lab.server.process.launch import Launch
+from fluss_lab.server.coordinator.tablets.tablet_members import AWAY, RUNNING, STARTING
+from fluss_lab.server.process import discovery
+from fluss_lab.server.process import server_process as process
 from fluss_lab.server.process.tablet_hosting import TabletTask
+from fluss_lab.server.process.tablet_launch import Launch
 from fluss_lab.server.process.tablet_node import HEARTBEATS
 
 log = logging.getLogger(__name__)

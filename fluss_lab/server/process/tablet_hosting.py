@@ -21,12 +21,12 @@ from typing import Any, Final
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import FlussError, InvalidRequestError, StorageError
 from fluss_lab.rpc.access.tls import Identity
-from fluss_lab.rpc.serving.serving import as_fluss_error
-from fluss_lab.server.process import process
-from fluss_lab.server.process.log_file import log_to
-from fluss_lab.server.process.memory import releasing_memory
+from fluss_lab.rpc.serving.grpc_server import as_fluss_error
+from fluss_lab.server.process import server_process
+from fluss_lab.server.process.process_memory import releasing_memory
 from fluss_lab.server.process.serving_loss import end_when_serving_is_lost
 from fluss_lab.server.process.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
+from fluss_lab.server.process.text_log_file import log_to
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +113,9 @@ def run_tablet_server(ready_fd: int | None) -> int:
     except Exception as error:
         known = _described(error)
         log.error("event=not_started error=%s", known)
-        process.report(ready_fd, known)
+        server_process.report(ready_fd, known)
         raise known from error
-    process.report(ready_fd, None, port=node.address[1])
+    server_process.report(ready_fd, None, port=node.address[1])
     with releasing_memory():
         stopping.wait()
         node.stop()

@@ -25,12 +25,12 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Identity
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.serving.serving import Server
-from fluss_lab.server.folder.locks import FolderLock
-from fluss_lab.server.metrics.metrics import request_families
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.server.folder.folder_lock import FolderLock
 from fluss_lab.server.metrics.metrics_page import MetricsPage, open_page
-from fluss_lab.server.process.listening import listen, serve_tablet
-from fluss_lab.server.tablet.service import TabletService
+from fluss_lab.server.metrics.server_metrics import request_families
+from fluss_lab.server.process.listener import listen, serve_tablet
+from fluss_lab.server.tablet.tablet_service import TabletService
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 1. The batch is written down (`Intent`): which staged rows, for which bucket, in which order, under which writer id and
    numbers. From here on this is the batch: what tasks stage when Spark runs it again is thrown away.
-2. Its rows are sent under these numbers; see `fluss_lab.spark.sink.sink_sending`.
+2. Its rows are sent under these numbers; see `fluss_lab.spark.sink.sink_resend`.
 3. The batch is noted as done, and what it needed is removed.
 """
 
@@ -24,11 +24,11 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket
 from fluss_lab.model.config.options import WRITER_DYNAMIC_PARTITIONS
 from fluss_lab.model.names import partition_values
-from fluss_lab.spark.sink.sink_files import StagedFile
+from fluss_lab.spark.sink.complete_mode import stage_gone
 from fluss_lab.spark.sink.sink_journal import FIRST_BATCH, Intent, IntentBucket, SinkFolder, SinkState
+from fluss_lab.spark.sink.sink_resend import Sending, new_writer_id
 from fluss_lab.spark.sink.sink_rows import RowForm
-from fluss_lab.spark.sink.sink_sending import Sending, new_writer_id
-from fluss_lab.spark.sink.sink_whole import stage_gone
+from fluss_lab.spark.sink.sink_staging import StagedFile
 
 
 class SinkCommit:

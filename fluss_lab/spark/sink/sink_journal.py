@@ -20,7 +20,7 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.json_checksums import check_checksum, with_checksum
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.client.write.kinds import Appends, Upserts, WriteKind
-from fluss_lab.client.write.upsert import body_schema, check_targets
+from fluss_lab.client.write.upsert_writer import body_schema, check_targets
+from fluss_lab.client.write.write_requests import Appends, Upserts, WriteKind
 from fluss_lab.errors import InvalidRecordError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import TableInfo
 from fluss_lab.model.changes import CHANGE_SYMBOLS, ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR
 from fluss_lab.model.names import is_reserved_column
-from fluss_lab.model.values.rows import record_batches
+from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.read.changelog.changelog import CHANGE_TYPE
 from fluss_lab.records import padded
 

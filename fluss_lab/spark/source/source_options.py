@@ -17,7 +17,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import TablePath
 from fluss_lab.model.config.options import CLIENT_TLS_CA
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.rpc.access.tls import LOOPBACK, Trust
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server.cluster import locate

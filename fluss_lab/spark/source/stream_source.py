@@ -44,15 +44,15 @@ from fluss_lab.read.changelog.changelog import (
     changelog_batch,
     changelog_schema,
 )
-from fluss_lab.read.changelog.stream import TableStream
 from fluss_lab.read.changelog.stream_offsets import StreamOffset
-from fluss_lab.read.moment.state import TableSource
-from fluss_lab.read.union.columns import OFFSET, TIMESTAMP, evened
-from fluss_lab.spark.source import source_options as names
-from fluss_lab.spark.source.shares import change_shares, ranges_from_json, ranges_to_json
+from fluss_lab.read.changelog.table_stream import TableStream
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.read_columns import OFFSET, TIMESTAMP, evened
+from fluss_lab.spark.source import source_options
+from fluss_lab.spark.source.batch_reader import TaskPartition
+from fluss_lab.spark.source.input_partitions import change_shares, ranges_from_json, ranges_to_json
 from fluss_lab.spark.source.source_options import ClusterPlace, SourceOptions
-from fluss_lab.spark.source.table_reader import TaskPartition
-from fluss_lab.spark.source.types import arrow_schema, cast_batch
+from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
@@ -60,7 +60,12 @@ if TYPE_CHECKING:
 #: Spark asks again after 10 ms when there was nothing; a query that waits shall cost next to nothing. Meanwhile its stop
 #: waits too, and new partitions are not seen.
 _IDLE_S: Final = 0.5
-_KNOWN: Final = names.STREAM_OPTIONS | {names.COLUMNS, names.CHANGELOG, names.START, names.TASKS}
+_KNOWN: Final = source_options.STREAM_OPTIONS | {
+    source_options.COLUMNS,
+    source_options.CHANGELOG,
+    source_options.START,
+    source_options.TASKS,
+}
 _CHANGE_COLUMNS: Final = frozenset({CHANGE_TYPE, PARTITION, BUCKET, LOG_OFFSET, COMMIT_TIMESTAMP})
 #: What scans call the same.
 _SCAN_NAMES: Final = {"__bucket": BUCKET, OFFSET: LOG_OFFSET, TIMESTAMP: COMMIT_TIMESTAMP}
@@ -81,11 +86,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check(_KNOWN, "a stream")
         self._options = options
         self._schema = schema
-        self._rows_max = _positive(options, names.ROWS_MAX)
-        self._rows_min = _positive(options, names.ROWS_MIN)
+        self._rows_max = _positive(options, source_options.ROWS_MAX)
+        self._rows_min = _positive(options, source_options.ROWS_MIN)
         if self._rows_max is not None and self._rows_min is not None:
             raise InvalidPropertyError("format fluss: expected maxRowsPerTrigger or minRowsPerTrigger, found both")
-        self._fails = options.flag(names.FAIL_ON_DATA_LOSS, True)
+        self._fails = options.flag(source_options.FAIL_ON_DATA_LOSS, True)
         self._connection: Connection | None = None
         self._stream: TableStream | None = None
         self._info: TableInfo | None = None
@@ -100,7 +105,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
         """Return where a new query starts. One that goes on from a checkpoint does not ask."""
-        start = self._options.edge(names.START) if names.START in self._options.values else "earliest"
+        start = self._options.edge(source_options.START) if source_options.START in self._options.values else "earliest"
         return self._opened().initial(start).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -143,7 +148,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         buckets = stream.buckets(StreamOffset.from_json(start), StreamOffset.from_json(end))
         if not buckets:
             return []
-        tasks = self._options.number(names.TASKS) or os.cpu_count() or 1
+        tasks = self._options.number(source_options.TASKS) or os.cpu_count() or 1
         shares = change_shares(stream.ranges(buckets), tasks, whole=False)
         assert self._info is not None
         head = json.dumps({"table": self._info.to_json(), "address": self._options.place.address().to_json()})
@@ -208,7 +213,7 @@ def user_columns(info: TableInfo, schema: T.StructType) -> list[str]:
     if not info.is_log_table and CHANGE_TYPE not in schema.names:
         raise UnsupportedError(
             f"stream of table {info.path}: it has a primary key, so the stream is of changes: add option "
-            f"{names.CHANGELOG}=true, which adds the column {CHANGE_TYPE}"
+            f"{source_options.CHANGELOG}=true, which adds the column {CHANGE_TYPE}"
         )
     return columns
 

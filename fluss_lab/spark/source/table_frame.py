@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.filter.filter_json import filter_to_json
-from fluss_lab.read.moment.state import TableSource
+from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import FORMAT, ensure_registered
-from fluss_lab.spark.source import source_options as names
-from fluss_lab.spark.source.types import allow_time, has_time, stored_schema, wanted_schema
+from fluss_lab.spark.source import source_options
+from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,15 +25,15 @@ def scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
         UnsupportedError: A column finer than microseconds.
     """
     selection = scan.selection
-    options = {names.READ_POINT: scan.read_point.to_json()}
+    options = {source_options.READ_POINT: scan.read_point.to_json()}
     if selection.filter is not None:
-        options[names.WHERE] = filter_to_json(selection.filter)
+        options[source_options.WHERE] = filter_to_json(selection.filter)
     if selection.partitions is not None:
-        options[names.PARTITIONS] = json.dumps(list(selection.partitions))
+        options[source_options.PARTITIONS] = json.dumps(list(selection.partitions))
     if selection.buckets is not None:
-        options[names.BUCKETS] = json.dumps(list(selection.buckets))
+        options[source_options.BUCKETS] = json.dumps(list(selection.buckets))
     if scan.limit is not None:
-        options[names.LIMIT] = str(scan.limit)
+        options[source_options.LIMIT] = str(scan.limit)
     return _frame(session, scan.source, scan.schema.names, options)
 
 
@@ -49,10 +49,10 @@ def changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
         key = str(bucket) if partition is None else f"{partition}/{bucket}"
         starts[key], ends[key] = each.start, each.stop
     options = {
-        names.CHANGELOG: "true",
-        names.START: json.dumps(starts),
-        names.END: json.dumps(ends),
-        names.NET: str(log.net).lower(),
+        source_options.CHANGELOG: "true",
+        source_options.START: json.dumps(starts),
+        source_options.END: json.dumps(ends),
+        source_options.NET: str(log.net).lower(),
     }
     return _frame(session, log.source, log.schema.names, options)
 
@@ -67,10 +67,10 @@ def _frame(session: SparkSession, source: TableSource, columns: Sequence[str], a
     if any(name in types and has_time(types[name]) for name in columns):
         allow_time(session)
     options = {
-        **names.place_options(source.connection.address),
+        **source_options.place_options(source.connection.address),
         **source.connection.options,
-        names.TABLE: str(source.info.path),
-        names.TASKS: str(max(1, int(session.sparkContext.defaultParallelism))),
+        source_options.TABLE: str(source.info.path),
+        source_options.TASKS: str(max(1, int(session.sparkContext.defaultParallelism))),
         **asked,
     }
     frame = session.read.format(FORMAT).schema(stored).options(**options).load()

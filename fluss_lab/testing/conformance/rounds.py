@@ -16,18 +16,18 @@ from fluss_lab.errors import FlussError, InvalidPropertyError, NotFoundError, Pa
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import DataType, OffsetSpec, TableInfo, TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
-from fluss_lab.testing.clock import MockClock
-from fluss_lab.testing.cluster import EmbeddedCluster
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, row_of
+from fluss_lab.testing.embedded_cluster import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.mock_clock import MockClock
 from fluss_lab.testing.rows import plain, plain_rows
 from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
 from fluss_lab.testing.waiting import wait_until
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 
 #: Those at which a process is killed in a quick run: before, amid and after what the two sides know of each other.
 QUICK_STEPS: Final = ("tiering.write.after", "tiering.lake_commit.after")

@@ -8,14 +8,14 @@ It is installed under the name ``parquet``. Its one option is ``warehouse``, a p
 
     EmbeddedCluster(options={"datalake.format": "parquet", "datalake.parquet.warehouse": str(folder)})
 
-* `manifest`: versions of a table, and the one atomic step by which the next one is made.
-* `catalog`: tables made, altered, dropped.
-* `writer`, `results`, `committer`: a tiering round.
-* `source`, `log_source`: reading it back; `state`: the rows of a primary-key table.
-* `storage`: where everything else comes from.
+* `table_versions`: versions of a table, and the one atomic step by which the next one is made.
+* `parquet_catalog`: tables made, altered, dropped.
+* `parquet_writer`, `parquet_write_result`, `parquet_committer`: a tiering round.
+* `parquet_source`, `parquet_log`: reading it back; `table_rows`: the rows of a primary-key table.
+* `parquet_storage`: where everything else comes from.
 """
 
-from fluss_lab.testing.parquet_lake.state import read_state
-from fluss_lab.testing.parquet_lake.storage import ParquetLakeStorage
+from fluss_lab.testing.parquet_lake.parquet_storage import ParquetLakeStorage
+from fluss_lab.testing.parquet_lake.table_rows import read_state
 
 __all__ = ["ParquetLakeStorage", "read_state"]

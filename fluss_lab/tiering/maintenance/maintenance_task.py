@@ -12,11 +12,11 @@ from fluss_lab.errors import CorruptDataError, FlussError, InternalError, Unsupp
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import SupportsMaintenance, lake_storage
 from fluss_lab.model import TableInfo
-from fluss_lab.tiering.task.task import TaskResult
+from fluss_lab.tiering.task.tiering_task import TaskResult
 
 log = logging.getLogger(__name__)
 
-#: By which `fluss_lab.tiering.task.task.run_task` tells tasks of maintenance from those of writing.
+#: By which `fluss_lab.tiering.task.tiering_task.run_task` tells tasks of maintenance from those of writing.
 KIND: Final = "maintain"
 VERSION: Final = 1
 

@@ -11,14 +11,14 @@ from fluss_lab.client import Connection
 from fluss_lab.clock import Clock
 from fluss_lab.errors import InternalError, LakeNotConfiguredError
 from fluss_lab.lake import CommitterInitContext, LakeStorage
-from fluss_lab.tiering.maintenance.maintenance import MaintenanceScene, TableMaintenance
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.events import FinishedTieringEvent
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.planner import RoundPlanner
-from fluss_lab.tiering.round.session import TieringSession
-from fluss_lab.tiering.task.besides import beside
-from fluss_lab.tiering.task.executor import TaskProgress, TieringExecutor
+from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, TableMaintenance
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent
+from fluss_lab.tiering.round.round_planner import RoundPlanner
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.task.interruptible_work import beside
+from fluss_lab.tiering.task.task_executor import TaskProgress, TieringExecutor
 
 ReportT = TypeVar("ReportT")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from fluss_lab.client import Connection
-from fluss_lab.client.cluster.damage import DamagedBucket, DamagedOffsets
+from fluss_lab.client.cluster.log_damage import DamagedBucket, DamagedOffsets
 from fluss_lab.display import html_table
 from fluss_lab.errors import LakeSnapshotNotFoundError, UnsupportedError, UntieredRecordsError
 from fluss_lab.model import TableBucket, TableInfo, TablePath

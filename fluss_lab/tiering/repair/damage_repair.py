@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.client.cluster.damage import DamagedBucket, RowsSent, give_up_range, send_rows
+from fluss_lab.client.cluster.log_damage import DamagedBucket, RowsSent, give_up_range, send_rows
 from fluss_lab.errors import (
     CorruptDataError,
     FencedTieringEpochError,
@@ -29,15 +29,15 @@ from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.tiering.repair.damage_plan import DamagePlan, plan_of, was_given_up
 from fluss_lab.tiering.repair.lake_bucket import lake_bucket_rows
-from fluss_lab.tiering.repair.repair import adopt, plan_repair
+from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from fluss_lab.tiering.repair.repair_plan import LEFT_UNTIERED
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.events import FinishedTieringEvent
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.planner import RoundPlanner
-from fluss_lab.tiering.round.round import run_round
-from fluss_lab.tiering.round.session import TieringSession
-from fluss_lab.tiering.task.executor import TieringExecutor
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent
+from fluss_lab.tiering.round.round_planner import RoundPlanner
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.task_executor import TieringExecutor
 
 log = logging.getLogger(__name__)
 

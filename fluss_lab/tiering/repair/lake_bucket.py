@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import SYSTEM_FIELDS, LakeStorage
-from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
 from fluss_lab.records.kv_files import stored_schema
 

@@ -22,7 +22,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter, LakeStorage, SupportsEmptyBuckets, SupportsMaintenance
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
-from fluss_lab.tiering.round.offsets import (
+from fluss_lab.tiering.round.tiered_offsets import (
     BUCKETS_NAMED_MAX,
     LakeOffsets,
     committed_offsets,

@@ -14,14 +14,14 @@ from click.testing import CliRunner
 
 from fluss_lab import failpoints
 from fluss_lab.cli.commands import commands
-from fluss_lab.cli.lakes import load_lake
-from fluss_lab.cli.repair import relocate_lab
+from fluss_lab.cli.lake_loading import load_lake
+from fluss_lab.cli.repair_commands import relocate_lab
 from fluss_lab.errors import LabError, LabLockedError, LabMovedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
 from fluss_lab.model import TablePath
-from fluss_lab.server.process.hosting import make_node
-from fluss_lab.server.process.node import Node
+from fluss_lab.server.process.node_hosting import make_node
+from fluss_lab.server.process.server_node import Node
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.tiering.kit import Tables

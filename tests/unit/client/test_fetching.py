@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.log.fetching import FetchedBucket, Projection, decoded
-from fluss_lab.client.log.ranges import checked_lake_records
+from fluss_lab.client.log.fetch_codec import FetchedBucket, Projection, decoded
+from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.kv.kv_snapshot import KvSnapshotMetadata, read_snapshot
+from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshotMetadata, read_snapshot
 from fluss_lab.errors import CorruptDataError, InvalidSchemaError, KvSnapshotNotFoundError, StorageError
 from fluss_lab.records.kv_manifest import read_manifest
 from tests.unit.server.kv.snapshot_kit import BUCKET, SCHEMA, SCHEMAS, WIDER, Puts, rows_of, store, write
@@ -131,7 +131,7 @@ def test_files_out_of_reach_are_no_damage(metadata):
 
 def test_a_null_in_a_key_is_damage(tmp_path):
     """The files come from elsewhere: what Arrow's own checks do not see is checked too."""
-    from fluss_lab.server.kv.image import KvChunk, KvImage
+    from fluss_lab.server.kv.store_image import KvChunk, KvImage
 
     puts = Puts()
     puts.put(1, 2)

@@ -16,7 +16,7 @@ from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 PATIENCE_S = 60.0
 MINUTE_MS = 60_000

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import Lookuper
-from fluss_lab.client.kv import lookup
-from fluss_lab.client.kv.lookup_wire import LookupCall, Part
-from fluss_lab.client.log.fetching import Projection
+from fluss_lab.client.kv import lookuper as lookup
+from fluss_lab.client.kv.lookup_codec import LookupCall, Part
+from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     CorruptDataError,
     InternalError,
@@ -29,7 +29,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 COLUMNS = {"id": "bigint", "name": "string", "n": "int"}

@@ -14,7 +14,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model import Schema, make_schema
-from fluss_lab.model.values.rows import record_batches
+from fluss_lab.model.values.row_input import record_batches
 
 UTC = dt.UTC
 ALL_TYPES = {

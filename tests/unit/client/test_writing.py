@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.write.kinds import Appends, Upserts
-from fluss_lab.client.write.queues import UNACKED_MAX, Batch, BucketQueue, Piece, Write
-from fluss_lab.client.write.results import UpsertResult
+from fluss_lab.client.write.bucket_queue import UNACKED_MAX, Batch, BucketQueue, Piece, Write
+from fluss_lab.client.write.write_requests import Appends, Upserts
+from fluss_lab.client.write.write_result import UpsertResult
 from fluss_lab.errors import InternalError, PartitionNotFoundError
 from fluss_lab.model import ChangeType, TableBucket, TableInfo, TablePath, make_descriptor
 

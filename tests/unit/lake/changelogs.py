@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.lake import WriterInitContext
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot import stage_row_delta
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_row_delta
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout
-from fluss_lab.lake.iceberg.write.delete_events import read_events
-from fluss_lab.lake.iceberg.write.delete_files import place_again
-from fluss_lab.lake.iceberg.write.row_positions import OffsetFile
-from fluss_lab.lake.iceberg.write.target import WriteTarget
+from fluss_lab.lake.iceberg.write.delete_schema import read_events
+from fluss_lab.lake.iceberg.write.delete_writer import place_again
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
+from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import ChangeType, TableBucket
 from fluss_lab.records import LogRecords
 from tests.unit.lake.conftest import EPOCH_MS, summary

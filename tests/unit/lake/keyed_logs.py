@@ -12,8 +12,8 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
 )
 from fluss_lab.lake import FetchContext, LookupContext
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
-from fluss_lab.lake.iceberg.metadata.snapshot import stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from tests.unit.lake.changelogs import Changelog
 from tests.unit.lake.upkeep import Upkeep

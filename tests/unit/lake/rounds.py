@@ -14,14 +14,14 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from fluss_lab.lake import CommitterInitContext
-from fluss_lab.lake.iceberg.commit.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.commit.replay import replay_tag
-from fluss_lab.lake.iceberg.metadata.manifests import BucketState, EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot import TagRequest, stage_replace
+from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
+from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag
+from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout
-from fluss_lab.lake.iceberg.write.delete_events import read_events
-from fluss_lab.lake.iceberg.write.row_positions import OffsetFile
-from fluss_lab.lake.interfaces import COMMIT_ID_KEY
+from fluss_lab.lake.iceberg.write.delete_schema import read_events
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 from tests.unit.lake.changelogs import Changelog, expected_rows, keyed_writer, snapshot_split, state_of, written
 from tests.unit.lake.conftest import summary
 

@@ -398,7 +398,7 @@ def test_a_task_that_fails_leaves_no_file(lake):
 
 
 def test_a_full_disk_leaves_no_file(lake, monkeypatch):
-    from fluss_lab.lake.iceberg.files import io
+    from fluss_lab.lake.iceberg.files import durable_io
 
     keyed = keyed_lake(lake)
     history(keyed, random.Random(9), 4)
@@ -409,7 +409,7 @@ def test_a_full_disk_leaves_no_file(lake, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(io, "fsync_path", full)
+    monkeypatch.setattr(durable_io, "fsync_path", full)
     with pytest.raises(StorageError):
         upkeep.run(plan)
     assert upkeep.files() == before

@@ -12,18 +12,18 @@ from pyiceberg.manifest import DataFileContent
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.files.parquet import ParquetSettings
-from fluss_lab.lake.iceberg.write import delete_files
-from fluss_lab.lake.iceberg.write.delete_events import (
+from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings
+from fluss_lab.lake.iceberg.write import delete_writer
+from fluss_lab.lake.iceberg.write.delete_schema import (
     EventRange,
     delete_schema,
     equality_schema,
     event_range,
     read_events,
 )
-from fluss_lab.lake.iceberg.write.delete_files import place_again
-from fluss_lab.lake.iceberg.write.row_positions import OffsetFile
-from fluss_lab.lake.iceberg.write.target import WriteTarget
+from fluss_lab.lake.iceberg.write.delete_writer import place_again
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
+from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import TableInfo
 from fluss_lab.model.schema import make_schema
 from tests.unit.lake.changelogs import (
@@ -138,7 +138,7 @@ def test_events_come_back_whole(lake):
 
 
 def test_many_events_go_to_several_files_each_sorted(lake, monkeypatch):
-    monkeypatch.setattr(delete_files, "EVENTS_MAX", 50)
+    monkeypatch.setattr(delete_writer, "EVENTS_MAX", 50)
     info = keyed(lake)
     log, _ = filled(info, 100, 400)
     result = written(lake, info, *(log.run(start, start + 20) for start in range(0, log.end - 20, 20)))
@@ -331,7 +331,7 @@ def test_columns_added_since_the_deletes_were_written_are_null(lake):
 
 
 def test_placing_is_bounded_and_leaves_nothing_behind_when_it_fails(lake, monkeypatch):
-    monkeypatch.setattr(delete_files, "EVENTS_MAX", 50)
+    monkeypatch.setattr(delete_writer, "EVENTS_MAX", 50)
     info = keyed(lake)
     log, middle = filled(info, 100, 300)
     first = written(lake, info, log.run(0, middle))
@@ -349,7 +349,7 @@ def test_placing_is_bounded_and_leaves_nothing_behind_when_it_fails(lake, monkey
 
 
 def test_wide_events_are_written_a_few_at_a_time(lake, monkeypatch):
-    monkeypatch.setattr(delete_files, "EVENT_BYTES_MAX", 200_000)
+    monkeypatch.setattr(delete_writer, "EVENT_BYTES_MAX", 200_000)
     info = keyed(lake, {"id": "bigint not null", "b": "bytes"})
     log = Changelog(info.schema.arrow(), ("id",))
     rng = np.random.default_rng(3)

@@ -10,8 +10,8 @@ from pyiceberg.manifest import DataFile
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.metadata.history import main_line
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line
 from tests.unit.lake.changelogs import state_of
 from tests.unit.lake.conftest import Lake
 from tests.unit.lake.keyed_logs import exchange

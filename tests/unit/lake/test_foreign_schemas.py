@@ -175,7 +175,7 @@ def rewrite_as_the_lake_says(lake, info) -> None:
     """Replace every data file by one that ours would not write: the lake's names and types, and no order promised."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    from fluss_lab.lake.iceberg.metadata.snapshot import stage_replace
+    from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
 
     table = lake.load(info)
     schema = schema_to_pyarrow(table.schema())
@@ -201,7 +201,7 @@ def rewrite_as_the_lake_says(lake, info) -> None:
 
 
 def replay_tag_of(snapshot):
-    from fluss_lab.lake.iceberg.commit.replay import replay_tag
+    from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag
 
     return replay_tag(snapshot.snapshot_id, 7 * 24 * 3_600_000)
 

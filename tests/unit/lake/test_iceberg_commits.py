@@ -20,11 +20,12 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.commit import commits, row_delta
-from fluss_lab.lake.iceberg.commit.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.commit.replay import REPLAY_TAG_PREFIX
-from fluss_lab.lake.iceberg.metadata import snapshot
-from fluss_lab.lake.iceberg.metadata.snapshot import StagedSnapshot, stage_append, stage_replace
+from fluss_lab.lake.iceberg.commit import row_delta
+from fluss_lab.lake.iceberg.commit import snapshot_commit as commits
+from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
+from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
+from fluss_lab.lake.iceberg.metadata import snapshot_builder
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_append, stage_replace
 from tests.unit.lake.changelogs import Changelog, state_of
 from tests.unit.lake.conftest import Lake, summary
 from tests.unit.lake.rounds import RETENTION_MS, KeyedLake, keyed_result, starts, tags
@@ -33,7 +34,7 @@ from tests.unit.lake.test_iceberg_row_delta import check, referenced
 
 COLUMNS = {"id": "bigint", "name": "string"}
 QUICK = {"iceberg.commit.retry.min-wait-ms": "1", "iceberg.commit.status-check.min-wait-ms": "1"}
-STEPS = (*commits.FAILPOINTS, *snapshot.FAILPOINTS, *row_delta.FAILPOINTS)
+STEPS = (*commits.FAILPOINTS, *snapshot_builder.FAILPOINTS, *row_delta.FAILPOINTS)
 
 
 @pytest.fixture
@@ -88,7 +89,9 @@ def test_deletes_are_placed_again_after_somebody_elses_compaction(table, splits)
     loaded = table.lake.load(table.info)
     assert loaded.metadata.snapshot_by_id(mine).parent_snapshot_id == theirs
     assert tags(table.lake, table.info) == {
-        f"{REPLAY_TAG_PREFIX}{before}": snapshot.TagRequest(f"{REPLAY_TAG_PREFIX}{before}", before, RETENTION_MS)
+        f"{REPLAY_TAG_PREFIX}{before}": snapshot_builder.TagRequest(
+            f"{REPLAY_TAG_PREFIX}{before}", before, RETENTION_MS
+        )
     }
     assert table.replayed() == {0: list(range(table.logs[0].end))}
     # The data files are the writers'; the delete files that were placed in files that are gone are gone too.

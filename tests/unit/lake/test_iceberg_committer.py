@@ -24,8 +24,8 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.files import io
-from fluss_lab.lake.iceberg.metadata.history import main_line
+from fluss_lab.lake.iceberg.files import durable_io
+from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.conftest import Lake, records, summary
 
@@ -314,7 +314,7 @@ def test_nothing_refers_to_a_file_before_it_is_durable(lake, table, monkeypatch)
         return sync
 
     for name in ("fsync_path", "fsync_folder"):
-        monkeypatch.setattr(f"fluss_lab.lake.iceberg.files.io.{name}", watched(getattr(io, name)))
+        monkeypatch.setattr(f"fluss_lab.lake.iceberg.files.durable_io.{name}", watched(getattr(durable_io, name)))
     result = lake.write(table, records(rows(table, 5)))
     data = Path(result.files[0].file_path.removeprefix("file://"))
     location = Path(lake.load(table).location().removeprefix("file://"))

@@ -11,7 +11,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError, InternalError, StorageError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.write import delete_files
+from fluss_lab.lake.iceberg.write import delete_writer
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.readers import duckdb_rows
@@ -97,7 +97,7 @@ def files_on_disk(lake) -> set:
 )
 def test_readers_see_the_model_after_every_round(lake, seed, monkeypatch, properties):
     rng = random.Random(seed)
-    monkeypatch.setattr(delete_files, "EVENTS_MAX", rng.choice([40, 1_000_000]))
+    monkeypatch.setattr(delete_writer, "EVENTS_MAX", rng.choice([40, 1_000_000]))
     info = keyed(lake, properties=properties)
     log = changelog(info)
     for _ in range(7):
@@ -442,7 +442,7 @@ def test_offsets_must_ascend(lake):
 
 @pytest.mark.parametrize("step", ["lake.write.after_file", "lake.write.after_delete_file"])
 def test_a_failure_leaves_nothing_behind(lake, step, monkeypatch):
-    monkeypatch.setattr(delete_files, "EVENTS_MAX", 30)
+    monkeypatch.setattr(delete_writer, "EVENTS_MAX", 30)
     info = keyed(lake, properties={"iceberg.write.target-file-size-bytes": "1"})
     log, rng = changelog(info), random.Random(1)
     change(log, rng, 200, 20)
@@ -462,7 +462,7 @@ def write_all(writer, log):
 
 
 def test_abort_removes_what_was_written(lake, monkeypatch):
-    monkeypatch.setattr(delete_files, "EVENTS_MAX", 30)
+    monkeypatch.setattr(delete_writer, "EVENTS_MAX", 30)
     info = keyed(
         lake, properties={"iceberg.write.target-file-size-bytes": "1", "iceberg.write.parquet.row-group-limit": "20"}
     )
@@ -491,12 +491,12 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(lake):
 
 def test_files_are_durable_when_the_writer_is_done(lake, monkeypatch):
     """Every file, and every folder up to the table's, is synced after it was written."""
-    from fluss_lab.lake.iceberg.files import io
+    from fluss_lab.lake.iceberg.files import durable_io
 
     synced = []
     for name in ("fsync_path", "fsync_folder"):
-        real = getattr(io, name)
-        monkeypatch.setattr(io, name, lambda path, real=real: (synced.append(str(path)), real(path)))
+        real = getattr(durable_io, name)
+        monkeypatch.setattr(durable_io, name, lambda path, real=real: (synced.append(str(path)), real(path)))
     info = keyed(lake)
     log, rng = changelog(info), random.Random(1)
     change(log, rng, 100, 20)

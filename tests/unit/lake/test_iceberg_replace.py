@@ -14,11 +14,11 @@ from pyiceberg.typedef import Record
 from sqlalchemy import text
 
 from fluss_lab.errors import CommitConflictError, LakeSnapshotNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.commit.commits import SnapshotCommits
-from fluss_lab.lake.iceberg.metadata.bucket_states import BucketStates
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
-from fluss_lab.lake.iceberg.metadata.snapshot import TagRequest, stage_delete, stage_replace, stage_row_delta
-from fluss_lab.lake.readers import FetchContext, LookupContext
+from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
+from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_delete, stage_replace, stage_row_delta
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.reader_interfaces import FetchContext, LookupContext
 from fluss_lab.model import LakeOffset
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.changelogs import commit_files, state_of

@@ -25,7 +25,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
 from fluss_lab.errors import CorruptDataError, InvalidFilterError, LakeSnapshotNotFoundError, UnsupportedError
-from fluss_lab.lake.interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from tests.unit.lake.conftest import EPOCH_MS, records
 
 COLUMNS = {"id": "bigint", "small": "tinyint", "text": "string", "score": "double", "at": "timestamp(3)"}
@@ -265,7 +265,7 @@ def others_file(
 
 def as_in_the_lake(lake, info, batch, offsets) -> pa.Table:
     """Rows with the lake's columns, names and ids."""
-    from fluss_lab.lake.iceberg.table.types import arrow_field
+    from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 
     fields = [arrow_field(field) for field in lake.load(info).schema().fields]
     millis = pa.array((EPOCH_MS + np.asarray(offsets)) * 1000).view(pa.timestamp("us", "UTC"))
@@ -422,7 +422,7 @@ def test_files_of_another_format_are_refused(lake, table):
 
 
 def test_equal_snapshots_share_decoded_manifests(lake, table):
-    from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
+    from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 
     for first in range(0, 30, 10):
         lake.append(table, rows(table, 10, first), first)

@@ -13,7 +13,7 @@ from pyiceberg.expressions import GreaterThanOrEqual
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import splits_from_json, splits_to_json
 from fluss_lab.lake.iceberg.read.ended_rows import EndedCache
-from fluss_lab.lake.readers import LakeSplit
+from fluss_lab.lake.reader_interfaces import LakeSplit
 from tests.unit.lake.changelogs import commit_files, state_of
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
 from tests.unit.lake.rounds import KeyedLake
@@ -160,7 +160,7 @@ def test_delete_files_whose_names_tell_nothing_are_opened(lake, rng):
     """Tiering's own under other names, as a copy of the table may have them."""
     from pyiceberg.manifest import DataFile
 
-    from fluss_lab.lake.iceberg.metadata.snapshot import stage_replace
+    from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
 
     keyed = rounds(lake, rng)
     table = lake.load(keyed.info)
@@ -336,7 +336,7 @@ def test_a_file_that_claims_an_order_it_has_not_is_corruption(lake):
 
 def test_many_small_files_among_large_ones_come_in_order(lake, rng, monkeypatch):
     """Read a few at a time, some by one scan and some from memory."""
-    monkeypatch.setattr("fluss_lab.lake.iceberg.read.source.FILES_AT_ONCE", 3)
+    monkeypatch.setattr("fluss_lab.lake.iceberg.read.row_source.FILES_AT_ONCE", 3)
     keyed = keyed_lake(lake)
     for _ in range(8):
         size = rng.choice([5, 60])
@@ -344,7 +344,7 @@ def test_many_small_files_among_large_ones_come_in_order(lake, rng, monkeypatch)
         keyed.round()
     sizes = sorted(each.file.file_size_in_bytes for each in state_of(lake, keyed.info)[KEY].data)
     for limit in (0, sizes[len(sizes) // 2], 2**20):
-        monkeypatch.setattr("fluss_lab.lake.iceberg.read.file_reading.SMALL_BYTES", limit)
+        monkeypatch.setattr("fluss_lab.lake.iceberg.read.data_file_reader.SMALL_BYTES", limit)
         Reading(keyed).check(keyed.tiered[0] // 2, 2 * keyed.tiered[0] // 3)
 
 

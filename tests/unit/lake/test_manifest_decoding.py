@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestFile
 from fluss_lab.lake.iceberg.metadata import avro_file
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
 from fluss_lab.lake.iceberg.metadata.manifest_rows import HeldManifest
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, live_state
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from tests.unit.lake.changelogs import commit_files
 from tests.unit.lake.conftest import records

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.lake.iceberg.read.reading import LakeColumns
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from fluss_lab.lake.format_interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
 from fluss_lab.lake.iceberg.metadata import offset_summaries
-from fluss_lab.lake.iceberg.metadata.history import summary_of
 from fluss_lab.lake.iceberg.metadata.offset_summaries import SINCE_KEY, is_complete
-from fluss_lab.lake.interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
+from fluss_lab.lake.iceberg.metadata.snapshot_history import summary_of
 from tests.unit.lake.conftest import summary
 from tests.unit.lake.test_compaction import rows
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep

@@ -10,7 +10,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.table.layout import new_layout
-from fluss_lab.lake.iceberg.table.properties import lake_properties
+from fluss_lab.lake.iceberg.table.table_properties import lake_properties
 from tests.unit.lake.changelogs import written
 from tests.unit.lake.conftest import Lake, records
 from tests.unit.lake.test_compaction import history, rows
@@ -69,18 +69,18 @@ def test_files_younger_than_the_grace_stay(lake, info):
 
 
 def test_a_file_that_is_committed_while_others_are_looked_for_stays(lake, info, monkeypatch):
-    from fluss_lab.lake.iceberg.maintenance import maintenance
+    from fluss_lab.lake.iceberg.maintenance import table_maintenance
 
     lake.append(info, rows(info, 2))
     under_way = lake.write(info, records(rows(info, 2, 2), 2))
-    real = maintenance.listed
+    real = table_maintenance.listed
 
     def then_committed(table, folders):
         files = real(table, folders)
         lake.commit(info, under_way)
         return files
 
-    monkeypatch.setattr(maintenance, "listed", then_committed)
+    monkeypatch.setattr(table_maintenance, "listed", then_committed)
     assert later(Upkeep(lake, info)).orphans(dry_run=False) == []
     assert Upkeep(lake, info).rows(names=["__offset"])["__offset"].to_pylist() == [0, 1, 2, 3]
 

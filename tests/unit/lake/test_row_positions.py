@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import CommitConflictError, CorruptDataError
-from fluss_lab.lake.iceberg.write.row_positions import OffsetFile, RowLocator
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, RowLocator
 
 OFFSET_ID = 9
 HUGE = 2**63 - 10

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.iceberg.files.seals import AVRO_KEY, check_parquet, seal_json
+from fluss_lab.lake.iceberg.files.file_seals import AVRO_KEY, check_parquet, seal_json
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_metadata
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.conftest import Lake
 

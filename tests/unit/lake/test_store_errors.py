@@ -22,7 +22,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.lake.iceberg.files.store_errors import catalog_error, library_errors, store_error, unread, unwritten
-from fluss_lab.lake.iceberg.table.access import CatalogAccess
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.model import TablePath
 from tests.unit.lake.conftest import Lake
 

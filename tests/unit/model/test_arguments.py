@@ -12,7 +12,7 @@ import pytest
 
 from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import TableBucket, TablePath
-from fluss_lab.model.arguments import checked
+from fluss_lab.model.argument_checks import checked
 
 
 @checked

@@ -28,7 +28,7 @@ from fluss_lab.model.bucketing import (
     iceberg_bucket_ids,
     is_iceberg_bucketable,
 )
-from fluss_lab.model.hashing import SHORT_BYTES_MAX, ByteRows, fluss_hashes
+from fluss_lab.model.murmur3 import SHORT_BYTES_MAX, ByteRows, fluss_hashes
 
 MAX_INT: Final = 2**31 - 1
 DAY_MILLIS: Final = 86_400_000

@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.config import OPTIONS, environment_name, resolve, unknown_variables
+from fluss_lab.model.config.config_chain import OPTIONS, environment_name, resolve, unknown_variables
 
 
 def test_without_anything_every_option_has_its_default():

@@ -11,9 +11,9 @@ import pytest
 
 from fluss_lab.errors import InvalidRecordError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import make_schema
-from fluss_lab.model.values.frames import for_pandas, to_pandas
-from fluss_lab.model.values.inference import schema_of
-from fluss_lab.model.values.rows import record_batches
+from fluss_lab.model.values.pandas_frames import for_pandas, to_pandas
+from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.schema_inference import schema_of
 
 #: Beyond 2^53, where a float is another number.
 ID = 2**60 + 1

@@ -7,7 +7,7 @@ import pyiceberg
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.config import environment_name, resolve
+from fluss_lab.model.config.config_chain import environment_name, resolve
 from fluss_lab.model.config.lake_options import (
     ICEBERG_OPTIONS,
     MASK,
@@ -17,7 +17,7 @@ from fluss_lab.model.config.lake_options import (
     masked,
     with_defaults,
 )
-from fluss_lab.server.options import default_lake_options, with_lake
+from fluss_lab.server.server_options import default_lake_options, with_lake
 
 PREFIX = "datalake.iceberg."
 #: Constants of pyiceberg's file systems and services that are no option of a catalog.
@@ -152,7 +152,7 @@ def test_tasks_get_what_files_need_and_no_secret_of_the_catalog():
     given = {
         "type": "rest", "uri": "http://catalog", "credential": "id:secret", "token": "t", "header.Authorization": "h",
         "auth.basic.password": "p", "warehouse": "w", "glue.secret-access-key": "g", "s3.endpoint": "e",
-        "s3.secret-access-key": "k", "py-io-impl": "fluss_lab.lake.iceberg.files.io.DurableFileIO",
+        "s3.secret-access-key": "k", "py-io-impl": "fluss_lab.lake.iceberg.files.durable_io.DurableFileIO",
     }  # fmt: skip
     wanted = {key: given[key] for key in ("s3.endpoint", "s3.secret-access-key", "py-io-impl")}
     assert file_properties(given) == wanted

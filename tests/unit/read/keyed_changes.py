@@ -15,12 +15,12 @@ import pyarrow as pa
 from fluss_lab.client import read_range
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.changes import CHANGE_SYMBOLS
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.tierers import maintain_by_hand
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import LAKE, until
 
 COLUMNS: Final = {"id": "bigint", "month": "string", "delay": "int", "ratio": "double", "tags": "array<int>"}

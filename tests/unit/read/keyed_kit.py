@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.model import LakeSnapshot
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.crash.history import Place

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.bucketing import iceberg_bucket_ids
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 
 OPTIONS = {
     "log.segment.file-size": "2kb",

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fluss_lab.client.log.ranges import read_range
+from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError, OffsetOutOfRangeError
 from fluss_lab.model import OffsetSpec, TableBucket
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
 from tests.unit.read.kit import rows_of, same
 

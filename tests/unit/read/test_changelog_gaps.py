@@ -7,7 +7,7 @@ import pytest
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import FlussLogSource
 from fluss_lab.lake.iceberg import IcebergLakeStorage
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 
 
 class FaultyLog(FlussLogSource):

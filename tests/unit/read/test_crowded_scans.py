@@ -1,7 +1,7 @@
 """Readers that stop in the middle of a primary-key table: others are served, and they themselves go on where they were."""
 
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
 
 PATH = TablePath("db", "t")

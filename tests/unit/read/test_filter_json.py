@@ -8,8 +8,8 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model import make_descriptor
+from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
-from fluss_lab.read.filter.filters import compile_filter
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
 SCHEMA = make_descriptor(ALL_TYPES).schema

@@ -14,12 +14,12 @@ from pyiceberg import expressions
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
-from fluss_lab.read.filter.filters import compile_filter
 from fluss_lab.read.filter.predicates import LEAVES_MAX, Among, leaves
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 COLUMNS = {
     "id": "bigint", "k": "int", "s": "string", "f": "float", "b": "boolean", "dec": "decimal(10,2)", "day": "date",

@@ -9,7 +9,7 @@ import pytest
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import make_schema
-from fluss_lab.read.filter.filters import SYSTEM_TYPES, compile_filter
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, compile_filter
 
 SCHEMA = make_schema({
     "i": "int", "j": "bigint", "t": "tinyint", "f": "float", "g": "double", "d": "decimal(10,2)", "w": "decimal(38,5)", "s": "string",

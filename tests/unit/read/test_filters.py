@@ -15,7 +15,7 @@ from pyiceberg.types import BooleanType, DecimalType, DoubleType, IntegerType, L
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import make_schema
-from fluss_lab.read.filter.filters import SYSTEM_TYPES, compile_filter
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, compile_filter
 from fluss_lab.read.filter.predicates import Applied, leaves, to_arrow
 
 SCHEMA = make_schema({

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fluss_lab.errors import InvalidRequestError, OffsetOutOfRangeError, UnsupportedError
-from fluss_lab.read.moment.gaps import GapWarning
-from fluss_lab.tiering.repair.repair import adopt, plan_repair
+from fluss_lab.read.moment.log_gaps import GapWarning
+from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from tests.unit.read.kit import ModelTable, until
 
 HOUR_MS = 3_600_000

@@ -17,10 +17,10 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.reader import TableReader
-from fluss_lab.read.union import keyed_plan, keyed_rows, lake_rows, live_rows
-from fluss_lab.read.union.plan import Plan
-from fluss_lab.read.union.rows import Request, read_rows
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo
+from fluss_lab.read.union.plan_execution import Request, read_rows
+from fluss_lab.read.union.read_plan import Plan
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.keyed_kit import OPTIONS, KeyedTable
 from tests.unit.read.kit import rows_of
@@ -133,7 +133,7 @@ def test_what_the_log_ends_is_not_read_from_the_lake(make_keyed):
 
 @pytest.mark.parametrize("tail_bytes", [0, 64 << 20], ids=["read twice", "kept"])
 def test_a_read_that_has_begun_ends_right_whatever_moves_under_it(make_keyed, monkeypatch, tail_bytes):
-    monkeypatch.setattr(keyed_rows, "TAIL_BYTES", tail_bytes)
+    monkeypatch.setattr(pk_rows, "TAIL_BYTES", tail_bytes)
     table = make_keyed()
     table.upsert([row(key) for key in range(100)])
     table.tier()
@@ -223,9 +223,9 @@ def test_rows_of_the_past_are_told_by_the_live_ones_and_what_came_after(make_key
 
 @pytest.mark.parametrize("kept_bytes", [200, 64 << 20], ids=["window by window", "at once"])
 def test_many_rows_taken_back_are_taken_in_order(make_keyed, monkeypatch, kept_bytes):
-    monkeypatch.setattr(live_rows, "KEPT_BYTES", kept_bytes)
-    monkeypatch.setattr(keyed_plan, "FOLDED_MIN", 0)
-    monkeypatch.setattr(keyed_plan, "FOLDED_RATIO", 0)
+    monkeypatch.setattr(pk_undo, "KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr(pk_plan, "FOLDED_MIN", 0)
+    monkeypatch.setattr(pk_plan, "FOLDED_RATIO", 0)
     table = make_keyed(**{"table.datalake.enabled": False})
     table.upsert([row(key, "first") for key in range(50)])
     kept = table.keep()

@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.errors import BucketNotFoundError, InvalidRequestError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.changelog.stream import start_text
+from fluss_lab.read.changelog.table_stream import start_text
 
 NEW_YORK = ZoneInfo("America/New_York")
 

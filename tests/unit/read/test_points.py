@@ -4,7 +4,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model import TablePath
-from fluss_lab.read.moment.points import PointBucket, ReadPoint
+from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 
 POINT = ReadPoint(
     TablePath("nyc", "flights"), 7, 1, 1_767_225_600_000, False, 2**62,

@@ -8,8 +8,8 @@ import pytest
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.changelog import net
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.changelog import net_changes
+from fluss_lab.read.table_reader import TableReader
 from tests.unit.read.keyed_changes import DAY_MS, agree, found_in
 
 HOURS_MS = 3 * 3_600_000
@@ -115,9 +115,9 @@ def told(make_keyed):
     return table, start
 
 
-@pytest.mark.parametrize("held", [net.HELD_RECORDS_MAX, 0], ids=["held", "read twice"])
+@pytest.mark.parametrize("held", [net_changes.HELD_RECORDS_MAX, 0], ids=["held", "read twice"])
 def test_every_way_in_which_a_key_can_change(told, monkeypatch, held):
-    monkeypatch.setattr(net, "HELD_RECORDS_MAX", held)
+    monkeypatch.setattr(net_changes, "HELD_RECORDS_MAX", held)
     table, start = told
     log = table.reader().changelog({0: start}, net=True)
     rows = found_in(log.to_arrow())
@@ -142,7 +142,7 @@ def test_every_way_in_which_a_key_can_change(told, monkeypatch, held):
 
 
 def test_wide_rows_are_not_held_for_a_second_look(told, monkeypatch):
-    monkeypatch.setattr(net, "HELD_BYTES_MAX", 10)
+    monkeypatch.setattr(net_changes, "HELD_BYTES_MAX", 10)
     table, start = told
     agree(table.reader().changelog({0: start}, net=True).to_arrow(), table.net((None, 0), start, table.ends[None, 0]))
 

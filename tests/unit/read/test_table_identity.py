@@ -11,8 +11,8 @@ from fluss_lab.client import Connection
 from fluss_lab.errors import FlussError, InvalidRequestError, TableNotFoundError
 from fluss_lab.model import OffsetSpec
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import LAKE
 

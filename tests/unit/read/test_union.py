@@ -24,12 +24,12 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
-from fluss_lab.read.union.rows import Request, read_rows
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union.plan_execution import Request, read_rows
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import SYSTEM, rows_of, same, until
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 

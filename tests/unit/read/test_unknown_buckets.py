@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from fluss_lab.cli.inspection import bucket_findings
+from fluss_lab.cli.status_text import bucket_findings
 from fluss_lab.client import KnownBucket, UnknownBucket
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import OffsetSpec, TablePath
 from fluss_lab.model.bucketing import iceberg_bucket_ids
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.repair.repair import plan_repair
-from fluss_lab.tiering.round.round import run_round
-from fluss_lab.tiering.service.status import table_lag
+from fluss_lab.tiering.repair.lake_repair import plan_repair
+from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.service.tiering_status import table_lag
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import OPTIONS, until
 

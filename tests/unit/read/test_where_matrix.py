@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.filter.filters import compile_filter
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.filter.filter_compiler import compile_filter
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 INF, NAN = math.inf, math.nan
 FLT_MAX, FLT_TINY = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fluss_lab import failpoints
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.remote.remote_kit import fill, make_tablet
 
 PROPERTIES = {"table__log__ttl": "1min", "table__log__tiered__local_segments": "1"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluss_lab.client.log.fetching import Projection
-from fluss_lab.client.log.remote import GoneSegments, SegmentGoneError, remote_records
+from fluss_lab.client.log.fetch_codec import Projection
+from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import error_from_code
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import DESCRIPTOR, TABLE_ID, Record, Tablet, batch, records_in
 
 INFO = TableInfo(TablePath("db", "events"), TABLE_ID, 1, DESCRIPTOR, 0, 0)

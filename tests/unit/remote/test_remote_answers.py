@@ -6,9 +6,9 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
+from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.server.tablet.remote import remote_log
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.remote.remote_kit import (
     at_time,
     earliest,

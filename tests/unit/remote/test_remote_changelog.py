@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.log.fetching import Projection
-from fluss_lab.client.log.remote import remote_records
+from fluss_lab.client.log.fetch_codec import Projection
+from fluss_lab.client.log.remote_reader import remote_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket
-from fluss_lab.server.tablet.remote import copy
+from fluss_lab.server.tablet.remote import segment_copy
 from tests.unit.server.tablet.kv_kit import KEY, TABLE_ID, TYPES, Event, KvTablet, upserts
 
 INFO = TableInfo(TablePath("db", "people"), TABLE_ID, 1, make_descriptor(TYPES, primary_key=KEY), 0, 0)
@@ -17,7 +17,7 @@ BUCKET = TableBucket(TABLE_ID, None, 0)
 
 @pytest.fixture
 def tablet(tmp_path, monkeypatch):
-    monkeypatch.setattr(copy, "BLOCK_BYTES", 1500)
+    monkeypatch.setattr(segment_copy, "BLOCK_BYTES", 1500)
     made = KvTablet(tmp_path, log__segment__file_size="4kb")
     made.open(0, table__log__tiered__local_segments="1")
     return made

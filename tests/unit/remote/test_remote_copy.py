@@ -13,8 +13,8 @@ from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import HEADER_BYTES, split_headers
 from fluss_lab.records.blocks import BlockIndex, SegmentFile
-from fluss_lab.server.tablet.remote import copy, manifest
-from fluss_lab.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
+from fluss_lab.server.tablet.remote import remote_manifest, segment_copy
+from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest, RemoteSegment
 from tests.unit.remote.remote_kit import (
     earliest,
     fill,
@@ -36,7 +36,7 @@ def tablet(tmp_path):
 
 
 def _manifest(tablet):
-    found = manifest.load(remote_folder(tablet), BUCKET)
+    found = remote_manifest.load(remote_folder(tablet), BUCKET)
     assert found is not None
     return found
 
@@ -99,7 +99,7 @@ def test_a_body_that_does_not_shrink_stays_as_it_is(tablet):
 
 
 def test_blocks_are_whole_batches_and_found_by_offset_and_time(tablet, monkeypatch):
-    monkeypatch.setattr(copy, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(segment_copy, "BLOCK_BYTES", 1)
     fill(tablet, 12)
     tablet.service.copy_to_remote()
     for segment in _manifest(tablet).segments:
@@ -131,10 +131,10 @@ def test_an_index_survives_its_bytes(tablet):
 def test_a_manifest_survives_its_bytes_and_tells_whose_it_is(tmp_path):
     segments = tuple(RemoteSegment(f"id-{at}", at * 10, at * 10 + 10, 99, at, at + 1, 7) for at in range(3))
     made = RemoteManifest(TableBucket(1, 2, 3), 30, segments)
-    manifest.save(tmp_path, made)
-    assert manifest.load(tmp_path, TableBucket(1, 2, 3)) == made
+    remote_manifest.save(tmp_path, made)
+    assert remote_manifest.load(tmp_path, TableBucket(1, 2, 3)) == made
     with pytest.raises(CorruptDataError, match="expected the manifest of t1/b3"):
-        manifest.load(tmp_path, TableBucket(1, None, 3))
+        remote_manifest.load(tmp_path, TableBucket(1, None, 3))
     assert [each.base_offset for each in made.from_offset(19)] == [10, 20]
     assert [each.base_offset for each in made.from_offset(20)] == [20]
     assert made.from_offset(30) == made.from_offset(-1) == ()
@@ -154,18 +154,18 @@ def _write_sealed(path, value):
     ],
 )
 def test_a_manifest_of_another_kind_is_refused(tmp_path, change, kind, text):
-    manifest.save(tmp_path, RemoteManifest(BUCKET))
+    remote_manifest.save(tmp_path, RemoteManifest(BUCKET))
     value = json.loads((tmp_path / "manifest").read_bytes().rpartition(b"\n")[0])
     _write_sealed(tmp_path / "manifest", {**value, **change})
     with pytest.raises(kind, match=text):
-        manifest.load(tmp_path, BUCKET)
+        remote_manifest.load(tmp_path, BUCKET)
 
 
 def test_a_manifest_with_a_hole_is_refused(tmp_path):
     segments = (RemoteSegment("a", 0, 10, 9, 0, 0, 0), RemoteSegment("b", 11, 20, 9, 0, 0, 0))
-    manifest.save(tmp_path, RemoteManifest(BUCKET, 20, segments))
+    remote_manifest.save(tmp_path, RemoteManifest(BUCKET, 20, segments))
     with pytest.raises(CorruptDataError, match="a hole between offsets 10 and 11"):
-        manifest.load(tmp_path, BUCKET)
+        remote_manifest.load(tmp_path, BUCKET)
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -178,7 +178,7 @@ def test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost(table
     for at in range(len(data)):
         path.write_bytes(data[:at] if cut else data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :])
         with pytest.raises(CorruptDataError, match="manifest"):
-            manifest.load(remote_folder(tablet), BUCKET)
+            remote_manifest.load(remote_folder(tablet), BUCKET)
     folders = segment_folders(tablet)
     tablet = tablet.reopen()
     tablet.open(0)

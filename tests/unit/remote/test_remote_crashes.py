@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from fluss_lab.server.tablet.remote import manifest
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.remote.remote_crash import LIFE_MS, PROPERTIES
 from tests.unit.remote.remote_kit import earliest, fill, held_from, make_tablet, remote_folder, segment_folders
 from tests.unit.remote.test_remote_copy import BUCKET
@@ -63,7 +63,7 @@ def test_nothing_is_lost(crashed, point):
     # And it goes on: what the dead left is removed, what is rolled is copied.
     end = fill(tablet, 12)
     tablet.service.copy_to_remote()
-    held = manifest.load(remote_folder(tablet), BUCKET)
+    held = remote_manifest.load(remote_folder(tablet), BUCKET)
     assert held is not None
     assert {path.name for path in segment_folders(tablet)} == {each.segment_id for each in held.segments}
     assert [record.id for record in held_from(tablet, start)] == list(range(start, end))

@@ -14,10 +14,10 @@ import pytest
 from fluss_lab.client import Connection, read_range
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, StorageError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock, wait_until
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 PATIENCE_S = 60.0
 MINUTE_MS = 60_000

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.client.log.fetching import Projection
-from fluss_lab.client.log.remote import GoneSegments, SegmentGoneError, remote_records
+from fluss_lab.client.log.fetch_codec import Projection
+from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import CorruptDataError, StorageError
-from fluss_lab.server.tablet.remote import copy
+from fluss_lab.server.tablet.remote import segment_copy
 from tests.unit.remote.remote_kit import (
     INFO,
     at_time,
@@ -58,7 +58,7 @@ class Damaged:
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy, "BLOCK_BYTES", 1)
+        patch.setattr(segment_copy, "BLOCK_BYTES", 1)
         return Damaged(tmp_path_factory.mktemp("torn"))
 
 

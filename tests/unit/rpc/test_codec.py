@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame, decode, encode
+from fluss_lab.rpc.message_codec import Frame, decode, encode
 
 
 def produce(payloads):

@@ -4,11 +4,11 @@ import grpc
 import pytest
 
 from fluss_lab.errors import RecordTooLargeError, ResourceExhaustedError
+from fluss_lab.rpc import error_status
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc import status
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.methods import COORDINATOR, methods_of
-from fluss_lab.rpc.serving.serving import Server
+from fluss_lab.rpc.rpc_methods import COORDINATOR, methods_of
+from fluss_lab.rpc.serving.grpc_server import Server
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])
@@ -31,7 +31,7 @@ def test_what_is_too_large_is_another_error_than_what_is_too_much():
         channel.close()
         server.stop(0)
     failure = Failure()
-    assert isinstance(status.error_of(failure, "call"), ResourceExhaustedError)
+    assert isinstance(error_status.error_of(failure, "call"), ResourceExhaustedError)
 
 
 class Failure(grpc.RpcError):  # type: ignore[misc]

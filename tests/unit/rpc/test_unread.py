@@ -9,11 +9,11 @@ import pytest
 from fluss_lab.errors import ResourceExhaustedError, ServerUnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.methods import TABLET_SERVER, methods_of
-from fluss_lab.rpc.serving import strangers
-from fluss_lab.rpc.serving.serving import Server
-from fluss_lab.rpc.serving.unread import Building, ConnectionLimits
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
+from fluss_lab.rpc.serving import anonymous_connections
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.rpc.serving.unread_answers import Building, ConnectionLimits
 from fluss_lab.testing.waiting import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 
@@ -232,4 +232,4 @@ def test_a_connection_that_speaks_has_time_for_its_first_request(stack):
     ],
 )
 def test_other_ends_are_recognised_by_grpcs_names_for_them(peer, place):
-    assert strangers._place(peer) == place
+    assert anonymous_connections._place(peer) == place

@@ -16,8 +16,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
 from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry, started_of
-from fluss_lab.server.process.node import Node
-from fluss_lab.server.process.process import read_options, wait_until_gone
+from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_process import read_options, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
 COMMAND = [sys.executable, "-m", "fluss_lab.cli", "server"]

@@ -5,7 +5,7 @@ import time
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
-from fluss_lab.server.process.node import STOP_GRACE_S
+from fluss_lab.server.process.server_node import STOP_GRACE_S
 from fluss_lab.testing import ServerProcess
 from tests.unit.cli.test_commands import run
 

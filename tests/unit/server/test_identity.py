@@ -11,7 +11,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server import cluster
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.process import discovery

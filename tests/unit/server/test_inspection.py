@@ -12,7 +12,7 @@ from fluss_lab.errors import LabLockedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.inspection.findings import Finding
-from fluss_lab.server.inspection.inspection import inspect_lab, nobody_serves
+from fluss_lab.server.inspection.lab_inspection import inspect_lab, nobody_serves
 from fluss_lab.testing import EmbeddedCluster
 
 TYPES = {"id": "bigint not null", "text": "string"}

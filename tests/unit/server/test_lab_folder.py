@@ -8,7 +8,7 @@ import pytest
 from fluss_lab.errors import LabError
 from fluss_lab.server.folder.lab_folder import check_lab_exists, make_lab_folder
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
-from fluss_lab.server.process.node import Node
+from fluss_lab.server.process.server_node import Node
 
 FILES = [TOKEN_FILE, DISCOVERY_FILE, "metadata.db", "server.lock", "start.lock", "server-options.json", "server.log"]
 

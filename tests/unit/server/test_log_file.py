@@ -6,8 +6,8 @@ import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket
-from fluss_lab.server.process.log_file import log_to
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.process.text_log_file import log_to
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.testing import ServerProcess
 
 

@@ -8,7 +8,7 @@ from fluss_lab.errors import ConflictError, CorruptDataError, FlussError, Invali
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.metadata.store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffset, DurableOffsets
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.tablet.tablet_kit import Tablet, batch

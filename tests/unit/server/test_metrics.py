@@ -12,10 +12,10 @@ from fluss_lab.errors import FlussError, LabError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.serving.calls import TIME_EDGES_MS, Calls
+from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, Calls
 from fluss_lab.server.metrics import metrics_page
-from fluss_lab.server.metrics.metrics import Family, Metrics, request_families
 from fluss_lab.server.metrics.metrics_page import MetricsPage
+from fluss_lab.server.metrics.server_metrics import Family, Metrics, request_families
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')

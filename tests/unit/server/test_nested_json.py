@@ -2,14 +2,14 @@
 
 import pytest
 
-from fluss_lab.client.cluster.address import ServerAddress
+from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.errors import CorruptDataError, InvalidRequestError, LabError
 from fluss_lab.model import make_descriptor
 from fluss_lab.read.filter.filter_json import filter_from_json
-from fluss_lab.read.moment.points import ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.server.folder.remote_owner import RemoteDir
-from fluss_lab.server.process import discovery, process
-from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
+from fluss_lab.server.process import discovery, server_process
+from fluss_lab.server.tablet.remote.remote_mark import DroppedMark
 from fluss_lab.spark.sink.sink_journal import SinkFolder
 
 DEEP = "[" * 100_000
@@ -28,7 +28,7 @@ def test_texts(read):
     ("name", "read", "error"),
     [
         ("server.json", discovery.read, LabError),
-        (process.OPTIONS_FILE, process.read_options, LabError),
+        (server_process.OPTIONS_FILE, server_process.read_options, LabError),
         ("owner.json", lambda folder: RemoteDir(folder, "lab").check(), LabError),
         ("remote-log", lambda folder: DroppedMark(folder).load(), CorruptDataError),
         ("sink.json", lambda folder: SinkFolder(folder).state(), CorruptDataError),

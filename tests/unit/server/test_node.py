@@ -16,7 +16,7 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.process import discovery
-from fluss_lab.server.process.node import Node
+from fluss_lab.server.process.server_node import Node
 from fluss_lab.testing import EmbeddedCluster
 
 

@@ -20,7 +20,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery
-from fluss_lab.server.process.process import wait_until_gone
+from fluss_lab.server.process.server_process import wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
 _NUMBERS = count()

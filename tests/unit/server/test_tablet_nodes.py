@@ -14,8 +14,8 @@ from fluss_lab.errors import ConflictError, LabError, NotLeaderError
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.methods import TABLET_SERVER, methods_of
-from fluss_lab.server.tablet.service import TabletService
+from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
+from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 PATH = TablePath("d", "t")

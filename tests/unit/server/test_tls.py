@@ -17,8 +17,8 @@ from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Identity, Trust, load_identity
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.serving.serving import Server
-from fluss_lab.server.process.node import Node
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.server.process.server_node import Node
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 
 OPENSSL = shutil.which("openssl")

@@ -6,7 +6,7 @@ import pytest
 from fluss_lab.errors import AuthenticationError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.methods import COORDINATOR, TABLET_SERVER, methods_of
+from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, methods_of
 from fluss_lab.testing import EmbeddedCluster
 
 METHODS = [method for service in (COORDINATOR, TABLET_SERVER) for method in methods_of(service).values()]

@@ -9,7 +9,7 @@ import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.methods import TABLET_SERVER, methods_of
+from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
 from fluss_lab.testing import ServerProcess, wait_until
 from tests.unit.rpc.raw_peers import RawPeer
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from fluss_lab.spark.source.batch_reader import source_schema
 from fluss_lab.spark.source.source_options import parse_options, place_options
 from fluss_lab.spark.source.stream_source import FlussStreamReader
-from fluss_lab.spark.source.table_reader import source_schema
 
 
 class Query:

@@ -5,7 +5,7 @@ from pathlib import Path
 import py4j
 import pyspark
 
-from fluss_lab.spark.session.daemon import without_zips
+from fluss_lab.spark.session.worker_daemon import without_zips
 
 _PACKAGES = str(Path(pyspark.__file__).parents[1])
 _LIB = Path(pyspark.__file__).parent / "python" / "lib"

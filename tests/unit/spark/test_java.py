@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import JavaNotFoundError
-from fluss_lab.spark.session.java import find_java
+from fluss_lab.spark.session.java_home import find_java
 
 _SPEAKS = """#!/bin/sh
 if [ "$1" = -version ]; then echo 'openjdk version "{version}" 2025-04-15' >&2; exit 0; fi

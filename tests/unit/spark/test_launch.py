@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.spark.session.java import find_java
+from fluss_lab.spark.session.java_home import find_java
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,7 +27,7 @@ from pathlib import Path
 forked = Path("forked")
 os.register_at_fork(after_in_child=forked.touch)
 from fluss_lab.errors import UnavailableError
-from fluss_lab.spark.session.session import spark_session
+from fluss_lab.spark.session.spark_session import spark_session
 try:
     spark = spark_session(master="local[1]")
     print(spark.sparkContext.parallelize(range(3), 1).sum())

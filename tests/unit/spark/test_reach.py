@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.client import ServerAddress
 from fluss_lab.errors import UnavailableError, UnsupportedError
 from fluss_lab.lake import lake_storage
-from fluss_lab.spark.tiering.reach import address_problems, check_reach, look, shared_folders
+from fluss_lab.spark.tiering.worker_preflight import address_problems, check_reach, look, shared_folders
 
 SHARED = ServerAddress("lab.example.org", 9123, "token", tls=True)
 

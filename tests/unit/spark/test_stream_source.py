@@ -17,8 +17,8 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.changelog.stream import start_text
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.changelog.table_stream import start_text
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source import stream_source
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import BUCKETS, LAKE, OPTIONS, ModelTable, until

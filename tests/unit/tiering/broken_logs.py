@@ -14,9 +14,9 @@ from fluss_lab import failpoints
 from fluss_lab.errors import FlussError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.records.batch import BatchHeader, read_header
-from fluss_lab.server.tablet.log import checkpoint
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.repair.damage_plan import DamagePlan
 from fluss_lab.tiering.repair.damage_repair import give_up_damage, plan_damage_repair
@@ -179,7 +179,7 @@ class Broken:
         for number, place in enumerate(places):
             self.damage[number] = place(self.segments(number))
             if forget:
-                (self.folder(number) / checkpoint.FILE_NAME).unlink(missing_ok=True)
+                (self.folder(number) / recovery_point.FILE_NAME).unlink(missing_ok=True)
 
     # -- repairing -----------------------------------------------------------------------------------------------------
 

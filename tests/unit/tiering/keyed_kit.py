@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fluss_lab.client.log.ranges import read_range
+from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.readers import duckdb_rows

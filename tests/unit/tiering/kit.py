@@ -11,9 +11,9 @@ from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.tiering_round import run_round
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("month", pa.string())])
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.client.cluster.damage import damage_error
+from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.errors import CorruptDataError, FlussError
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables

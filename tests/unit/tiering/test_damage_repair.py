@@ -11,12 +11,13 @@ from fluss_lab.errors import (
     UnsupportedError,
     UntieredRecordsError,
 )
-from fluss_lab.server.tablet.damage import cutting, given_up
+from fluss_lab.server.tablet.damage import given_up_ranges as given_up
+from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.tiering.repair import repair
+from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
 from tests.unit.tiering.broken_logs import (
     OPTIONS,
     PLACES,
@@ -151,18 +152,20 @@ def _damaged(tables, tiered, place=inside_a_segment):
     return broken
 
 
-@pytest.mark.parametrize("point", [*FAILPOINTS, *repair.FAILPOINTS, *cutting.FAILPOINTS, "tiering.fluss_commit.after"])
+@pytest.mark.parametrize(
+    "point", [*FAILPOINTS, *lake_repair.FAILPOINTS, *log_cut.FAILPOINTS, "tiering.fluss_commit.after"]
+)
 def test_a_repair_that_ended_anywhere_is_finished_by_the_next(tables, point):
     broken = _damaged(tables, "part")
     lost = {0: broken.damage[0]}
     broken.repair_cut_off(point)
-    if point in cutting.FAILPOINTS:
+    if point in log_cut.FAILPOINTS:
         tables.cluster.restart()
     if point == "tiering.adopt_lake.after":
         # The lake has what the cluster was not told of: nobody passes that without saying so.
         with pytest.raises(OffsetOutOfRangeError, match=r"run 'fluss-lab repair db\.broken --adopt'"):
             broken.repair()
-        repair.adopt(tables.connection, tables.storage, broken.path)
+        lake_repair.adopt(tables.connection, tables.storage, broken.path)
     try:
         done = broken.repair()
     except InvalidRequestError:
@@ -321,18 +324,18 @@ def test_rows_of_the_lake_have_the_columns_that_were_added_since(tables):
     [
         *FAILPOINTS[:3], "kv.snapshot.before_chunks", "kv.snapshot.before_manifest", "kv.snapshot.after_manifest",
         # The steps behind the rows are those of any damaged range.
-        *(pytest.param(point, marks=pytest.mark.campaign) for point in cutting.FAILPOINTS),
+        *(pytest.param(point, marks=pytest.mark.campaign) for point in log_cut.FAILPOINTS),
     ],
 )  # fmt: skip
 def test_making_rows_from_the_lake_may_end_anywhere(tables, point):
     broken = _rowless(tables, (inside_a_segment, *[nothing] * (len(PLACES) - 1)), writes=1)
     broken.repair_cut_off(point)
-    if point in {"tiering.give_up.sent", "kv.snapshot.after_manifest", *cutting.FAILPOINTS}:
+    if point in {"tiering.give_up.sent", "kv.snapshot.after_manifest", *log_cut.FAILPOINTS}:
         tables.cluster.restart()
     try:
         assert not broken.repair().is_empty
     except InvalidRequestError:
-        assert point in {"tiering.give_up.after", *cutting.FAILPOINTS}
+        assert point in {"tiering.give_up.after", *log_cut.FAILPOINTS}
     _check_after(broken)
 
 

@@ -9,11 +9,11 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.interfaces import REPLAY_START_KEY
+from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.events import FailedTieringEvent
-from fluss_lab.tiering.round.options import TieringOptions
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import FailedTieringEvent
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
 from tests.unit.tiering.keyed_kit import PARTITIONED, KeyedTable
 
 #: Cuts whatever there is into one split a worker.

@@ -11,11 +11,11 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.records import LogRecords
-from fluss_lab.tiering.round.committer import WrittenSplit, contiguous, starts_of
-from fluss_lab.tiering.round.options import ROUND_DURATION_MIN_S, TieringOptions
+from fluss_lab.tiering.round.round_options import ROUND_DURATION_MIN_S, TieringOptions
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, number_splits, split_from_json
-from fluss_lab.tiering.task.keyed_reader import KeyedChanges, event_count, in_order
-from fluss_lab.tiering.task.reader import HELD_BYTES, SMALL_ROWS, gathered
+from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, starts_of
+from fluss_lab.tiering.task.pk_split_reader import KeyedChanges, event_count, in_order
+from fluss_lab.tiering.task.split_reader import HELD_BYTES, SMALL_ROWS, gathered
 
 PATH = TablePath("db", "people")
 KINDS = {"+A": 0, "+I": 1, "-U": 2, "+U": 3, "-D": 4}

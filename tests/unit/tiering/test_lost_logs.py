@@ -8,9 +8,9 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, InvalidRequestError, UntieredRecordsError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.reader import TableReader
-from fluss_lab.server.tablet.buckets import store
-from fluss_lab.server.tablet.damage import cutting
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.server.tablet.buckets import bucket_store
+from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS, give_up_damage, plan_damage_repair
@@ -224,10 +224,10 @@ def test_a_folder_of_another_bucket_is_not_begun_anew(tables):
 @pytest.mark.parametrize(
     ("keyed", "point"),
     [
-        *((False, point) for point in (*store.FAILPOINTS, *FAILPOINTS, "tablet.cut.begun", "tablet.cut.start")),
-        *((True, point) for point in (*store.FAILPOINTS, "tiering.give_up.sent", "kv.snapshot.after_manifest")),
+        *((False, point) for point in (*bucket_store.FAILPOINTS, *FAILPOINTS, "tablet.cut.begun", "tablet.cut.start")),
+        *((True, point) for point in (*bucket_store.FAILPOINTS, "tiering.give_up.sent", "kv.snapshot.after_manifest")),
         # What follows an empty log is what any damaged range takes: test_damage_repair has all of its steps.
-        *(pytest.param(True, point, marks=pytest.mark.campaign) for point in cutting.FAILPOINTS),
+        *(pytest.param(True, point, marks=pytest.mark.campaign) for point in log_cut.FAILPOINTS),
     ],
 )
 def test_a_lost_log_is_begun_anew_wherever_that_ended(tables, keyed, point):
@@ -252,7 +252,7 @@ def test_a_lost_log_is_begun_anew_wherever_that_ended(tables, keyed, point):
     try:
         broken.repair(discard=not keyed)
     except InvalidRequestError:
-        assert point in {"tiering.give_up.after", "tiering.give_up.told", *cutting.FAILPOINTS}
+        assert point in {"tiering.give_up.after", "tiering.give_up.told", *log_cut.FAILPOINTS}
     for number in broken.damage:
         broken.check_log(number, lost.get(number, []))
     broken.check_rows(lost)

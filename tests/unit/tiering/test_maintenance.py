@@ -17,7 +17,7 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.maintenance.maintenance import FAILPOINTS
+from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS
 from fluss_lab.tiering.maintenance.maintenance_report import (
     CompactionReport,
     ExpiryReport,
@@ -26,9 +26,9 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
 )
 from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask, run_maintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.session import TieringSession
-from fluss_lab.tiering.task.task import TaskResult, run_task
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.task.tiering_task import TaskResult, run_task
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
@@ -186,7 +186,7 @@ def test_a_table_that_is_being_tiered_is_refused(tables):
 
 def test_what_was_due_is_due_after_maintenance(tables):
     """Nothing was tiered by it: freshness does not begin anew."""
-    from fluss_lab.tiering.round.round import run_round
+    from fluss_lab.tiering.round.tiering_round import run_round
 
     info = tables.create(buckets=1)
     log_rounds(tables, info, 1)
@@ -252,7 +252,7 @@ def test_a_holder_that_lost_the_table_commits_nothing(tables):
 
         def run(self, tasks, progress=None):
             results = super().run(tasks, progress)
-            from fluss_lab.tiering.round.events import FailedTieringEvent
+            from fluss_lab.tiering.round.round_outcome import FailedTieringEvent
 
             enumerator = TieringSourceEnumerator(tables.connection, None, 1.0)
             enumerator.handle(FailedTieringEvent.of(self.assignment, RuntimeError("as if taken")))
@@ -304,13 +304,13 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
 
 def test_failpoints_are_all_passed(tables, monkeypatch):
     """The list that kill tests go through is the code's."""
-    from fluss_lab.lake.iceberg.maintenance import compaction, expiry, maintenance
-    from fluss_lab.lake.iceberg.table import file_removal
-    from fluss_lab.tiering.maintenance import maintenance as tiering_maintenance
-    from fluss_lab.tiering.maintenance import maintenance_task
+    from fluss_lab.lake.iceberg.maintenance import compaction, table_maintenance
+    from fluss_lab.lake.iceberg.maintenance import snapshot_expiry as expiry
+    from fluss_lab.lake.iceberg.table import table_files_removal
+    from fluss_lab.tiering.maintenance import lake_maintenance, maintenance_task
 
     passed = set()
-    for module in (compaction, expiry, file_removal, maintenance, tiering_maintenance, maintenance_task):
+    for module in (compaction, expiry, table_files_removal, table_maintenance, lake_maintenance, maintenance_task):
         monkeypatch.setattr(module, "failpoint", passed.add)
     properties = {"table.datalake.snapshots-min": 1, "table.datalake.auto-maintenance": True}
     people = KeyedTable(tables, buckets=1, properties=properties)

@@ -8,8 +8,8 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.model import TablePath
-from fluss_lab.read.reader import TableReader
-from fluss_lab.tiering.round.planner import RoundPlanner
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.tiering.round.round_planner import RoundPlanner
 from tests.unit.tiering.kit import SCHEMA
 
 WIDER = SCHEMA.append(pa.field("note", pa.string()))

@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.interrupts import Flag
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.task.besides import beside
+from fluss_lab.tiering.task.interruptible_work import beside
 
 WAIT_S = 60.0
 #: Stages of a round, and whether its rows are in the lake when it is stopped there.

@@ -5,11 +5,11 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import FlussError, InternalError, PartitionExistsError, PartitionNotFoundError
-from fluss_lab.lake.interfaces import COMMIT_USER, COMMIT_USER_KEY
-from fluss_lab.read.reader import TableReader
+from fluss_lab.lake.format_interfaces import COMMIT_USER, COMMIT_USER_KEY
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
-from fluss_lab.tiering.round.committer import FlussTableLakeSnapshotCommitter
-from fluss_lab.tiering.round.planner import RoundPlanner
+from fluss_lab.tiering.round.round_planner import RoundPlanner
+from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 from tests.unit.tiering.test_tiering_alter import at_failpoint
 
 OLD, NEW = "2013-01", "2013-02"

@@ -16,14 +16,14 @@ from fluss_lab.errors import (
     TieringInProgressError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.interfaces import ADOPTED_KEY
-from fluss_lab.read.reader import TableReader
+from fluss_lab.lake.format_interfaces import ADOPTED_KEY
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster, wait_until
-from fluss_lab.tiering.repair import repair
-from fluss_lab.tiering.repair.repair import adopt, plan_repair
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.session import TieringSession
+from fluss_lab.tiering.repair import lake_repair
+from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.repairs import SMALL, Keyed, age
 
@@ -271,7 +271,7 @@ def test_only_the_bucket_with_the_gap_is_written_anew(tables):
     keyed.check()
 
 
-@pytest.mark.parametrize("point", repair.FAILPOINTS)
+@pytest.mark.parametrize("point", lake_repair.FAILPOINTS)
 @pytest.mark.parametrize("kind", ["log", "primary key"])
 def test_a_repair_cut_off_is_finished_by_the_next(tables, point, kind):
     """Nobody tiers before: an emptied bucket of which the cluster believes the old offset would stay empty."""
@@ -377,13 +377,13 @@ def test_a_commit_in_between_is_not_passed_over(tables, monkeypatch):
     tables.append(info, 10)
     tables.tier(info)
     foreign_append(tables, info)
-    real = repair._commit
+    real = lake_repair._commit
 
     def late(*arguments):
         foreign_append(tables, info)
         return real(*arguments)
 
-    monkeypatch.setattr(repair, "_commit", late)
+    monkeypatch.setattr(lake_repair, "_commit", late)
     with pytest.raises((CommitConflictError, ForeignCommitError)):
         mend(tables, info)
     monkeypatch.undo()

@@ -3,7 +3,7 @@
 import json
 
 from fluss_lab.model import TablePath
-from fluss_lab.tiering.round.report import TieredBucket, TieringReport
+from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
 
 SECONDS = {"plan": 0.1, "write": 2.0, "commit": 0.2, "finish": 0.01, "total": 2.5}
 

@@ -15,10 +15,10 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.options import TieringOptions
-from fluss_lab.tiering.round.round import run_round
-from fluss_lab.tiering.round.session import TieringSession
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.tiering.kit import FAST, SCHEMA
 
 #: Cuts whatever there is into one split a worker.

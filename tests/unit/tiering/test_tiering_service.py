@@ -10,9 +10,9 @@ from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.report import TieringReport
-from fluss_lab.tiering.service.service import TieringService
-from fluss_lab.tiering.service.status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.service.tiering_service import TieringService
+from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 
 SOON = {"table.datalake.freshness": "50ms"}

@@ -8,8 +8,8 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
-from fluss_lab.tiering.round.generator import LogRange, cut, limit_ranges, split_size
-from fluss_lab.tiering.round.options import TieringOptions
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.split_generator import LogRange, cut, limit_ranges, split_size
 from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits, split_from_json
 
 PATH = TablePath("db", "events")

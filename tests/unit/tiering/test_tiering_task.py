@@ -10,8 +10,8 @@ from fluss_lab.errors import CorruptDataError, FencedTieringEpochError, Internal
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.splits import TieringLogSplit
-from fluss_lab.tiering.task.reader import TieringSplitReader, whole
-from fluss_lab.tiering.task.task import TaskResult, TieringTask, run_task
+from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
+from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask, run_task
 
 
 def split(start, stop, table_id=7):

@@ -15,19 +15,19 @@ import pandas as pd
 import pytest
 
 from fluss_lab.client import Admin, AppendWriter, Connection, KvScan, LogScanner, Lookuper, UpsertWriter
-from fluss_lab.client.write.results import AppendResult, UpsertResult
-from fluss_lab.client.write.writer import TableWriter
+from fluss_lab.client.write.table_writer import TableWriter
+from fluss_lab.client.write.write_result import AppendResult, UpsertResult
 from fluss_lab.errors import FlussError
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.read.changelog.changelog import Changelog
-from fluss_lab.read.changelog.diff import Diff
-from fluss_lab.read.changelog.net import NetChangelog
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.moment.seek import Seek
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.changelog.net_changes import NetChangelog
+from fluss_lab.read.changelog.table_diff import Diff
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.moment.time_seek import Seek
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.tiering.service.service import TieringService
+from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.workbench import Lab, Table
 from fluss_lab.workbench.listing import Listing
 

@@ -21,7 +21,7 @@ from fluss_lab.interrupts import Held
 from fluss_lab.server.cluster import is_alive, read_discovery
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 SCHEMA = {"id": "bigint", "month": "string", "price": "decimal(10, 2)"}
 LAKE = {"table.datalake.enabled": True}

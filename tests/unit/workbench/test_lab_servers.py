@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fluss_lab as fl
 from fluss_lab.server import cluster
-from fluss_lab.server.process.process import wait_until_gone
+from fluss_lab.server.process.server_process import wait_until_gone
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess:

@@ -7,7 +7,7 @@ import pytest
 import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.round import run_round
+from fluss_lab.tiering.round.tiering_round import run_round
 
 LAKE = {"table.datalake.enabled": True}
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.commit.replay import with_replay_start
-from fluss_lab.lake.iceberg.files.io import delete_quietly
-from fluss_lab.lake.iceberg.metadata.bucket_states import BucketStates, offset_files
-from fluss_lab.lake.iceberg.metadata.manifests import BucketKey, BucketState, lake_file
-from fluss_lab.lake.iceberg.metadata.snapshot import StagedSnapshot, stage_row_delta
+from fluss_lab.lake.iceberg.commit.replay_tags import with_replay_start
+from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
+from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates, offset_files
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, lake_file
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
-from fluss_lab.lake.iceberg.write.delete_files import place_again
-from fluss_lab.lake.iceberg.write.results import IcebergCommittable, IcebergWriteResult
-from fluss_lab.lake.iceberg.write.target import WriteTarget
+from fluss_lab.lake.iceberg.write.delete_writer import place_again
+from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
+from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from fluss_lab.lake.iceberg.write.row_positions import OffsetFile
-    from fluss_lab.lake.interfaces import CommitterInitContext
+    from fluss_lab.lake.format_interfaces import CommitterInitContext
+    from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 
 _LOG: Final = logging.getLogger(__name__)
-#: Passed after the deletes of each bucket were placed; see also `fluss_lab.lake.iceberg.commit.commits`.
+#: Passed after the deletes of each bucket were placed; see also `fluss_lab.lake.iceberg.commit.snapshot_commit`.
 FAILPOINTS: Final = ("lake.place.after",)
 
 

@@ -1,7 +1,7 @@
 """Parquet files of the lake opened: the footer's seal and the pages' checksums compared, errors turned into the house's.
 
 Pages have checksums when tiering wrote them, or somebody else who asks for them; the footers of tiering's files have a seal
-(see `seals`) where they were written on this machine's file systems. What has neither is read as it is.
+(see `file_seals`) where they were written on this machine's file systems. What has neither is read as it is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.files.io import local_path
-from fluss_lab.lake.iceberg.files.seals import check_parquet
+from fluss_lab.lake.iceberg.files.durable_io import local_path
+from fluss_lab.lake.iceberg.files.file_seals import check_parquet
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.files.io import delete_quietly, local_path, native_stream, sync_data_folders
-from fluss_lab.lake.iceberg.files.seals import PARQUET_KEY, open_seal, seal_parquet
+from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, local_path, native_stream, sync_data_folders
+from fluss_lab.lake.iceberg.files.file_seals import PARQUET_KEY, open_seal, seal_parquet
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, unwritten
 
 if TYPE_CHECKING:

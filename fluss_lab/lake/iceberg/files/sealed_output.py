@@ -8,7 +8,7 @@ from typing import cast
 
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 
-from fluss_lab.lake.iceberg.files.seals import seal_avro
+from fluss_lab.lake.iceberg.files.file_seals import seal_avro
 from fluss_lab.lake.iceberg.metadata.avro_file import marker_of
 
 

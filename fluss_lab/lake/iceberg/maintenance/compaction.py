@@ -21,24 +21,24 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.files.parquet import ParquetSettings
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
+from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings
 from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     BucketCompaction,
     CompactedBucket,
     CompactionScope,
     task_from_json,
 )
-from fluss_lab.lake.iceberg.metadata.bucket_states import offset_files
-from fluss_lab.lake.iceberg.metadata.manifests import LakeDelete, LakeFile, lake_file
-from fluss_lab.lake.iceberg.read.merge_read import LiveReader
+from fluss_lab.lake.iceberg.metadata.bucket_live_files import offset_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile, lake_file
+from fluss_lab.lake.iceberg.read.merge_reader import LiveReader
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions, PositionFile
-from fluss_lab.lake.iceberg.write.data_files import DataFileWriter
-from fluss_lab.lake.iceberg.write.delete_events import PATH_COLUMN, read_events
-from fluss_lab.lake.iceberg.write.delete_files import DeleteFileWriter, Placement
-from fluss_lab.lake.iceberg.write.results import IcebergWriteResult
-from fluss_lab.lake.iceberg.write.row_positions import RowLocator
-from fluss_lab.lake.iceberg.write.target import BucketTarget, WriteTarget
-from fluss_lab.lake.interfaces import OFFSET_COLUMN
+from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
+from fluss_lab.lake.iceberg.write.delete_schema import PATH_COLUMN, read_events
+from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, Placement
+from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
+from fluss_lab.lake.iceberg.write.row_locator import RowLocator
+from fluss_lab.lake.iceberg.write.write_target import BucketTarget, WriteTarget
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

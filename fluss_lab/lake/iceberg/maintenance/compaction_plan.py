@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.table import TableProperties
 
 from fluss_lab.lake.iceberg.maintenance.compaction_task import BucketCompaction, CompactionScope, task_to_json
-from fluss_lab.lake.iceberg.metadata.manifests import BucketKey, BucketState
-from fluss_lab.lake.iceberg.write.target import WriteTarget
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState
+from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
 

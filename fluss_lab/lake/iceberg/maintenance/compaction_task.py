@@ -16,13 +16,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.iceberg.metadata.manifests import LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.reading import LakeColumns
+from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
-from fluss_lab.lake.iceberg.table.types import arrow_field
-from fluss_lab.lake.iceberg.write.results import IcebergWriteResult, WriteResultSerializer
-from fluss_lab.lake.iceberg.write.target import WriteTarget
-from fluss_lab.lake.interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
+from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WriteResultSerializer
+from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

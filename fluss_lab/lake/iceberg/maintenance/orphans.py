@@ -1,6 +1,6 @@
 """Files in a lake table's folder that nothing refers to: of rounds and commits that ended half-way.
 
-Looked for is what lies in folders that are the table's alone (see `folders`) and nowhere else. In use is whatever the table's metadata refers to: the
+Looked for is what lies in folders that are the table's alone (see `table_folders`) and nowhere else. In use is whatever the table's metadata refers to: the
 snapshots that it has, the metadata files that it remembers, statistics. The folder is listed first and the metadata read
 then: a file that is committed in between is found in use.
 """
@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.iceberg.metadata.manifests import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

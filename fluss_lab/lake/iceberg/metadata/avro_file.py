@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.lake.iceberg.files.seals import AVRO_KEY, check_avro, seal_avro
+from fluss_lab.lake.iceberg.files.file_seals import AVRO_KEY, check_avro, seal_avro
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16

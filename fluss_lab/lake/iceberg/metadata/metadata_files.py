@@ -2,7 +2,7 @@
 
 pyiceberg raises what the damage happens to run into, from ``UnicodeDecodeError`` to ``EOFError``; and of a manifest that was
 cut off it returns the entries before the cut, as if these were all. So every manifest, list of manifests and table metadata
-file is opened here. What is checked: the seal of files that tiering wrote (see `seals`); of all files that they can be taken
+file is opened here. What is checked: the seal of files that tiering wrote (see `file_seals`); of all files that they can be taken
 apart to their end; of manifests their length and the counts of files and rows, as the manifest list has them.
 """
 
@@ -18,7 +18,7 @@ from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
-from fluss_lab.lake.iceberg.files.seals import check_json
+from fluss_lab.lake.iceberg.files.file_seals import check_json
 from fluss_lab.lake.iceberg.files.store_errors import REMEDY, unread
 from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 

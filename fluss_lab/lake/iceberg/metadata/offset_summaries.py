@@ -16,8 +16,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fluss_lab.lake.iceberg.metadata.history import is_ours, main_line, summary_of
-from fluss_lab.lake.interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
+from fluss_lab.lake.format_interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, summary_of
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

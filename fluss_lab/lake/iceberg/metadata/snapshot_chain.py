@@ -1,6 +1,6 @@
 """Where the log of a primary-key bucket lies: the snapshots that are kept for replay, each with the piece that it holds.
 
-A compaction that drops rows tags the snapshot before it (see `replay`). So of the snapshots kept, the oldest holds all that
+A compaction that drops rows tags the snapshot before it (see `replay_tags`). So of the snapshots kept, the oldest holds all that
 the bucket's log had below that snapshot's end, the next one what came up to its end, and so on, the rest being in the
 snapshot asked for. What is below a bucket's replay start is in none of them.
 
@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import CorruptDataError, FlussError
-from fluss_lab.lake.iceberg.commit.replay import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, read_starts
-from fluss_lab.lake.iceberg.metadata.history import is_ours, keeps_rows, line_from, summary_of
-from fluss_lab.lake.iceberg.metadata.manifests import (
+from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, REPLAY_START_KEY
+from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, read_starts
+from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketKey,
     BucketState,
     EntryCache,
@@ -28,12 +28,12 @@ from fluss_lab.lake.iceberg.metadata.manifests import (
     live_state,
     snapshot_of,
 )
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, keeps_rows, line_from, summary_of
 from fluss_lab.lake.iceberg.partition_drop import DROPPED_PARTITION_KEY
-from fluss_lab.lake.iceberg.read.event_files import EventRanges
-from fluss_lab.lake.iceberg.read.reading import LakeColumns
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
+from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
 from fluss_lab.lake.iceberg.table.layout import known_layout
-from fluss_lab.lake.iceberg.write.delete_events import EventRange
-from fluss_lab.lake.interfaces import BUCKET_OFFSET_KEY, REPLAY_START_KEY
+from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

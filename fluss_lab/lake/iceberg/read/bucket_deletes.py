@@ -14,16 +14,16 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.iceberg.metadata.manifests import BucketState, LakeDelete, LakeFile
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.ended_rows import EndedCache, EndedRows, EventsBefore, last_number
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
-from fluss_lab.lake.iceberg.write.delete_events import PATH_ID, event_range
+from fluss_lab.lake.iceberg.write.delete_schema import PATH_ID, event_range
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from fluss_lab.lake.iceberg.read.reading import LakeColumns
+    from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 
 
 def described(state: BucketState, stop: int | None) -> tuple[str, ...]:

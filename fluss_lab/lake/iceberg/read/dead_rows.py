@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.lake.interfaces import OFFSET_COLUMN
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.iceberg.files.io import side_by_side
+from fluss_lab.lake.iceberg.files.durable_io import side_by_side
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.metadata.manifests import LakeDelete
+from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS
 from fluss_lab.lake.iceberg.read.row_deletes import opened
-from fluss_lab.lake.iceberg.write.delete_events import (
+from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
     PREVIOUS_OFFSET_COLUMN,
     PREVIOUS_OFFSET_ID,

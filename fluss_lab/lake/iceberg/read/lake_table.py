@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
-from fluss_lab.lake.iceberg.metadata.manifests import (
+from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
+from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketKey,
     BucketState,
     EntryCache,
@@ -16,11 +17,10 @@ from fluss_lab.lake.iceberg.metadata.manifests import (
     live_state,
     snapshot_of,
 )
-from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
-from fluss_lab.lake.iceberg.read.reading import LakeColumns, LakeFileReader
-from fluss_lab.lake.iceberg.table.access import CatalogAccess
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns, LakeFileReader
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, readable_layout
-from fluss_lab.lake.readers import FileColumn
+from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.metadata.manifests import LakeDelete
-from fluss_lab.lake.iceberg.read.reading import LakeColumns
-from fluss_lab.lake.iceberg.table.types import FIELD_ID_KEY
-from fluss_lab.lake.iceberg.write.delete_events import (
+from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
+from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
+from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
     PATH_COLUMN,
     PATH_ID,

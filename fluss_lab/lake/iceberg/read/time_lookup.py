@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.lake.iceberg.read.event_files import EventFile
-from fluss_lab.lake.iceberg.read.reading import LakeFileReader
-from fluss_lab.lake.interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader
+from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 
 #: Offset, and timestamp in epoch milliseconds.
 FirstRecord: TypeAlias = tuple[int, int]

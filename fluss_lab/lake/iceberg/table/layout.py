@@ -20,8 +20,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, TimestamptzType
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.iceberg.table.types import holds, ids_of, inner_fields, lake_field
-from fluss_lab.lake.interfaces import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, TIMESTAMP_COLUMN
+from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.table.type_mapping import holds, ids_of, inner_fields, lake_field
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID, uuid4, uuid5
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
 _LAB_KEY: Final = "lab_id"
 #: The first table and partition id whose folders were marked from the beginning; see `is_marked`.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from fluss_lab.errors import ConflictError, InvalidRequestError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 
 
 class DurableOffset(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 from fluss_lab.errors import error_from_code
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION, BucketGroup
-from fluss_lab.server.coordinator.tiering.lakes import TieredOffset, TieredSnapshot
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, BucketGroup
+from fluss_lab.server.coordinator.tiering.lake_snapshots import TieredOffset, TieredSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 from fluss_lab.errors import FlussError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
+from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.logs import bucket_fields
-from fluss_lab.server.tablet.buckets.tables import Table
-from fluss_lab.server.tablet.counters import BucketCounters
-from fluss_lab.server.tablet.damage.given_up import GivenUpRange
-from fluss_lab.server.tablet.log.log import BucketLog
-from fluss_lab.server.tablet.log.view import Fetched
-from fluss_lab.server.tablet.remote.manifest import RemoteManifest
+from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.damage.given_up_ranges import GivenUpRange
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.log_view import Fetched
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch, RemoteLog
+from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest
+from fluss_lab.server.tablet.request_counters import BucketCounters
 
 
 @dataclass(frozen=True, slots=True)

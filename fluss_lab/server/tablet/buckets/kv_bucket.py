@@ -25,19 +25,19 @@ from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.evolve import padded
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.folder.remote_folders import KV, bucket_folder
-from fluss_lab.server.kv.change import Change
-from fluss_lab.server.kv.image import KvImage
-from fluss_lab.server.kv.snapshots.snapshot import SnapshotStore
-from fluss_lab.server.kv.store import KvStore
-from fluss_lab.server.kv.view import KvView
-from fluss_lab.server.tablet.append.checks import CheckedPut, check_put
-from fluss_lab.server.tablet.append.writers import WriterStates
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
-from fluss_lab.server.tablet.buckets.replay import Replay
-from fluss_lab.server.tablet.buckets.tables import Table
-from fluss_lab.server.tablet.log.entries import Appended, Derived, Entry
-from fluss_lab.server.tablet.log.log import BucketLog
-from fluss_lab.server.tablet.log.previous import VALUE_BYTES
+from fluss_lab.server.kv.change_derivation import Change
+from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
+from fluss_lab.server.kv.store_image import KvImage
+from fluss_lab.server.kv.store_view import KvView
+from fluss_lab.server.tablet.append.payload_validation import CheckedPut, check_put
+from fluss_lab.server.tablet.append.writer_state import WriterStates
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
+from fluss_lab.server.tablet.buckets.kv_replay import Replay
+from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.log.append_types import Appended, Derived, Entry
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
 
 _LOG: Final = logging.getLogger(__name__)

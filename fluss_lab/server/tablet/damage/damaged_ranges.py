@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss_lab.server.tablet.buckets.inspection import walk
-from fluss_lab.server.tablet.log import checkpoint as checkpoints
-from fluss_lab.server.tablet.log import log_start as starts
-from fluss_lab.server.tablet.log.recovery import segment_bases
+from fluss_lab.server.tablet.buckets.bucket_inspection import walk
+from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.resync import find_place
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX
-from fluss_lab.server.tablet.log.view import Frontier
 
 
 class DamagedRange(NamedTuple):
@@ -57,8 +56,8 @@ def damaged_ranges(
 
     Cost: reads every byte, and decodes every batch; memory does not grow with the log.
     """
-    known = checkpoints.load(folder)
-    end = starts.expected(folder, None if known is None else known.segments[0].base_offset)
+    known = recovery_point.load(folder)
+    end = log_start.expected(folder, None if known is None else known.segments[0].base_offset)
     path, last_ms, position = folder, -1, 0
     for base in segment_bases(folder):
         if until is not None and base > until.base_offset:

@@ -14,20 +14,18 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
-from fluss_lab.server.tablet.append.writers import WriterStates
+from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket import LakeState
-from fluss_lab.server.tablet.damage import given_up
-from fluss_lab.server.tablet.log import checkpoint as checkpoints
-from fluss_lab.server.tablet.log import log_start
-from fluss_lab.server.tablet.log.checkpoint import Checkpoint
-from fluss_lab.server.tablet.log.index import IndexMark
-from fluss_lab.server.tablet.log.log import BucketLog
+from fluss_lab.server.tablet.damage import given_up_ranges
+from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, SegmentMark
-from fluss_lab.server.tablet.remote import dropped_mark
-from fluss_lab.server.tablet.remote import manifest as manifests
+from fluss_lab.server.tablet.log.sparse_index import IndexMark
+from fluss_lab.server.tablet.remote import remote_manifest, remote_mark
 
 #: What may be left beside the segments, and belongs to the bucket without them.
-_BESIDE: Final = (given_up.FILE_NAME, dropped_mark.FILE_NAME)
+_BESIDE: Final = (given_up_ranges.FILE_NAME, remote_mark.FILE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,8 @@ class LostLog:
             CorruptDataError, UnsupportedError: What remote storage holds, or what is left in the folder, cannot be read.
             OSError: The file system refused.
         """
-        known, noted = checkpoints.load(folder), log_start.load(folder)
-        held = manifests.load(remote, bucket)
+        known, noted = recovery_point.load(folder), log_start.load(folder)
+        held = remote_manifest.load(remote, bucket)
         kept = SnapshotFolder(snapshots, bucket).manifests()
         if known is not None or noted is not None:
             start = log_start.expected(folder, None if known is None else known.segments[0].base_offset)
@@ -98,7 +96,7 @@ class LostLog:
         if self.start:
             log_start.save(place, self.start)
         mark = SegmentMark(self.start, 0, self.start, -1, IndexMark())
-        checkpoints.save(place, Checkpoint(self.end, self.floor_ms, (mark,), self.writers), durable=True)
+        recovery_point.save(place, Checkpoint(self.end, self.floor_ms, (mark,), self.writers), durable=True)
 
     def begin(self, place: Path) -> None:
         """Begin an empty log where it was noted what it was.

@@ -21,11 +21,11 @@ from fluss_lab.records.batch import (
     read_header,
 )
 from fluss_lab.records.evolve import padded
-from fluss_lab.server.kv.image import KvImage
-from fluss_lab.server.kv.store import KvStore
-from fluss_lab.server.tablet.buckets.tables import Table
+from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.store_image import KvImage
+from fluss_lab.server.tablet.buckets.table_registry import Table
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange
-from fluss_lab.server.tablet.log.recovery import segment_bases
+from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
-from fluss_lab.model.formats import check_format
+from fluss_lab.model.format_versions import check_format
 from fluss_lab.records.sealed import sealed, unsealed
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 from fluss_lab.errors import FlussError
-from fluss_lab.server.tablet.append.admission import Admission
-from fluss_lab.server.tablet.append.seal import Seal
-from fluss_lab.server.tablet.log.reading import LogReader
+from fluss_lab.server.tablet.append.batch_admission import Admission
+from fluss_lab.server.tablet.append.write_seal import Seal
+from fluss_lab.server.tablet.log.log_reader import LogReader
+from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.segment import Segment
-from fluss_lab.server.tablet.log.view import Frontier
 
 
 class LogState:

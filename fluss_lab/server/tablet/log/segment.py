@@ -30,10 +30,10 @@ from fluss_lab.records.batch import (
     newer_format,
     read_header,
 )
-from fluss_lab.rpc import room
-from fluss_lab.server.tablet.log.handles import HandlePool
-from fluss_lab.server.tablet.log.index import NO_MARK, IndexMark, SparseIndex
-from fluss_lab.server.tablet.log.previous import Offsets, PreviousOffsets
+from fluss_lab.rpc import answer_buffer
+from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.previous_offsets import Offsets, PreviousOffsets
+from fluss_lab.server.tablet.log.sparse_index import NO_MARK, IndexMark, SparseIndex
 
 LOG_SUFFIX: Final = ".log"
 #: Why bytes are no batch that can be served: they are damaged, or of a newer format.
@@ -242,8 +242,8 @@ class Segment:
         return data
 
     def read_with_room(self, start: int, stop: int) -> memoryview:
-        """Return the bytes in ``[start, stop)`` of the file as an answer sends them: see `room`. It raises as `read`."""
-        data = room.read_with_room(self._pool.get(self.path).fd, start, stop - start)
+        """Return the bytes in ``[start, stop)`` of the file as an answer sends them: see `answer_buffer`. It raises as `read`."""
+        data = answer_buffer.read_with_room(self._pool.get(self.path).fd, start, stop - start)
         if len(data) < stop - start:
             raise CorruptDataError(f"{self.path.name}: expected {self.size} bytes, found {start + len(data)}")
         return data

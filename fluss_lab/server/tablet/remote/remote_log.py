@@ -17,12 +17,12 @@ from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, Stora
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log.segment import Segment
-from fluss_lab.server.tablet.remote import manifest as manifests
-from fluss_lab.server.tablet.remote.copy import copy_segment
-from fluss_lab.server.tablet.remote.dropped_mark import DroppedMark
-from fluss_lab.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
+from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest, RemoteSegment
+from fluss_lab.server.tablet.remote.remote_mark import DroppedMark
+from fluss_lab.server.tablet.remote.segment_copy import copy_segment
 
 T = TypeVar("T")
 
@@ -137,10 +137,10 @@ class RemoteLog:
                 self._problem = error
 
     def _load(self) -> RemoteManifest:
-        path = self.folder / manifests.FILE_NAME
+        path = self.folder / remote_manifest.FILE_NAME
         self._check_there()
         try:
-            found = manifests.load(self.folder, self._bucket)
+            found = remote_manifest.load(self.folder, self._bucket)
             dropped = self._dropped_offset(found)
         except OSError as error:
             raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
@@ -354,7 +354,7 @@ class RemoteLog:
     def _replace(self, before: RemoteManifest, after: RemoteManifest) -> None:
         """Make another manifest durable, then known, then delete the files that it no longer names."""
         self._is_unsure = True
-        manifests.save(self.folder, after)
+        remote_manifest.save(self.folder, after)
         failpoint("remote.manifest.after")
         self._manifest, self._is_unsure = after, False
         kept = {each.segment_id for each in after.segments}
@@ -374,7 +374,7 @@ class RemoteLog:
             if not self.folder.exists():
                 return
             for path in self.folder.iterdir():
-                is_draft = path.name.startswith(f".{manifests.FILE_NAME}.")
+                is_draft = path.name.startswith(f".{remote_manifest.FILE_NAME}.")
                 if is_draft or (_SEGMENT_FOLDER.fullmatch(path.name) and path.name not in kept):
                     self._remove(path)
 

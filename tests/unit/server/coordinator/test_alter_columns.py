@@ -17,7 +17,7 @@ def lake_columns(rig: Rig) -> list[str]:
     """Return the columns of the lake table as its own catalog tells them."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    from fluss_lab.server.options import default_lake_options
+    from fluss_lab.server.server_options import default_lake_options
 
     options = default_lake_options(rig.cluster.folder)
     catalog = SqlCatalog(
@@ -99,9 +99,9 @@ def test_a_primary_key_table_is_altered_too(rig):
 
 
 def test_a_table_runs_out_of_schema_ids(rig, monkeypatch):
-    from fluss_lab.server.coordinator.ddl import alteration
+    from fluss_lab.server.coordinator.ddl import table_alteration
 
-    monkeypatch.setattr(alteration, "SCHEMA_ID_MAX", 2)
+    monkeypatch.setattr(table_alteration, "SCHEMA_ID_MAX", 2)
     rig.create()
     rig.alter(add={"x": "int"})
     with pytest.raises(errors.InvalidSchemaError, match="has had 2 schemas"):

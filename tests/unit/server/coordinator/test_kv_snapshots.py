@@ -16,8 +16,8 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
-from fluss_lab.server.kv.snapshots.completed import CompletedSnapshot
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from tests.unit.server.coordinator.rig import path
 from tests.unit.server.kv.snapshot_kit import Puts, store, write
 

@@ -7,9 +7,9 @@ import pytest
 
 from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
-from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION, Catalog
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
-from fluss_lab.server.coordinator.tiering.lakes import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
 
 PATH = TablePath("d", "t")
 

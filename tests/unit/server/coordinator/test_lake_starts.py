@@ -7,9 +7,9 @@ import pytest
 from fluss_lab.errors import ERROR_CODES, ConflictError, InvalidRequestError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.metadata.catalog import NO_PARTITION, Catalog
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
-from fluss_lab.server.coordinator.tiering.lakes import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
 
 LAKE = {"table.datalake.enabled": True}
 TABLE_ID = 1

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 import pytest
 
 from fluss_lab.errors import CorruptDataError, LabError, StorageError
-from fluss_lab.server.coordinator.metadata.store import BLOCK_IDS, SCHEMA_VERSION, MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import BLOCK_IDS, SCHEMA_VERSION, MetadataStore
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path):

@@ -9,10 +9,10 @@ from fluss_lab import errors
 from fluss_lab.model import TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.metrics.metrics import Metrics
-from fluss_lab.server.tablet.append.seal import Seal
+from fluss_lab.server.metrics.server_metrics import Metrics
+from fluss_lab.server.tablet.append.write_seal import Seal
 from fluss_lab.testing import wait_until
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.rig import Rig
 from tests.unit.server.coordinator.test_partitions_by_clock import DAY_MS, day, options
 from tests.unit.tiering.test_tiering_alter import at_failpoint

@@ -7,7 +7,7 @@ import pytest
 
 from fluss_lab import errors
 from fluss_lab.testing import wait_until
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.rig import Rig
 
 AUTO = "table.auto-partition."

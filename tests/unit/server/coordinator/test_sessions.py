@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fluss_lab.errors import ResourceExhaustedError, ServerUnavailableError
-from fluss_lab.server.coordinator.sessions import FIRST_WAIT_MS, Sessions
+from fluss_lab.server.coordinator.client_sessions import FIRST_WAIT_MS, Sessions
 from fluss_lab.testing import MockClock, wait_until
 
 GRACE_MS = 10_000

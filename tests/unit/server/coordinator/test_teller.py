@@ -3,7 +3,7 @@
 import threading
 import time
 
-from fluss_lab.server.coordinator.tablets.teller import Teller
+from fluss_lab.server.coordinator.tablets.retrying_notifier import Teller
 from fluss_lab.testing import wait_until
 
 

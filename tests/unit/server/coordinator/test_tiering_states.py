@@ -22,10 +22,10 @@ from fluss_lab.errors import (
     error_code,
 )
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
-from fluss_lab.server.coordinator.metadata.catalog import Catalog
-from fluss_lab.server.coordinator.metadata.store import MetadataStore
-from fluss_lab.server.coordinator.tiering.tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, State, TieringManager
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+from fluss_lab.server.coordinator.tiering.tiering_states import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, State, TieringManager
+from fluss_lab.testing.mock_clock import MockClock
 
 FRESHNESS_MS = 60_000
 TIMEOUT_MS = 120_000

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
 from fluss_lab.model.types import DataType
-from fluss_lab.server.kv.merge import MergeRules
+from fluss_lab.server.kv.merge_engines import MergeRules
 
 UPSERT, DELETE = 3, 4
 INSERT, BEFORE, AFTER, REMOVE = 1, 2, 3, 4

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from fluss_lab.server.kv.keys.index import PACE, HashIndex
+from fluss_lab.server.kv.keys.key_index import PACE, HashIndex
 
 
 def everything(index: HashIndex, hashes: np.ndarray) -> dict[int, set[int]]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.model.types import DataType
-from fluss_lab.server.kv.keys import keys as keys_module
-from fluss_lab.server.kv.keys.equality import equal_across, equal_rows, equal_values
-from fluss_lab.server.kv.keys.keys import KeyHash
+from fluss_lab.server.kv.keys import key_hashes
+from fluss_lab.server.kv.keys.key_hashes import KeyHash
+from fluss_lab.server.kv.keys.row_equality import equal_across, equal_rows, equal_values
 from tests.unit.server.kv.kv_kit import NAN, OTHER_NAN, identity, maybe_null, some_value
 
 KEY_TYPES = [
@@ -60,7 +60,7 @@ def test_hashes_do_not_depend_on_where_values_lie(name, seed):
 
 
 def test_long_keys_are_hashed_to_their_last_byte(monkeypatch, seed):
-    monkeypatch.setattr(keys_module, "WORDS_PER_BLOCK", 16)
+    monkeypatch.setattr(key_hashes, "WORDS_PER_BLOCK", 16)
     rng = random.Random(seed)
     texts = [rng.randbytes(rng.choice([0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 5000])) for _ in range(60)]
     texts += [text[:-1] + bytes([text[-1] ^ 1]) for text in texts if text]

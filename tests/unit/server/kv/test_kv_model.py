@@ -10,9 +10,9 @@ import pytest
 
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
-from fluss_lab.server.kv.keys.keys import ALL_BITS, KeyHash
-from fluss_lab.server.kv.rewriting import Limits
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.keys.key_hashes import ALL_BITS, KeyHash
+from fluss_lab.server.kv.kv_store import KvStore
 from tests.unit.server.kv.kv_kit import (
     DELETE,
     UPSERT,

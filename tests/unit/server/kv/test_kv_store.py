@@ -16,9 +16,9 @@ from fluss_lab.errors import (
     InvalidSchemaError,
 )
 from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
-from fluss_lab.server.kv.change import Change
-from fluss_lab.server.kv.rewriting import Limits
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.server.kv.change_derivation import Change
+from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.kv_store import KvStore
 from tests.unit.server.kv.kv_kit import DELETE, UPSERT, batch, tuples
 
 COLUMNS = {"id": "int", "name": "string", "must": "bigint not null"}

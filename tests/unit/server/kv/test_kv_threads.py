@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.server.kv.keys.keys import KeyHash
-from fluss_lab.server.kv.rewriting import Limits
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.keys.key_hashes import KeyHash
+from fluss_lab.server.kv.kv_store import KvStore
 
 #: Keys always come in pairs of one group, which are written together with one number: a reader sees equal numbers.
 GROUPS = 300

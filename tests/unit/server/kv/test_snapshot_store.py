@@ -10,8 +10,8 @@ from fluss_lab import failpoints
 from fluss_lab.errors import InvalidSchemaError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import read_manifest
-from fluss_lab.server.kv.snapshots import snapshot as snapshot_module
-from fluss_lab.server.kv.snapshots.completed import CompletedSnapshot
+from fluss_lab.server.kv.snapshots import kv_snapshot
+from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from tests.unit.server.kv.snapshot_kit import BUCKET, SCHEMAS, Puts, names, restored, rows_of, store, write
 
 STEPS = [
@@ -111,7 +111,7 @@ def test_a_file_of_which_little_is_needed_is_written_again(tmp_path):
 
 
 def test_many_small_files_become_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "SMALL_FILES_MAX", 5)
+    monkeypatch.setattr(kv_snapshot, "SMALL_FILES_MAX", 5)
     snapshots, puts = store(tmp_path, retained=1), Puts()
     most = 0
     for turn in range(20):
@@ -123,7 +123,7 @@ def test_many_small_files_become_one(tmp_path, monkeypatch):
 
 
 def test_large_states_are_cut_into_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "FILE_BYTES", 2000)
+    monkeypatch.setattr(kv_snapshot, "FILE_BYTES", 2000)
     puts = Puts()
     for turn in range(20):
         puts.put(*range(turn * 10, turn * 10 + 10))
@@ -360,18 +360,18 @@ def test_a_closed_store_ends_the_write_under_way(tmp_path, puts):
 
 def test_a_close_waits_for_the_write_under_way(tmp_path, monkeypatch):
     snapshots, puts = store(tmp_path), Puts()
-    monkeypatch.setattr(snapshot_module, "FILE_BYTES", 1)
+    monkeypatch.setattr(kv_snapshot, "FILE_BYTES", 1)
     for turn in range(30):
         puts.put(turn)
     reached, go_on = threading.Event(), threading.Event()
-    original = snapshot_module.write_chunks
+    original = kv_snapshot.write_chunks
 
     def slow(path, chunks):
         reached.set()
         go_on.wait(60)
         return original(path, chunks)
 
-    monkeypatch.setattr(snapshot_module, "write_chunks", slow)
+    monkeypatch.setattr(kv_snapshot, "write_chunks", slow)
     results = []
 
     def run():

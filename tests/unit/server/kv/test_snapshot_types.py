@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.model import make_descriptor
-from fluss_lab.server.kv.image import KvChunk, KvImage
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.store_image import KvChunk, KvImage
 from tests.unit.server.kv.snapshot_kit import store, write
 
 VALUES = {

@@ -15,9 +15,9 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import decode_all, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.server.tablet.service import TabletService
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.server.tablet.tablet_service import TabletService
+from fluss_lab.testing.mock_clock import MockClock
 
 TABLE_ID = 9
 TYPES = {"id": "bigint", "name": "string", "score": "int"}

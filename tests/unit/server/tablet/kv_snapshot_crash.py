@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fluss_lab.model.names import TableBucket
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.kv_kit import AFTER, DELETE, TABLE_ID, KvTablet, Model
 

@@ -9,8 +9,8 @@ import random
 import sys
 from pathlib import Path
 
-from fluss_lab.server.tablet.log.entries import LogOptions
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.tablet_kit import append, open_log
 

@@ -14,14 +14,14 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import decode_all, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.server.tablet.append.checks import check_payload
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
-from fluss_lab.server.tablet.log.entries import Appended, LogOptions
-from fluss_lab.server.tablet.log.handles import HandlePool
-from fluss_lab.server.tablet.log.log import BucketLog
-from fluss_lab.server.tablet.service import TabletService
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.server.tablet.append.payload_validation import check_payload
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
+from fluss_lab.server.tablet.log.append_types import Appended, LogOptions
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.tablet_service import TabletService
+from fluss_lab.testing.mock_clock import MockClock
 
 TYPES = {"id": "bigint not null", "name": "string"}
 DESCRIPTOR = make_descriptor(TYPES)

@@ -13,9 +13,9 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from fluss_lab.server.tablet.log import log as log_module
-from fluss_lab.server.tablet.log.entries import LogOptions
-from fluss_lab.testing.clock import START_MS, MockClock
+from fluss_lab.server.tablet.log import bucket_log
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, Record, append, batch, checked, open_log, read_all
 
 SMALL = LogOptions(segment_bytes=2048, index_interval_bytes=128, fsync=False, writer_expiration_ms=3_600_000)
@@ -193,7 +193,7 @@ def test_with_fsync_readers_do_not_pass_the_durable_place_across_a_roll(tmp_path
 def test_waiting_appends_share_an_fsync(tmp_path, monkeypatch):
     log = open_log(tmp_path, options=LogOptions(1 << 20, 4096, True, 1000))
     seen, entered, let_go = [], threading.Event(), threading.Event()
-    real = log_module.Segment.sync
+    real = bucket_log.Segment.sync
 
     def slow(self, size):
         seen.append(log.high_watermark)
@@ -201,7 +201,7 @@ def test_waiting_appends_share_an_fsync(tmp_path, monkeypatch):
         assert let_go.wait(60)
         real(self, size)
 
-    monkeypatch.setattr(log_module.Segment, "sync", slow)
+    monkeypatch.setattr(bucket_log.Segment, "sync", slow)
     tickets = [log.append(checked(batch(0, 1)))]
     threads = [threading.Thread(target=log.acknowledge, args=tickets)]
     threads[0].start()

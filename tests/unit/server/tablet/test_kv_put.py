@@ -19,9 +19,9 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.records.batch import encode
-from fluss_lab.server.kv import chunks
-from fluss_lab.server.kv.merge import Partial
-from fluss_lab.server.kv.store import KvStore
+from fluss_lab.server.kv import row_chunks
+from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.merge_engines import Partial
 from tests.unit.server.tablet.kv_kit import (
     AFTER,
     BEFORE,
@@ -289,7 +289,7 @@ def test_wide_rows_that_a_small_batch_deletes_are_counted_before_they_are_gather
     tablet.put(upserts(0, 5_000))
     for i in range(20):
         tablet.put([{"id": i, "name": "x" * 400_000, "score": 0}])
-    monkeypatch.setattr(chunks, "taken", None)
+    monkeypatch.setattr(row_chunks, "taken", None)
     with pytest.raises(RecordTooLargeError, match="smaller batches"):
         tablet.put([{"id": i} for i in range(20)], [DELETE] * 20)
     monkeypatch.undo()

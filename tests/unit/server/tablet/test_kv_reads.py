@@ -17,7 +17,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.records.batch import decode_all, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.requests import lookup
+from fluss_lab.server.tablet.requests import lookup_rows
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, Model, events_in, put_batch, upserts
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 
@@ -129,7 +129,7 @@ def test_one_wide_row_asked_for_often_is_not_copied_as_often(tmp_path, monkeypat
     tablet.put([{"id": i, "name": "n", "score": 0} for i in range(5_000)])
     tablet.put([{"id": 7, "name": "x" * 1_000_000, "score": 0}])
     # The first of the keys say nothing of those that follow.
-    monkeypatch.setattr(lookup, "_FIRST_KEYS", 20_000)
+    monkeypatch.setattr(lookup_rows, "_FIRST_KEYS", 20_000)
     with pytest.raises(RecordTooLargeError, match=r"expected at most \d+; ask for fewer keys"):
         tablet.lookup(*range(64), *[7] * 10_000)
 

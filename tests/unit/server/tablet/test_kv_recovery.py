@@ -18,14 +18,14 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.buckets.logs import BucketLogger
-from fluss_lab.server.tablet.buckets.tables import Table
-from fluss_lab.server.tablet.log import previous as previous_module
-from fluss_lab.server.tablet.log.entries import LogOptions
-from fluss_lab.server.tablet.log.handles import HandlePool
-from fluss_lab.server.tablet.log.log import BucketLog
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.log import previous_offsets
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.kv_crash import OPTIONS, WRITER_ID, changes
 from tests.unit.server.tablet.kv_kit import (
     AFTER,
@@ -220,7 +220,7 @@ def test_previous_offsets_that_are_whole_and_others_than_the_replays_stop_the_bu
     other = values[:8] + (5).to_bytes(8, "little") + values[16:]
     first = int.from_bytes(marks[4:8], "little")
     assert first == 1
-    mark = previous_module._mark(1, other[8:16])
+    mark = previous_offsets._mark(1, other[8:16])
     assert mark[:8] == marks[12:20]
     _refill(folder, {**content, name: other, name + "crc": marks[:12] + mark + marks[24:]})
     log, kv = _open(folder)

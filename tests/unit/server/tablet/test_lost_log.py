@@ -15,8 +15,8 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.server.tablet.buckets import store
-from fluss_lab.server.tablet.damage import given_up
+from fluss_lab.server.tablet.buckets import bucket_store
+from fluss_lab.server.tablet.damage import given_up_ranges
 from tests.unit.server.tablet.tablet_kit import batch
 from tests.unit.server.tablet.test_giving_up import (
     LAKE,
@@ -143,7 +143,7 @@ def test_a_bucket_that_is_closed_for_another_reason_is_not_begun_anew(tmp_path):
 def test_a_note_of_a_newer_version_is_not_left_behind(tmp_path):
     tablet = filled(tmp_path)
     give_up(tablet, *flip(segments(tablet)[2], 1), discard=True)
-    _newer(segments(tablet)[0].with_name(given_up.FILE_NAME))
+    _newer(segments(tablet)[0].with_name(given_up_ranges.FILE_NAME))
     for path in segments(tablet):
         path.unlink()
     tablet = tablet.reopen(clean=False)
@@ -168,7 +168,7 @@ def test_remote_storage_that_is_damaged_is_an_error(tmp_path):
     assert not segments(tablet)
 
 
-@pytest.mark.parametrize("point", store.FAILPOINTS)
+@pytest.mark.parametrize("point", bucket_store.FAILPOINTS)
 @pytest.mark.parametrize("kind", ["error", "enospc"])
 def test_laying_an_empty_log_may_end_anywhere(tmp_path, point, kind):
     tablet = gone(filled(tmp_path), durable_offset=RECORDS)

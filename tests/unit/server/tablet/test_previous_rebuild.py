@@ -7,8 +7,8 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.read.moment.points import ReadPoint
-from fluss_lab.read.reader import TableReader
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
 
 PATH = TablePath("db", "keyed")

@@ -8,9 +8,9 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError, NotLeaderError, error_from_code
 from fluss_lab.records.batch import HEADER_BYTES, decode_all, read_header
-from fluss_lab.rpc import codec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.log.reading import LogReader
+from fluss_lab.rpc import message_codec
+from fluss_lab.server.tablet.log.log_reader import LogReader
 from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_in
 
 
@@ -46,7 +46,7 @@ def test_an_answer_survives_the_wire(tablet):
     table = request.tables_req.add(table_id=7, projection_pushdown_enabled=False)
     for bucket in range(3):
         table.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1 << 20)
-    sent = codec.decode(codec.encode(tablet.service.fetch_log(request)), pb.FetchLogResponse)
+    sent = message_codec.decode(message_codec.encode(tablet.service.fetch_log(request)), pb.FetchLogResponse)
     assert [records_in(b"".join(map(bytes, payload)))[0].id for payload in sent.payloads] == [0, 5]
 
 

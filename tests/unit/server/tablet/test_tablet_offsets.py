@@ -4,7 +4,7 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, StorageError, error_from_code
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.tablet.tablet_kit import Tablet, batch, checked
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2

@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError, error_from_code
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.tablet.tablet_kit import Tablet, batch, records_in
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2

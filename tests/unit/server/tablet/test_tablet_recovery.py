@@ -15,9 +15,9 @@ from fluss_lab.errors import (
     OutOfOrderSequenceError,
     UnsupportedError,
 )
-from fluss_lab.server.tablet.log import checkpoint as checkpoints
-from fluss_lab.server.tablet.log.entries import LogOptions
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import append, batch, checked, open_log, read_all, records_in
 
 SEGMENTED = LogOptions(segment_bytes=1100, index_interval_bytes=64, fsync=False, writer_expiration_ms=3_600_000)
@@ -159,11 +159,11 @@ def test_an_index_cut_or_flipped_anywhere_changes_no_answer(folder, clean, suffi
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing(folder, clean):
     written, content = _write(folder, SEGMENTED, batches=5, clean=clean, checkpoint_after=2)
-    data = content[checkpoints.FILE_NAME]
+    data = content[recovery_point.FILE_NAME]
     damaged = [data[:size] for size in range(len(data))]
     damaged += [data[:at] + bytes([data[at] ^ 0x04]) + data[at + 1 :] for at in range(len(data))]
     for each in damaged:
-        _put(folder, {**content, checkpoints.FILE_NAME: each})
+        _put(folder, {**content, recovery_point.FILE_NAME: each})
         log = open_log(folder, MockClock(), SEGMENTED)
         assert (read_all(log), log.stopped) == (written, None)
         assert append(log, 6, 1, writer_id=3, sequence=4).end_offset == log.end  # a retry of the last
@@ -374,10 +374,10 @@ def test_a_recovery_point_that_cannot_be_written_is_tried_again(folder):
     failpoints.arm("tablet.checkpoint.before", "enospc")
     with pytest.raises(FlussError, match="no recovery point"):
         log.checkpoint(durable=False)
-    assert (log.durable_offset, checkpoints.load(folder)) == (1, None)
+    assert (log.durable_offset, recovery_point.load(folder)) == (1, None)
     failpoints.disarm()
     log.flush()
-    known = checkpoints.load(folder)
+    known = recovery_point.load(folder)
     assert known is not None
     assert known.recovery_point == 1
 
@@ -387,16 +387,16 @@ def test_the_recovery_point_follows_without_being_asked(folder):
     log = open_log(folder, clock)
     append(log, 0, 1)
     log.flush()
-    assert checkpoints.load(folder) is None
+    assert recovery_point.load(folder) is None
     clock.advance(10_000)
     log.flush()
-    known = checkpoints.load(folder)
+    known = recovery_point.load(folder)
     assert known is not None
     assert known.recovery_point == 1
-    before = (folder / checkpoints.FILE_NAME).stat().st_ino
+    before = (folder / recovery_point.FILE_NAME).stat().st_ino
     clock.advance(60_000)
     log.flush()  # nothing new
-    assert (folder / checkpoints.FILE_NAME).stat().st_ino == before
+    assert (folder / recovery_point.FILE_NAME).stat().st_ino == before
 
 
 def test_a_log_whose_records_were_all_dropped_keeps_its_end(folder):

@@ -5,7 +5,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import FlussError, StorageError, error_from_code
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.buckets.unopened import UnopenedBuckets
+from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets
 from fluss_lab.testing import wait_until
 from tests.unit.server.tablet import tablet_kit
 from tests.unit.server.tablet.kv_kit import KvTablet, upserts

@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import StorageError
-from fluss_lab.testing.clock import MockClock
+from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, Tablet, append, batch, checked, open_log, read_all, records_in
 
 TTL_MS = 60_000

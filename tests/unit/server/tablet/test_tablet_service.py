@@ -23,11 +23,11 @@ from fluss_lab.errors import (
 from fluss_lab.records.batch import HEADER, encode, split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.rpc.codec import Frame
-from fluss_lab.rpc.methods import TABLET_SERVER
-from fluss_lab.rpc.serving.serving import Server
-from fluss_lab.server.tablet.service import TabletService
-from fluss_lab.testing.clock import START_MS
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.rpc_methods import TABLET_SERVER
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.server.tablet.tablet_service import TabletService
+from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_in, rows
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2

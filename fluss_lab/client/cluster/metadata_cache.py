@@ -1,0 +1,184 @@
+"""What a connection remembers of the cluster: tablet servers, who holds which bucket, partitions, schemas."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    CorruptDataError,
+    InvalidError,
+    PartitionNotFoundError,
+    TableNotFoundError,
+)
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
+from fluss_lab.model.definition_cache import DefinitionCache
+from fluss_lab.model.names import partition_name
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import CoordinatorGateway
+
+
+class Metadata:
+    """A cache, safe in any thread. What it says may be outdated: the servers refuse what is wrong."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers: dict[int, tuple[str, int]] = {}
+        #: None: the bucket is known, but no server holds it at present.
+        self._leaders: dict[TableBucket, int | None] = {}
+        self._paths: dict[int, TablePath] = {}
+        self._partitions: dict[int, dict[str, PartitionInfo]] = {}
+        #: By table id and schema id. They never change.
+        self._schemas: dict[tuple[int, int], Schema] = {}
+        #: What definitions as JSON say.
+        self.definitions = DefinitionCache()
+
+    def remember(self, table_id: int, path: TablePath) -> None:
+        """Learn where a table of an id is found."""
+        with self._lock:
+            self._paths[table_id] = path
+
+    def partitions(self, table_id: int) -> dict[str, PartitionInfo] | None:
+        """Return the partitions as last listed; None when they never were."""
+        with self._lock:
+            return self._partitions.get(table_id)
+
+    def set_partitions(self, table_id: int, response: pb.ListPartitionInfosResponse) -> dict[str, PartitionInfo]:
+        """Learn and return a table's partitions."""
+        found: dict[str, PartitionInfo] = {}
+        for entry in response.partitions_info:
+            name = partition_name(tuple(pair.value for pair in entry.partition_spec.partition_key_values))
+            found[name] = PartitionInfo(entry.partition_id, name)
+        with self._lock:
+            self._partitions[table_id] = found
+        return found
+
+    def forget_partitions(self, table_id: int) -> None:
+        """Drop a table's partitions."""
+        with self._lock:
+            self._partitions.pop(table_id, None)
+
+    def schema(self, table_id: int, schema_id: int) -> Schema | None:
+        """Return a table's schema of an id, if known."""
+        with self._lock:
+            return self._schemas.get((table_id, schema_id))
+
+    def set_schema(self, table_id: int, schema_id: int, schema: Schema) -> None:
+        """Learn a table's schema."""
+        with self._lock:
+            self._schemas[table_id, schema_id] = schema
+
+    def leader(self, bucket: TableBucket) -> int | None:
+        """Return the server that holds a bucket, if known."""
+        with self._lock:
+            return self._leaders.get(bucket)
+
+    def is_known(self, bucket: TableBucket) -> bool:
+        """Tell whether the coordinator spoke of a bucket, with or without a leader."""
+        with self._lock:
+            return bucket in self._leaders
+
+    def server(self, server_id: int) -> tuple[str, int] | None:
+        """Return host and port of a tablet server, if known."""
+        with self._lock:
+            return self._servers.get(server_id)
+
+    def server_ids(self) -> list[int]:
+        """Return the known tablet servers."""
+        with self._lock:
+            return sorted(self._servers)
+
+    def forget_leaders(self) -> None:
+        """Drop all leaders. To look them up again tells where all servers are."""
+        with self._lock:
+            self._leaders.clear()
+
+    def forget_leaders_of(self, buckets: Iterable[TableBucket]) -> None:
+        """Drop the leaders of some buckets."""
+        with self._lock:
+            for bucket in buckets:
+                self._leaders.pop(bucket, None)
+
+    def load(self, coordinator: CoordinatorGateway, buckets: Iterable[TableBucket]) -> None:
+        """Ask the coordinator who holds buckets, and where all tablet servers are.
+
+        Raises:
+            TableNotFoundError: A table is gone, also when another one has its path now.
+            PartitionNotFoundError: A partition is gone.
+        """
+        wanted = list(buckets)
+        paths = {bucket.table_id: self._path(bucket) for bucket in wanted if bucket.partition_id is None}
+        partitions = sorted({bucket.partition_id for bucket in wanted if bucket.partition_id is not None})
+        request = pb.MetadataRequest(
+            table_path=[pb.PbTablePath(database_name=path.database, table_name=path.table) for path in paths.values()],
+            partitions_id=partitions,
+        )
+        response = coordinator.metadata(request)
+        self._learn(response)
+        ids = {entry.table_id for entry in response.table_metadata}
+        for table_id, path in paths.items():
+            if table_id not in ids:
+                raise TableNotFoundError(
+                    f"table {path} (id {table_id}) was dropped; open it again if there is a new one"
+                )
+        given = {entry.partition_id for entry in response.partition_metadata}
+        if gone := [partition for partition in partitions if partition not in given]:
+            raise PartitionNotFoundError(f"partition id {gone[0]} was dropped")
+
+    def _path(self, bucket: TableBucket) -> TablePath:
+        with self._lock:
+            path = self._paths.get(bucket.table_id)
+        if path is None:
+            raise BucketNotFoundError(f"bucket {bucket}: this connection has not met table id {bucket.table_id} yet")
+        return path
+
+    def _learn(self, response: pb.MetadataResponse) -> None:
+        with self._lock:
+            self._servers = {node.node_id: (node.host, node.port) for node in response.tablet_servers}
+            for table in response.table_metadata:
+                for entry in table.bucket_metadata:
+                    self._leaders[TableBucket(table.table_id, None, entry.bucket_id)] = _leader(entry)
+            for partition in response.partition_metadata:
+                for entry in partition.bucket_metadata:
+                    bucket = TableBucket(partition.table_id, partition.partition_id, entry.bucket_id)
+                    self._leaders[bucket] = _leader(entry)
+
+
+def _leader(entry: pb.PbBucketMetadata) -> int | None:
+    return entry.leader_id if entry.HasField("leader_id") else None
+
+
+def load_schema(coordinator: CoordinatorGateway, info: TableInfo, schema_id: int) -> Schema:
+    """Ask the coordinator for a table's schema of another id than that of `info`.
+
+    Raises:
+        CorruptDataError: The table has no schema of that id.
+        TableNotFoundError: The table was dropped, also when another one has its path now.
+    """
+    path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+    try:
+        response = coordinator.get_table_schema(pb.GetTableSchemaRequest(table_path=path, schema_id=schema_id))
+        found = Schema.from_json(json.loads(response.schema_json))
+    except (InvalidError, ValueError) as error:
+        raise CorruptDataError(f"{info.path}: schema id {schema_id}: {error}") from error
+    # Columns are added at the end only: one of two schemas of a table is the begin of the other.
+    for mine, theirs in zip(info.schema.columns, found.columns, strict=False):
+        if (mine.name, mine.type) != (theirs.name, theirs.type):
+            raise TableNotFoundError(
+                f"table {info.path} (id {info.table_id}) was dropped; open it again if there is a new one"
+            )
+    return found
+
+
+def check_table_id(path: TablePath, expected: int, found: int) -> None:
+    """See that a path still names the table that it named before.
+
+    Raises:
+        TableNotFoundError: That table was dropped, and another one has its path now.
+    """
+    if found != expected:
+        raise TableNotFoundError(
+            f"table {path}: expected the one with id {expected}, found id {found}: it was dropped and made again"
+        )

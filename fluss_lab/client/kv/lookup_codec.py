@@ -1,0 +1,168 @@
+"""The requests and answers of lookups: keys as Arrow, rows as Arrow, decoded and checked. No threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_lab.client.log.fetch_codec import Projection
+from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_from_code
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.records.batch import Buffer, decode_rows, not_null
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import partition_id_of
+from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import Frame
+
+#: How many rows each prefix has, on the wire.
+_COUNT: Final = np.dtype("<i4")
+
+Entry: TypeAlias = pb.PbLookupRespForBucket | pb.PbPrefixLookupRespForBucket
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Keys of one bucket.
+
+    Attributes:
+        positions: Of each key, among all that were asked.
+    """
+
+    bucket: TableBucket
+    keys: pa.RecordBatch
+    positions: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsFound:
+    """What there is for the keys of a part.
+
+    Attributes:
+        marks: For each key the number of its rows.
+        rows: The rows with the columns wanted, key by key; every column is nullable.
+    """
+
+    marks: npt.NDArray[np.integer]
+    rows: pa.RecordBatch
+
+
+class LookupCall:
+    """Lookups by whole keys.
+
+    Args:
+        info: The table.
+        projection: Which columns.
+    """
+
+    def __init__(self, info: TableInfo, projection: Projection) -> None:
+        self._info = info
+        self._projection = projection
+        self._what = f"lookup in {info.path} (id {info.table_id})"
+        self._schema = nullable(projection.schema)
+        #: By schema id: the schema of rows as the server sends them, and which columns of it must not be null.
+        self._sent: dict[int, tuple[pa.Schema, tuple[int, ...]]] = {}
+        #: The columns of a key, in the order in which they travel.
+        self.key_columns: Sequence[str] = info.schema.primary_key
+
+    def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
+        """Ask a server for the keys of some buckets, each bucket once."""
+        request = pb.LookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
+        return self._asked(request, gateway.lookup, parts)
+
+    def _asked(
+        self, request: Any, call: Callable[[Frame[Any]], Frame[Any]], parts: Sequence[Part]
+    ) -> list[RowsFound | FlussError]:
+        for part in parts:
+            request.buckets_req.add(
+                partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
+            )
+        response = call(Frame(request, [[part.keys.serialize()] for part in parts]))
+        return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
+
+    def _heard(
+        self, parts: Sequence[Part], entries: Sequence[Entry], payloads: Iterator[Sequence[Buffer]]
+    ) -> list[RowsFound | FlussError]:
+        answers: dict[tuple[int | None, int], RowsFound | FlussError] = {}
+        wanted = {(part.bucket.partition_id, part.bucket.bucket): part for part in parts}
+        for entry in entries:
+            payload = next(payloads) if entry.HasField("records") else ()
+            key = partition_id_of(entry), entry.bucket_id
+            if entry.error_code:
+                answers[key] = error_from_code(entry.error_code, entry.error_message)
+            elif key in wanted:
+                answers[key] = self._found(wanted[key], entry, payload)
+        return [
+            answers.get((part.bucket.partition_id, part.bucket.bucket))
+            or InternalError(f"the server's answer leaves out bucket {part.bucket}")
+            for part in parts
+        ]
+
+    def _found(self, part: Part, entry: Entry, payload: Sequence[Buffer]) -> RowsFound:
+        what = f"{self._what}, bucket {part.bucket.bucket}"
+        marks = self._marks(entry)
+        schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
+        schema, filled = self._wire(schema_id)
+        rows = rows_of(payload, schema, what, filled)
+        # As a list: most answers are about one key, and reducing an array takes longer than adding up a few numbers.
+        counts = marks.tolist()
+        if len(counts) != len(part.positions) or min(counts, default=0) < 0 or sum(counts) != rows.num_rows:
+            raise CorruptDataError(
+                f"{what}: expected rows for {len(part.positions)} keys, found {rows.num_rows} for {len(counts)}"
+            )
+        if not rows.schema.equals(self._schema):
+            rows = pa.RecordBatch.from_arrays(self._projection.rows(rows).columns, schema=self._schema)
+        return RowsFound(marks, rows)
+
+    def _wire(self, schema_id: int) -> tuple[pa.Schema, tuple[int, ...]]:
+        if (found := self._sent.get(schema_id)) is None:
+            schema = self._projection.wire_schema(schema_id)
+            found = self._sent[schema_id] = nullable(schema), not_null(schema)
+        return found
+
+    def _marks(self, entry: Entry) -> npt.NDArray[np.integer]:
+        assert isinstance(entry, pb.PbLookupRespForBucket)
+        marks: npt.NDArray[np.integer] = np.frombuffer(entry.found, dtype=np.bool_).astype(np.int8)
+        return marks
+
+
+class PrefixCall(LookupCall):
+    """Lookups by how keys begin: by the bucket key."""
+
+    def __init__(self, info: TableInfo, projection: Projection) -> None:
+        super().__init__(info, projection)
+        self.key_columns = info.descriptor.bucket_key
+
+    def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
+        """Ask a server for the prefixes of some buckets, each bucket once."""
+        request = pb.PrefixLookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
+        return self._asked(request, gateway.prefix_lookup, parts)
+
+    def _marks(self, entry: Entry) -> npt.NDArray[np.integer]:
+        assert isinstance(entry, pb.PbPrefixLookupRespForBucket)
+        if len(entry.counts) % _COUNT.itemsize:
+            raise CorruptDataError(f"prefix lookup in {self._info.path}: the answer's counts are not whole numbers")
+        return np.frombuffer(entry.counts, dtype=_COUNT)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with every column nullable: of rows that may not be there."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def rows_of(
+    payload: Sequence[Buffer], schema: pa.Schema, what: str, filled: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """Return the rows of an answer's payload, checked; none for an answer without rows.
+
+    Raises:
+        CorruptDataError: A check failed.
+    """
+    data = payload[0] if len(payload) == 1 else b"".join(payload)
+    if not memoryview(data).nbytes:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    return decode_rows(memoryview(data), schema, what, filled)

@@ -1,0 +1,290 @@
+"""Looking rows of a primary-key table up, by whole keys or by how their keys begin."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_lab.client.cluster.leader_requests import Ask, ask_leaders
+from fluss_lab.client.kv.lookup_codec import LookupCall, Part, PrefixCall, RowsFound, nullable
+from fluss_lab.client.kv.plain_key import PlainKeys
+from fluss_lab.client.log.fetch_codec import Projection
+from fluss_lab.client.write.row_routing import Router
+from fluss_lab.closing import Closing
+from fluss_lab.errors import (
+    FlussError,
+    InvalidRequestError,
+    NotFoundError,
+    PartitionNotFoundError,
+    RecordTooLargeError,
+    UnavailableError,
+    UnsupportedError,
+)
+from fluss_lab.interrupts import Flag, Held
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.values.pandas_frames import for_pandas
+from fluss_lab.model.values.row_input import record_batches
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+#: Keys of one call: enough that a call's fixed cost is small beside them, few enough that several calls overlap.
+KEYS_PER_CALL: Final = 8192
+#: Where the rows are too large for one answer: so many times fewer keys.
+FEWER_KEYS: Final = 4
+#: Calls on their way at once: one is answered while the next is encoded and the last decoded; servers have cores.
+CALLS_AT_ONCE: Final = 4
+
+_Positions: TypeAlias = npt.NDArray[np.int64]
+#: A reserved name, so that no key column has it.
+_POSITION: Final = "__offset"
+
+
+@checked
+class Lookuper(Closing):
+    """Finds rows of one primary-key table by their keys. Threads may share it. Close it when done.
+
+    Servers' restarts are outlived, up to ``client.request-timeout``.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        columns: Names or positions of the columns wanted, in the order wanted; None: all.
+
+    Raises:
+        UnsupportedError: It is a log table.
+        InvalidSchemaError: There is no such column, or one is wanted twice.
+    """
+
+    def __init__(self, connection: Connection, info: TableInfo, columns: Sequence[str | int] | None = None) -> None:
+        if info.is_log_table:
+            raise UnsupportedError(f"{info.path} has no primary key: its rows cannot be looked up; scan it")
+        self._connection = connection
+        self._info = info
+        self._projection = Projection(info, columns, partial(connection.schema, info))
+        self._router = Router(info.descriptor, 0)
+        #: Rows that are not there are null as a whole, so every column is nullable.
+        self._schema = for_pandas(nullable(self._projection.schema))
+        self._absent = pa.Table.from_arrays([pa.nulls(1, field.type) for field in self._schema], schema=self._schema)
+        self._plain_keys = PlainKeys(connection, info, self._router)
+        self._lookups, self._prefixes = LookupCall(info, self._projection), PrefixCall(info, self._projection)
+        self._starting = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+        connection.remember(info)
+
+    def __repr__(self) -> str:
+        return f"<Lookuper of {self._info.path}{' (closed)' if self._closed else ''}>"
+
+    def close(self) -> None:
+        """End the threads. Twice is fine."""
+        with Held():
+            with self._starting:
+                self._closed = True
+                pool, self._pool = self._pool, None
+            if pool is not None:
+                # Calls under way belong to somebody who waits for them, or was interrupted.
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._connection.openings.ended(self)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of what is found: the columns wanted, all nullable."""
+        return self._schema
+
+    def lookup(self, keys: object) -> pa.Table:
+        """Return the row of each key, in the order asked; a key without a row has nulls in all columns.
+
+        Each bucket answers at one moment; two buckets may answer at different ones.
+
+        Args:
+            keys: Rows in any form of `fluss_lab.model.values.row_input.record_batches`, or one dict; each names every column of the
+                primary key, partition columns included. Other columns are not looked at.
+
+        Raises:
+            InvalidRecordError, InvalidPartitionError: The keys cannot be; the text names column, row and value.
+            TableNotFoundError: The table is gone.
+            ServerUnavailableError: No server answered in time.
+
+        Cost: a call per bucket's server and 8,192 keys, several at the same time.
+        """
+        if (part := self._plain_keys.part(keys)) is not None and (one := self._one(part)) is not None:
+            return one
+        asked = _joined(record_batches(_many(keys), self._info.schema, self._info.schema.primary_key))
+        found: list[pa.RecordBatch] = []
+        index = np.full(0 if asked is None else asked.num_rows, -1, dtype=np.int64)
+        base = 0
+        for part, rows in self._ask(asked, self._lookups):
+            index[part.positions[rows.marks.astype(np.bool_)]] = np.arange(base, base + rows.rows.num_rows)
+            found.append(rows.rows)
+            base += rows.rows.num_rows
+        return self._taken(found, index)
+
+    def prefix_lookup(self, prefix: object) -> pa.Table:
+        """Return all rows whose key begins with a prefix; of several, prefix by prefix in the order asked.
+
+        Args:
+            prefix: One dict, or several in any form of `fluss_lab.model.values.row_input.record_batches`: values of the bucket key,
+                which must be a proper prefix of the primary key, and of the partition columns.
+
+        Raises:
+            UnsupportedError: The table's bucket key is not a proper prefix of its primary key.
+            InvalidRecordError, InvalidPartitionError: The prefix cannot be; the text names column, row and value.
+            TableNotFoundError: The table is gone.
+            ServerUnavailableError: No server answered in time.
+        """
+        names = prefix_columns(self._info)
+        asked = _joined(record_batches(_many(prefix), self._info.schema, names, others=False))
+        found: list[pa.RecordBatch] = []
+        whose: list[_Positions] = [np.zeros(0, dtype=np.int64)]
+        for part, rows in self._ask(asked, self._prefixes):
+            found.append(rows.rows)
+            whose.append(np.repeat(part.positions, rows.marks))
+        return self._taken(found, np.argsort(np.concatenate(whose), kind="stable"))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _one(self, part: Part) -> pa.Table | None:
+        """Look a single key up; None when that did not go well: then it is asked for with patience."""
+        if self._closed:
+            return None
+        try:
+            leader = self._connection.leaders((part.bucket,))[part.bucket]
+            found = self._lookups.send(self._connection.gateway(leader), (part,))[0]
+        except (UnavailableError, NotFoundError):
+            return None
+        if isinstance(found, FlussError):
+            return None
+        return pa.Table.from_arrays(found.rows.columns, schema=self._schema) if len(found.rows) else self._absent
+
+    def _ask(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[Part, RowsFound]]:
+        """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""
+        if asked is None:
+            return []
+        attempts = self._connection.attempts(f"lookup in {self._info.path}")
+        keys_max = KEYS_PER_CALL
+        while True:
+            if self._closed:
+                raise InvalidRequestError(f"{attempts.what}: the lookuper is closed; open a new one")
+            parts = list(self._parts(asked, call.key_columns, keys_max))
+            ask: Ask[Part, RowsFound] = Ask(call.send, partial(_cut, keys_max), self._run)
+            try:
+                return list(zip(parts, ask_leaders(self._connection, parts, ask, attempts), strict=True))
+            except RecordTooLargeError:
+                # The rows of so many keys are more than an answer may have.
+                if keys_max == 1 or asked.num_rows == 1:
+                    raise
+                keys_max = max(1, min(keys_max, asked.num_rows) // FEWER_KEYS)
+            except PartitionNotFoundError as error:
+                # What was known of the partitions is outdated: one was dropped, and perhaps made again.
+                self._connection.forget_partitions(self._info)
+                attempts.failed(error, "the coordinator")
+
+    def _parts(self, asked: pa.RecordBatch, key_columns: Sequence[str], keys_max: int) -> Iterator[Part]:
+        """Yield the keys by bucket, each with its position, in parts of one call at most."""
+        numbered = asked.append_column(_POSITION, pa.array(np.arange(asked.num_rows)))
+        runs = self._router.route([numbered])
+        partitions = self._partitions({run.partition for run in runs if run.partition is not None})
+        for run in runs:
+            if run.partition is not None and run.partition not in partitions:
+                continue
+            partition_id = None if run.partition is None else partitions[run.partition]
+            bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
+            keys, positions = run.rows.select(key_columns), run.rows.column(_POSITION).to_numpy()
+            for start in range(0, len(positions), keys_max):
+                yield Part(bucket, keys.slice(start, keys_max), positions[start : start + keys_max])
+
+    def _partitions(self, names: set[str]) -> Mapping[str, int]:
+        known = self._connection.partitions(self._info, refresh=False) if names else {}
+        if not names <= known.keys():
+            known = self._connection.partitions(self._info)
+        return {name: known[name].partition_id for name in names if name in known}
+
+    def _run(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run calls at the same time; a single one here and now."""
+        if len(calls) == 1:
+            calls[0]()
+            return
+        with Held():
+            with self._starting:
+                if self._closed:
+                    raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=f"lookup-{self._info.path}")
+                    self._connection.openings.began(self, self.close)
+                futures = [self._pool.submit(call) for call in calls]
+            for future in futures:
+                done = Flag()
+                future.add_done_callback(partial(_set, done))
+                done.wait()
+                future.result(0)
+
+    def _taken(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
+        """Return the rows at positions of all that was found; -1 stands for no row."""
+        if not found:
+            empty = [pa.nulls(len(index), field.type) for field in self._schema]
+            return pa.Table.from_arrays(empty, schema=self._schema)
+        rows = found[0] if len(found) == 1 else pa.concat_batches(found)
+        if len(index) != rows.num_rows or not np.array_equal(index, np.arange(len(index))):
+            rows = rows.take(pa.array(index, mask=index < 0))
+        return pa.Table.from_arrays(rows.columns, schema=self._schema)
+
+
+def prefix_columns(info: TableInfo) -> tuple[str, ...]:
+    """Return the columns that a prefix lookup gives: the bucket key, then the partition columns.
+
+    Raises:
+        UnsupportedError: The bucket key is not a proper prefix of the primary key without partition columns: rows of one
+            prefix would be in all buckets.
+    """
+    descriptor = info.descriptor
+    rest = tuple(name for name in info.schema.primary_key if name not in descriptor.partitioned_by)
+    key = descriptor.bucket_key
+    if not key or len(key) >= len(rest) or rest[: len(key)] != key:
+        raise UnsupportedError(
+            f"prefix lookup in {info.path}: expected a bucket key that is a proper prefix of the primary key "
+            f"({', '.join(rest)}), found ({', '.join(key)}); look whole keys up, or make the table with such a bucket key"
+        )
+    return (*key, *descriptor.partitioned_by)
+
+
+def _set(done: Flag, _future: object) -> None:
+    done.set()
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """Return the rows of all batches as one, so that no bucket has its keys in two places; None for no rows."""
+    return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
+
+
+def _many(keys: object) -> object:
+    """Return one dict of values as a list of it; all else as it is."""
+    if isinstance(keys, Mapping) and keys and not any(map(_is_column, keys.values())):
+        return [keys]
+    return keys
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray | pa.Array | pa.ChunkedArray) or hasattr(value, "dtype")
+
+
+def _cut(keys_max: int, parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Yield the parts of each call; two parts of one bucket never share one, because the first of them fills it."""
+    part_of_call: list[Part] = []
+    count = 0
+    for part in parts:
+        if part_of_call and count + len(part.positions) > keys_max:
+            yield part_of_call
+            part_of_call, count = [], 0
+        part_of_call.append(part)
+        count += len(part.positions)
+    if part_of_call:
+        yield part_of_call

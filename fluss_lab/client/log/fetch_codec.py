@@ -1,0 +1,245 @@
+"""One FetchLog: what is asked, and what the answer holds, decoded and checked. No threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_lab.client.cluster.offset_lookup import CLIENT
+from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
+from fluss_lab.model import Schema, TableBucket, TableInfo
+from fluss_lab.records import LogRecords, decode_all, padded, records_of
+from fluss_lab.records.batch import Buffer
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.rpc.message_codec import Frame
+
+#: Any record ends a long poll.
+_BYTES_MIN: Final = 1
+_OFFSET_BYTES: Final = 8
+
+
+class Projection:
+    """Which columns are read, in which order they are wanted, and what they are in batches of other schemas.
+
+    Args:
+        info: The table, as the reader knows it: its schema is that of the rows given.
+        wanted: Names or positions, in the order wanted; None: all.
+        schema_of: Gives the table's schema of an id; None: only that of `info` is known.
+
+    Raises:
+        InvalidSchemaError: There is no such column, or one is wanted twice.
+    """
+
+    def __init__(
+        self, info: TableInfo, wanted: Sequence[str | int] | None, schema_of: Callable[[int], Schema] | None = None
+    ) -> None:
+        schema = info.schema.arrow()
+        self._schema_id = info.schema_id
+        self._schema_of = schema_of
+        self._select: list[str] | None = None
+        self.columns: tuple[str, ...] | None = None
+        self.indices: list[int] | None = None
+        self._own: pa.Schema = schema
+        if wanted is not None:
+            names = [_name(info, each) for each in wanted]
+            if len(set(names)) != len(names):
+                raise InvalidSchemaError(f"{info.path}: projection {names}: a column appears twice")
+            # The server sends columns in the table's order, at least one, so that rows can be counted.
+            self.indices = sorted(schema.get_field_index(name) for name in names) or [0]
+            self._own = pa.schema([schema.field(index) for index in self.indices])
+            self.columns = tuple(names)
+            self._select = None if names == self._own.names else names
+        self._full = {info.schema_id: schema}
+        self._wire = {info.schema_id: self._own}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the rows given."""
+        return self._own if self._select is None else pa.schema([self._own.field(name) for name in self._select])
+
+    def full_schema(self, schema_id: int) -> pa.Schema:
+        """Return the Arrow schema of whole batches of a schema id.
+
+        Raises:
+            CorruptDataError: The table has no schema of that id.
+        """
+        if (found := self._full.get(schema_id)) is None:
+            if self._schema_of is None:
+                raise CorruptDataError(f"expected schema id {self._schema_id}, found {schema_id}; open the table again")
+            found = self._full[schema_id] = self._schema_of(schema_id).arrow()
+        return found
+
+    def wire_schema(self, schema_id: int) -> pa.Schema:
+        """Return the Arrow schema of batches of a schema id as the server sends them: of the columns asked that it has.
+
+        Raises:
+            CorruptDataError: The table has no schema of that id.
+        """
+        if (found := self._wire.get(schema_id)) is None:
+            found = self.full_schema(schema_id)
+            if self.indices is not None:
+                found = pa.schema([found.field(index) for index in self.indices if index < len(found)])
+            self._wire[schema_id] = found
+        return found
+
+    def rows(self, received: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of any schema, whole or as sent, with the columns wanted: those added since are null."""
+        own = padded(received, self._own, cut=True)
+        return own if self._select is None else own.select(self._select)
+
+
+def _name(info: TableInfo, wanted: str | int) -> str:
+    names = info.schema.names
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(names):
+        return names[wanted]
+    if wanted in names:
+        return str(wanted)
+    raise InvalidSchemaError(f"{info.path}: no column {wanted!r}; the columns are {', '.join(names)}")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How much and how long one fetch may be, and what may be in it.
+
+    Attributes:
+        previous_offsets: Of a primary-key table: ask for the previous offsets too.
+    """
+
+    max_bytes: int
+    max_wait_ms: int
+    enable_lake: bool
+    previous_offsets: bool = False
+
+
+def fetch_request(
+    table_id: int, positions: Sequence[tuple[TableBucket, int]], projection: Projection, limits: FetchLimits
+) -> pb.FetchLogRequest:
+    """Return the request for buckets of one table from offsets on; earlier ones are served first."""
+    request = pb.FetchLogRequest(
+        follower_server_id=CLIENT,
+        max_bytes=limits.max_bytes,
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=_BYTES_MIN,
+        enable_lake=limits.enable_lake,
+    )
+    table = request.tables_req.add(
+        table_id=table_id,
+        projection_pushdown_enabled=projection.indices is not None,
+        projected_fields=projection.indices or [],
+    )
+    if limits.previous_offsets:
+        table.previous_offsets = True
+    for bucket, offset in positions:
+        table.buckets_req.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket, fetch_offset=offset,
+            max_fetch_bytes=limits.max_bytes,
+        )  # fmt: skip
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBucket:
+    """What an answer holds of one bucket: an error, the way to remote storage or the lake, or records (maybe none).
+
+    Attributes:
+        previous_offsets: One for each record of `data`, little-endian int64; None unless asked for.
+    """
+
+    bucket: TableBucket
+    error: FlussError | None
+    lake: pb.PbLakeLogFetchInfo | None
+    high_watermark: int
+    log_start_offset: int
+    data: Buffer
+    previous_offsets: bytes | None = None
+    remote: pb.PbRemoteLogFetchInfo | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of its records."""
+        return len(memoryview(self.data))
+
+
+def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBucket]:
+    """Yield what an answer holds, bucket by bucket."""
+    payloads = iter(response.payloads)
+    for table in response.message.tables_resp:
+        for entry in table.buckets_resp:
+            data: Buffer = b""
+            if entry.HasField("records"):
+                parts = next(payloads)
+                data = parts[0] if len(parts) == 1 else b"".join(parts)
+            yield FetchedBucket(
+                bucket_of(entry, table.table_id),
+                error_from_code(entry.error_code, entry.error_message) if entry.error_code else None,
+                entry.lake_log_fetch_info if entry.HasField("lake_log_fetch_info") else None,
+                entry.high_watermark if entry.HasField("high_watermark") else -1,
+                entry.log_start_offset if entry.HasField("log_start_offset") else 0,
+                data,
+                entry.previous_offsets if entry.HasField("previous_offsets") else None,
+                entry.remote_log_fetch_info if entry.HasField("remote_log_fetch_info") else None,
+            )
+
+
+def decoded(fetched: FetchedBucket, offset: int, projection: Projection) -> Iterator[LogRecords]:
+    """Yield the records of a bucket from an offset on, without gaps.
+
+    Args:
+        fetched: The bucket of an answer.
+        offset: The fetch offset; earlier records of the first batch are left out.
+        projection: What was asked.
+
+    Raises:
+        CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
+    """
+    previous = _PreviousOffsets(fetched)
+    for batch in decode_all(fetched.data, projection.wire_schema):
+        before = previous.take(batch.header.record_count)
+        records = records_of(batch)
+        if records is None or records.next_offset <= offset:
+            continue
+        if records.base_offset > offset:
+            raise CorruptDataError(
+                f"bucket {fetched.bucket}: expected records from offset {offset}, found them from {records.base_offset}"
+            )
+        wanted = replace(records, rows=projection.rows(records.rows), previous_offsets=before)
+        clipped = wanted.clip(offset, records.next_offset)
+        assert clipped is not None
+        offset = clipped.next_offset
+        yield clipped
+    previous.check_end()
+
+
+class _PreviousOffsets:
+    """The previous offsets beside an answer's records, taken batch by batch."""
+
+    def __init__(self, fetched: FetchedBucket) -> None:
+        self._bucket = fetched.bucket
+        self._offsets: pa.Int64Array | None = None
+        self._at = 0
+        if (data := fetched.previous_offsets) is not None:
+            if len(data) % _OFFSET_BYTES:
+                raise self._damage(f"expected whole offsets of {_OFFSET_BYTES} bytes, found {len(data)} bytes")
+            self._offsets = pa.Array.from_buffers(pa.int64(), len(data) // _OFFSET_BYTES, [None, pa.py_buffer(data)])
+
+    def take(self, count: int) -> pa.Int64Array | None:
+        """Return those of the next records; None when they were not asked for."""
+        if self._offsets is None:
+            return None
+        taken = self._offsets.slice(self._at, count)
+        if len(taken) != count:
+            raise self._damage(f"expected {self._at + count} and more, found {len(self._offsets)}")
+        self._at += count
+        return taken
+
+    def check_end(self) -> None:
+        """Check that there are no more than records."""
+        if self._offsets is not None and self._at != len(self._offsets):
+            raise self._damage(f"expected {self._at}, found {len(self._offsets)}")
+
+    def _damage(self, what: str) -> CorruptDataError:
+        return CorruptDataError(f"bucket {self._bucket}: previous offsets: {what}")

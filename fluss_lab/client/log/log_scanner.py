@@ -1,0 +1,323 @@
+"""Following the log of a table: from any offset, wherever its records are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fluss_lab.client.cluster.log_damage import damage_error
+from fluss_lab.client.cluster.metadata_cache import check_table_id
+from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
+from fluss_lab.client.log.fetch_codec import Projection, decoded
+from fluss_lab.client.log.log_fetcher import Fetcher
+from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
+from fluss_lab.client.log.scanner_buckets import Fetched, Position, Positions
+from fluss_lab.closing import Closing
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    CorruptDataError,
+    FlussError,
+    InvalidPartitionError,
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+)
+from fluss_lab.interrupts import Flag, Held
+from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.config.options import FETCH_SIZE_MAX
+from fluss_lab.records import LogRecords
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+#: How soon a new partition is noticed: one small call a second costs a server a thousandth of its time.
+DISCOVERY_INTERVAL_S: Final = 1.0
+
+
+@checked
+class LogScanner(Closing):
+    """Reads subscribed buckets in order of offset, from servers or, where records have left them, from elsewhere.
+
+    First from the server's disk, then from remote storage, then from the lake: whoever holds them.
+
+    Records are fetched ahead by threads, two answers at most (``client.scanner.log.fetch.max-bytes`` each). Servers'
+    restarts are outlived. One thread polls; any may close.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        projection: Names or positions of the columns wanted, in the order wanted; None: all.
+        previous_offsets: Of a primary-key table: whether records from the cluster have their previous offsets.
+
+    Raises:
+        InvalidSchemaError: There is no such column, or one is wanted twice.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        projection: Sequence[str | int] | None = None,
+        *,
+        previous_offsets: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._info = info
+        self._projection = Projection(info, projection, partial(connection.schema, info))
+        self._previous_offsets = previous_offsets and not info.is_log_table
+        timeout_s = connection.request_timeout_ms / 1000
+        self._positions = Positions(FETCH_SIZE_MAX.of(connection.options), timeout_s)
+        self._fetcher: Fetcher | None = None
+        self._closing = Flag()
+        self._discovery: threading.Thread | None = None
+        connection.remember(info)
+        # One that nobody holds any more is not closed by anybody either.
+        weakref.finalize(self, self._positions.abandon).atexit = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closing.is_set() else f"{len(self._positions.all())} buckets"
+        return f"<LogScanner of {self._info.path}, {state}>"
+
+    def close(self) -> None:
+        """Stop fetching; what was fetched ahead is dropped, and a poll under way ends. Twice is fine."""
+        with Held():
+            self._closing.set()
+            self._positions.close()
+            self._connection.openings.ended(self._positions)
+
+    # -- subscribing -------------------------------------------------------------------------------------------------
+
+    def subscribe(self, bucket: int, offset: int, partition: str | None = None) -> None:
+        """Read a bucket from an offset on. An earlier subscription of it is replaced.
+
+        Args:
+            bucket: Number of the bucket.
+            offset: The first offset wanted; it may be one not yet written.
+            partition: Name of the partition, for a partitioned table.
+
+        Raises:
+            BucketNotFoundError, PartitionNotFoundError: There is none such.
+            InvalidPartitionError: A partition is missing, or given for a table without.
+            OffsetOutOfRangeError: The offset is negative.
+        """
+        self._check_open()
+        if offset < 0:
+            raise OffsetOutOfRangeError(f"{self._info.path}: expected an offset of at least 0, found {offset}")
+        self._put([self._position(self._partition(partition), bucket, offset, found=False)])
+
+    def subscribe_from_beginning(self, bucket: int, partition: str | None = None) -> None:
+        """Read a bucket from the first offset that is held anywhere, in the cluster or the lake. See `subscribe`."""
+        self._check_open()
+        self._put(self._from(self._partition(partition), OffsetSpec.earliest(), [bucket], found=False))
+
+    def subscribe_all(self, spec: OffsetSpec) -> None:
+        """Read every bucket from what a spec means now; of partitions made later, everything.
+
+        Partitions that are dropped later just end; when the whole table is dropped, `poll` raises.
+
+        Raises:
+            InvalidTimestampError: By a time that is negative.
+        """
+        self._check_open()
+        if not self._info.descriptor.partitioned_by:
+            self._put(self._from(None, spec, None, found=True))
+            return
+        known = self._connection.partitions(self._info)
+        self._put(self._followed(known.values(), spec))
+        self._begin_discovery(known.values())
+
+    def subscribe_at(self, offsets: Mapping[TableBucket, int]) -> None:
+        """Read buckets from offsets on; of partitions made later, everything. Other buckets are not read.
+
+        Partitions that are dropped later, or were since the offsets were found out, just end.
+
+        Args:
+            offsets: The first offset wanted, by bucket.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+        """
+        self._check_open()
+        for bucket in offsets:
+            check_table_id(self._info.path, bucket.table_id, self._info.table_id)
+        partitions: dict[int | None, PartitionInfo | None] = {None: None}
+        if self._info.descriptor.partitioned_by:
+            known = self._connection.partitions(self._info)
+            partitions = {each.partition_id: each for each in known.values()}
+            self._begin_discovery(known.values())
+        there = {bucket: offset for bucket, offset in offsets.items() if bucket.partition_id in partitions}
+        self._put([
+            self._position(partitions[bucket.partition_id], bucket.bucket, offset, found=True)
+            for bucket, offset in there.items()
+        ])  # fmt: skip
+
+    def unsubscribe(self, bucket: int, partition: str | None = None) -> None:
+        """Stop reading a bucket. One that is not subscribed is fine."""
+        for position in self._positions.all():
+            if position.bucket.bucket == bucket and position.partition == partition:
+                self._positions.drop(position.bucket)
+
+    def positions(self) -> dict[TableBucket, int]:
+        """Return, by subscribed bucket, the offset after the last record that `poll` gave: where to resume."""
+        return {position.bucket: position.offset for position in self._positions.all()}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float) -> ScanRecords:
+        """Return the next records, about one answer's worth; wait for some at most so long.
+
+        Within a bucket, records follow each other in order of offset without gaps, over all polls. After an error
+        other buckets go on at the next poll; the bucket at fault stays where it is, and a lasting error stops it until
+        it is subscribed again.
+
+        Args:
+            timeout_s: Seconds; 0 returns at once.
+
+        Returns:
+            Nothing when the time is up.
+
+        Raises:
+            OffsetOutOfRangeError: A bucket's offset is neither in the cluster nor in the lake (any more).
+            CorruptDataError: Bytes failed their checks.
+            TableNotFoundError, PartitionNotFoundError: A subscribed bucket is gone.
+            ServerUnavailableError: No server answered for ``client.request-timeout``; polling on tries on.
+            InvalidRequestError: Nothing is subscribed, or the scanner is closed.
+        """
+        self._check_open()
+        if not self._positions.all() and self._discovery is None:
+            raise InvalidRequestError(f"scan of {self._info.path}: nothing is subscribed; subscribe a bucket first")
+        deadline = time.monotonic() + timeout_s
+        with Held() as held:
+            while True:
+                left_s = deadline - time.monotonic()
+                taken = self._positions.take(max(0.0, left_s))
+                offsets = {fetched.position: fetched.position.offset for fetched in taken}
+                batches: list[ScanBatch] = []
+                try:
+                    for fetched in taken:
+                        self._read(fetched, batches)
+                except FlussError:
+                    if not held.is_pending:
+                        raise
+                if held.is_pending:
+                    # Nobody gets what was taken: the next poll does.
+                    self._positions.put_back(taken, offsets)
+                    held.deliver()
+                elif not taken and (ended := self._positions.ended) is not None:
+                    raise type(ended)(str(ended))
+                elif batches or (left_s <= 0 and not taken) or self._positions.closed:
+                    return ScanRecords(batches)
+
+    def _read(self, fetched: Fetched, batches: list[ScanBatch]) -> None:
+        """Decode what was fetched; what is damaged stops its bucket, and is told after all that came before."""
+        position, content = fetched.position, fetched.content
+        if isinstance(content, FlussError):
+            raise content
+        if isinstance(content, LogRecords):
+            batches.append(self._batch(position, content))
+            return
+        try:
+            for records in decoded(content, fetched.start, self._projection):
+                batches.append(self._batch(position, records))  # noqa: PERF401 - what was decoded before an error counts
+        except CorruptDataError as error:
+            self._positions.stop(
+                position, damage_error(self._connection, self._info, position.bucket, position.partition, error)
+            )
+        except FlussError as error:
+            what = f"scan of {self._info.path}, bucket {position.bucket}"
+            self._positions.stop(position, type(error)(f"{what}: {error}"))
+
+    def _batch(self, position: Position, records: LogRecords) -> ScanBatch:
+        position.offset = records.next_offset
+        return ScanBatch(position.bucket, position.partition, records)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise InvalidRequestError(f"scan of {self._info.path}: the scanner is closed; open a new one")
+
+    def _partition(self, name: str | None) -> PartitionInfo | None:
+        columns = self._info.descriptor.partitioned_by
+        if (name is None) == bool(columns):
+            expected = f"a partition by {', '.join(columns)}" if columns else "no partition"
+            raise InvalidPartitionError(f"{self._info.path}: expected {expected}, found {name!r}")
+        if name is None:
+            return None
+        if (found := self._connection.partitions(self._info).get(name)) is None:
+            raise PartitionNotFoundError(f"{self._info.path}: there is no partition {name!r}")
+        return found
+
+    def _put(self, positions: Sequence[Position]) -> None:
+        with Held():
+            self._positions.put(positions)
+            if positions and self._fetcher is None:
+                self._connection.openings.began(self._positions, partial(_end, self._closing, self._positions))
+                self._fetcher = Fetcher(
+                    self._connection, self._info, self._projection, self._positions,
+                    previous_offsets=self._previous_offsets,
+                )  # fmt: skip
+
+    def _position(self, partition: PartitionInfo | None, bucket: int, offset: int, *, found: bool) -> Position:
+        if not 0 <= bucket < self._info.descriptor.buckets:
+            expected = f"buckets in [0, {self._info.descriptor.buckets})"
+            raise BucketNotFoundError(f"{self._info.path}: expected {expected}, found {bucket}")
+        partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
+        return Position(TableBucket(self._info.table_id, partition_id, bucket), name, offset, offset, found)
+
+    def _from(
+        self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool
+    ) -> list[Position]:
+        """Return positions in buckets at what a spec means now."""
+        offsets = list_offsets(self._connection, self._info, OffsetQuery(spec), partition, buckets)
+        return [self._position(partition, bucket, answer.offset, found=found) for bucket, answer in offsets.items()]
+
+    def _followed(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[Position]:
+        """Return positions in all buckets of partitions; those that are gone meanwhile are left out."""
+        positions: list[Position] = []
+        for partition in partitions:
+            try:
+                positions += self._from(partition, spec, None, found=True)
+            except PartitionNotFoundError as error:
+                log.info("scan of %s: partition %s is gone: %s", self._info.path, partition.name, error)
+        return positions
+
+    def _begin_discovery(self, known: Iterable[PartitionInfo]) -> None:
+        if self._discovery is None:
+            ids = {partition.partition_id for partition in known}
+            name = f"discover-{self._info.path}"
+            self._discovery = threading.Thread(target=self._discover, args=(ids,), name=name, daemon=True)
+            with Held():
+                self._discovery.start()
+
+    def _discover(self, known: set[int]) -> None:
+        """Follow partitions that were made since, from their beginning: all their records are new."""
+        while not self._closing.wait(DISCOVERY_INTERVAL_S):
+            try:
+                present = self._connection.partitions(self._info)
+                made = [each for each in present.values() if each.partition_id not in known]
+                positions = self._followed(made, OffsetSpec.earliest())
+                if not self._closing.is_set():
+                    self._put(positions)
+                known |= {partition.partition_id for partition in made}
+            except NotFoundError as error:
+                # Its buckets go silently with their partitions; that all are gone, and why, is said here.
+                self._positions.end(type(error)(f"scan of {self._info.path}: {error}"))
+                return
+            except FlussError as error:
+                log.warning("scan of %s: cannot look for new partitions: %s", self._info.path, error)
+
+
+def _end(closing: threading.Event, positions: Positions) -> None:
+    """End a scanner's threads, whether the scanner itself is still there or not."""
+    closing.set()
+    positions.close()

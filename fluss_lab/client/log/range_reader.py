@@ -1,0 +1,229 @@
+"""Reading a range of one bucket's log: from its server or remote storage, where it is there, else from the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fluss_lab.client.cluster.log_damage import damage_error
+from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.log.fetch_codec import (
+    FetchedBucket,
+    FetchLimits,
+    Projection,
+    decoded,
+    fetch_request,
+    fetched_buckets,
+)
+from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
+from fluss_lab.errors import (
+    CorruptDataError,
+    InternalError,
+    LakeSnapshotNotFoundError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
+from fluss_lab.lake import FetchContext, FlussLogSource
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.config.options import FETCH_SIZE_MAX
+from fluss_lab.records import LogRecords
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+
+def read_range(
+    connection: Connection,
+    info: TableInfo,
+    bucket: TableBucket,
+    start: int,
+    stop: int,
+    *,
+    partition: str | None = None,
+    projection: Sequence[str | int] | None = None,
+    lake: bool = True,
+    previous_offsets: bool = False,
+) -> Iterator[LogRecords]:
+    """Yield exactly the records with offsets in ``[start, stop)`` of a bucket, in order, without gap or duplicate.
+
+    The server is asked for what it holds; where it says that the offsets are in remote storage or in the lake, they come
+    from there. Its restart is outlived, up to ``client.request-timeout`` without progress.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        bucket: Which bucket.
+        start: First offset wanted.
+        stop: Offset after the last wanted; all before must have been readable (below the high watermark) once.
+        partition: Name of the bucket's partition; needed only where the lake is.
+        projection: Names or positions of columns, in the order wanted; None: all.
+        lake: Whether the lake may be read.
+        previous_offsets: Of a primary-key table: whether records have their previous offsets.
+
+    Raises:
+        OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
+        CorruptDataError: Offsets are missing in between, or bytes failed their checks.
+        LakeSnapshotNotFoundError: The server goes on naming a lake snapshot that is gone.
+        StorageError: Remote storage cannot be read from here.
+        TableNotFoundError, PartitionNotFoundError: The bucket is gone.
+        ServerUnavailableError: No server answered in time.
+
+    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``); memory of two answers.
+    """
+    columns = Projection(info, projection, partial(connection.schema, info))
+    limits = FetchLimits(
+        FETCH_SIZE_MAX.of(connection.options), 0, lake, previous_offsets=previous_offsets and not info.is_log_table
+    )
+    yield from _RangeReader(connection, info, bucket, partition, columns, limits).read(start, stop)
+
+
+class _RangeReader:
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        bucket: TableBucket,
+        partition: str | None,
+        projection: Projection,
+        limits: FetchLimits,
+    ) -> None:
+        connection.remember(info)
+        self._connection = connection
+        self._info = info
+        self._bucket = bucket
+        self._partition = partition
+        self._projection = projection
+        self._source: FlussLogSource | None = None
+        self._limits = limits
+
+    def read(self, start: int, stop: int) -> Iterator[LogRecords]:
+        offset = start
+        attempts = self._connection.attempts(f"read of bucket {self._bucket} of {self._info.path}")
+        gone = GoneSegments()
+        while offset < stop:
+            begin = offset
+            request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
+            fetched = self._fetch(request, attempts)
+            if fetched.lake is not None:
+                try:
+                    for records in self._from_lake(fetched.lake, offset, stop):
+                        offset = records.next_offset
+                        yield records
+                except LakeSnapshotNotFoundError as error:
+                    # It was replaced since the server named it; the server learns of its successor.
+                    if offset == begin:
+                        attempts.failed(error, "the lake")
+                        continue
+            elif fetched.remote is not None:
+                try:
+                    for records in self._from_remote(fetched.remote, offset, stop):
+                        offset = records.next_offset
+                        yield records
+                except SegmentGoneError as error:
+                    gone.note(error, attempts.what)
+                    continue
+            else:
+                for records in self._decoded(fetched, offset):
+                    clipped = records.clip(offset, stop)
+                    if clipped is None:
+                        break
+                    offset = clipped.next_offset
+                    yield clipped
+            if offset == begin and fetched.lake is None:
+                raise OffsetOutOfRangeError(
+                    f"bucket {self._bucket} of {self._info.path}: expected records [{start}, {stop}), found none in "
+                    f"[{offset}, {stop}); the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
+                )
+            attempts.progressed()
+
+    def _decoded(self, fetched: FetchedBucket, offset: int) -> Iterator[LogRecords]:
+        try:
+            yield from decoded(fetched, offset, self._projection)
+        except CorruptDataError as error:
+            raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
+
+    def _fetch(self, request: pb.FetchLogRequest, attempts: Attempts) -> FetchedBucket:
+        while True:
+            response = self._connection.ask_leader(
+                self._bucket, attempts.what, lambda gateway: gateway.fetch_log(request), attempts
+            )
+            fetched = next(fetched_buckets(response), None)
+            if fetched is None or fetched.bucket != self._bucket:
+                raise InternalError(f"{attempts.what}: the server's answer leaves the bucket out")
+            error = fetched.error
+            if error is None:
+                return fetched
+            if not isinstance(error, UnavailableError | NotFoundError):
+                raise error
+            self._connection.judge(self._bucket, error, attempts)
+            attempts.failed(error, "the bucket's server")
+
+    def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
+        what = f"bucket {self._bucket} of {self._info.path}"
+        previous_offsets = self._limits.previous_offsets
+        return remote_records(place, what, start, stop, self._projection, previous_offsets=previous_offsets)
+
+    def _from_lake(self, place: pb.PbLakeLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
+        if self._source is None:
+            self._source = self._connection.log_source(self._info)
+        if self._source is None:
+            raise OffsetOutOfRangeError(
+                f"bucket {self._bucket} of {self._info.path}: offset {start} has left the cluster, and no plug-in here "
+                "can read the lake that holds it"
+            )
+        context = FetchContext(
+            start,
+            min(stop, place.log_end_offset),
+            self._partition,
+            self._bucket.bucket,
+            place.snapshot_id,
+            self._projection.columns,
+        )
+        what = f"bucket {self._bucket} of {self._info.path}"
+        yield from checked_lake_records(
+            self._source, context, what, keyed=not self._info.is_log_table,
+            previous_offsets=self._limits.previous_offsets,
+        )  # fmt: skip
+
+
+def checked_lake_records(
+    source: FlussLogSource, context: FetchContext, what: str, *, keyed: bool = False, previous_offsets: bool = False
+) -> Iterator[LogRecords]:
+    """Yield the records that a lake holds of a range, seen to be in order and complete.
+
+    Args:
+        source: The lake.
+        context: The range.
+        what: Who reads, for messages.
+        keyed: Whether the table has a primary key, and the records change types.
+        previous_offsets: Of such a table: whether records keep their previous offsets.
+
+    Raises:
+        CorruptDataError: Offsets of the range are missing or out of order, or a changelog has no change types.
+        LakeSnapshotNotFoundError: The snapshot is gone.
+    """
+    offset = context.fetch_start_offset
+    for records in source.fetch_log_records(context):
+        if not len(records):
+            continue
+        if records.base_offset != offset or records.next_offset - records.base_offset != len(records):
+            raise CorruptDataError(
+                f"{what}, lake snapshot {context.lake_snapshot_id}: expected offsets from {offset} without a gap, found "
+                f"{len(records)} between {records.base_offset} and {records.next_offset}"
+            )
+        if keyed and (records.change_types is None or records.previous_offsets is None):
+            raise CorruptDataError(
+                f"{what}, lake snapshot {context.lake_snapshot_id}: expected change types and previous offsets, as a "
+                "changelog has, found records without"
+            )
+        offset = records.next_offset
+        yield records if previous_offsets or not keyed else replace(records, previous_offsets=None)
+    if offset != context.log_end_offset:
+        raise CorruptDataError(
+            f"{what}, lake snapshot {context.lake_snapshot_id}: expected records [{context.fetch_start_offset}, "
+            f"{context.log_end_offset}), found none in [{offset}, {context.log_end_offset})"
+        )

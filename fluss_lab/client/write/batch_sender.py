@@ -1,0 +1,244 @@
+"""The threads that send a writer's batches and hear the answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.write.bucket_queue import Batch, BucketQueue
+from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, Accumulator
+from fluss_lab.client.write.write_requests import Answers, WriteKind
+from fluss_lab.errors import (
+    AuthenticationError,
+    FlussError,
+    InternalError,
+    NotFoundError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    UnavailableError,
+    error_from_code,
+)
+from fluss_lab.interrupts import Held, joined
+from fluss_lab.model import TableInfo
+from fluss_lab.records import encode
+from fluss_lab.rpc.bucket_fields import partition_id_of
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+#: Where there are several servers: threads that find servers again while those of all others are busy.
+_FINDERS: Final = 2
+
+
+class Sender:
+    """Sends what an accumulator holds, until that is closed.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        accumulator: What is to be sent.
+        kind: How it travels.
+        new_writer_id: Gets a fresh writer id from the coordinator.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        accumulator: Accumulator,
+        kind: WriteKind,
+        new_writer_id: Callable[[], int],
+    ) -> None:
+        self._connection = connection
+        self._info = info
+        self._accumulator = accumulator
+        self._kind = kind
+        self._what = f"{kind.verb} {info.path}"
+        self._new_writer_id = new_writer_id
+        self._servers: set[int] = set()
+        self._starting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._start_threads(REQUESTS_PER_SERVER)
+
+    def _start_threads(self, count: int) -> None:
+        """Have so many threads; more than the accumulator lets send would only contend."""
+        with Held(), self._starting:
+            while len(self._threads) < count:
+                thread = threading.Thread(target=self._run, name=f"write-{self._info.path}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the threads have ended, at most so long; the accumulator must be closed."""
+        with self._starting:
+            threads = list(self._threads)
+        joined(threads, timeout_s)
+
+    def _run(self) -> None:
+        while (batches := self._accumulator.take()) is not None:
+            try:
+                self._send(batches)
+            except Exception as error:  # a defect must not leave futures open for ever
+                log.exception("%s failed", self._what)
+                known = error if isinstance(error, FlussError) else InternalError(f"{type(error).__name__}: {error}")
+                for batch in batches:
+                    if batch.on_its_way:
+                        self._accumulator.came_back(batch, known, doubtful=True, lasting=True)
+
+    def _send(self, batches: list[Batch]) -> None:
+        batches = self._of_one_leader(batches)
+        if not batches:
+            return
+        for batch in batches:
+            if batch.payload is None:
+                batch.payload = self._encoded(batch)
+        left_ms = max(1, int(1000 * (min(batch.queue.deadline for batch in batches) - time.monotonic())))
+        request = self._kind.request(left_ms)
+        for batch in batches:
+            bucket = batch.queue.bucket
+            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=b"")
+        leader = batches[0].queue.leader
+        try:
+            gateway = self._connection.gateway(leader if leader is not None else -1)
+            self._accumulator.leaving(batches)
+            answers = self._kind.send(gateway, request, batches)
+        except FlussError as error:
+            for batch in batches:
+                self._came_back(batch, error)
+            return
+        self._heard(batches, answers)
+
+    def _encoded(self, batch: Batch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
+        rows = [piece.rows for piece in batch.pieces]
+        joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+        writer_id = batch.queue.writer_id
+        assert writer_id is not None
+        return encode(
+            joined,
+            schema_id=self._info.schema_id,
+            writer_id=writer_id,
+            batch_sequence=batch.sequence,
+            change_types=self._kind.change_types(batch),
+        )
+
+    def _of_one_leader(self, batches: list[Batch]) -> list[Batch]:
+        """Look up leaders that are not known; return the batches of one server, the others come back for later."""
+        unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
+        if unknown:
+            try:
+                attempts = self._attempts([batch.queue.deadline for batch in batches])
+                leaders = self._connection.present_leaders(unknown, attempts)
+            except FlussError as error:
+                self._connection.forget_partitions(self._info)
+                lasting = self._connection.closed.is_set() or not isinstance(error, UnavailableError)
+                for batch in batches:
+                    self._accumulator.came_back(batch, self._described(batch, error), doubtful=False, lasting=lasting)
+                return []
+            for batch in batches:
+                batch.queue.leader = leaders.get(batch.queue.bucket, batch.queue.leader)
+            self._meet(leaders.values())
+        return self._of_first_leader(batches)
+
+    def _meet(self, servers: Iterable[int]) -> None:
+        """Have threads for every server that holds a bucket, so that none waits for another."""
+        self._servers.update(servers)
+        if len(self._servers) > 1:
+            self._start_threads(REQUESTS_PER_SERVER * len(self._servers) + _FINDERS)
+
+    def _of_first_leader(self, batches: list[Batch]) -> list[Batch]:
+        first = next((leader for batch in batches if (leader := batch.queue.leader) is not None), None)
+        self._accumulator.sending_to(first)
+        for batch in batches:
+            bucket, leader = batch.queue.bucket, batch.queue.leader
+            if leader is None:
+                away = self._described(batch, NotLeaderError(f"bucket {bucket}: its server is away"))
+                self._accumulator.came_back(batch, away, doubtful=False, lasting=False)
+            elif leader != first:
+                elsewhere = NotLeaderError(f"bucket {bucket} is held by another server")
+                self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
+        return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
+
+    def _heard(self, batches: list[Batch], answers: Answers) -> None:
+        by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in answers}
+        for batch in batches:
+            bucket = batch.queue.bucket
+            entry = by_bucket.get((bucket.partition_id, bucket.bucket))
+            if entry is None:
+                self._came_back(batch, InternalError(f"the server's answer leaves out bucket {bucket}"))
+            elif entry.error_code:
+                self._came_back(batch, error_from_code(entry.error_code, entry.error_message))
+            elif (ranges := self._kind.ranges(batch, entry.base_offset, entry.end_offset)) is None:
+                found = f"offsets [{entry.base_offset}, {entry.end_offset}) for {batch.rows} rows"
+                self._came_back(batch, InternalError(f"bucket {bucket}: the server answered {found}"))
+            else:
+                self._accumulator.acknowledged(batch, ranges)
+
+    def _came_back(self, batch: Batch, error: FlussError) -> None:
+        queue = batch.queue
+        too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
+        lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
+        doubtful = isinstance(error, ServerUnavailableError | RequestTimeoutError | InternalError)
+        reason = error
+        if isinstance(error, NotLeaderError | ServerUnavailableError | NotFoundError | AuthenticationError):
+            self._connection.forget_leaders_of([queue.bucket])
+            queue.leader = None
+        if isinstance(error, NotFoundError | AuthenticationError):
+            # Believed when the coordinator agrees: a server that has just started may not have opened the bucket yet,
+            # or it is another one, with another token, on the port of the last.
+            confirmed = self._confirmed(queue)
+            lasting, reason = confirmed is not None, confirmed or error
+        if isinstance(error, OutOfOrderSequenceError) and batch.alone and not batch.doubtful:
+            # All before it is acknowledged and it was never written: the server does not know this writer any more.
+            self._renumber(batch)
+        described = self._described(batch, reason)
+        self._accumulator.came_back(
+            batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
+        )
+
+    def _confirmed(self, queue: BucketQueue) -> FlussError | None:
+        """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
+        try:
+            self._connection.leaders([queue.bucket], self._attempts([queue.deadline]))
+        except UnavailableError:
+            return None
+        except FlussError as confirmed:
+            self._connection.forget_partitions(self._info)
+            return confirmed
+        return None
+
+    def _attempts(self, deadlines: list[float]) -> Attempts:
+        left_ms = max(1, int(1000 * (min(deadlines) - time.monotonic())))
+        return Attempts(self._what, left_ms, self._connection.closed)
+
+    def _renumber(self, batch: Batch) -> None:
+        try:
+            writer_id = self._new_writer_id()
+        except FlussError as error:
+            log.warning("%s: no new writer id: %s", self._what, error)
+            return
+        batch.on_its_way = False
+        self._accumulator.renumber(batch.queue, writer_id)
+
+    def _described(self, batch: Batch, error: FlussError) -> FlussError:
+        """Return the error with what was written to, and whether it is known what became of the rows."""
+        queue = batch.queue
+        partition = f" of partition {queue.partition!r}" if queue.partition is not None else ""
+        unknown = isinstance(error, ServerUnavailableError | RequestTimeoutError) or batch.doubtful
+        tried = ""
+        if isinstance(error, UnavailableError) and time.monotonic() >= queue.deadline:
+            tried = (
+                f"nothing acknowledged for {self._connection.request_timeout_ms / 1000:g} s (client.request-timeout): "
+            )
+        fate = "; whether its rows were written is not known" if unknown else ""
+        return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")

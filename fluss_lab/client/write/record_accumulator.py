@@ -1,0 +1,339 @@
+"""What a writer has not yet had acknowledged: rows waiting, batches on their way, in order per bucket.
+
+Per bucket, rows wait in a queue. A sender *takes* what waits as one batch, with the next sequence number; up to five
+batches of a bucket may be on their way. When one fails for a reason that may pass, the bucket goes over to *resending*:
+nothing new is taken, and once all its batches have come back, the unacknowledged ones are sent again one by one, oldest
+first, with the same sequences, so that the server recognises those that it has. No I/O happens here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from fluss_lab.client.cluster.retry_policy import PAUSE_FIRST_S, PAUSE_MAX_S
+from fluss_lab.client.write.bucket_queue import Batch, BucketQueue, Piece, Write
+from fluss_lab.client.write.unsettled_write import Acknowledged, Place, Standing, Tally
+from fluss_lab.client.write.write_result import WriteFuture
+from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
+from fluss_lab.interrupts import Monitor
+from fluss_lab.model import TableBucket
+
+#: Waiting appends are joined into one batch up to this size: 16 appends of 1,000 rows of 65 bytes. Larger batches are
+#: not faster, and a reader gets whole batches.
+JOINED_BYTES: Final = 1 << 20
+#: One request: messages of 1 to 16 MB travel equally fast, and one batch alone may have 8 MB.
+REQUEST_BYTES: Final = 8 << 20
+#: One request is on its way while the next is encoded; a server that hangs holds no more threads than these.
+REQUESTS_PER_SERVER: Final = 2
+
+
+class Accumulator:
+    """The queues of one writer; safe in any thread.
+
+    Args:
+        buffer_bytes: Unacknowledged bytes beyond which `add` waits.
+        batch_bytes: Largest batch.
+        timeout_s: How long a bucket may go without acknowledgement before its rows are given up.
+    """
+
+    def __init__(self, buffer_bytes: int, batch_bytes: int, timeout_s: float) -> None:
+        self._buffer_bytes = buffer_bytes
+        self._joined_bytes = min(JOINED_BYTES, batch_bytes)
+        self._request_bytes = REQUEST_BYTES
+        self._timeout_s = timeout_s
+        self._changed = Monitor()
+        self._queues: dict[TableBucket, BucketQueue] = {}
+        #: Those that hold rows, in the order of their turns.
+        self._active: dict[TableBucket, BucketQueue] = {}
+        self._bytes = 0
+        self._open = 0
+        self._closed = False
+        self._given = 0
+        self._tallies: dict[Place, Tally] = {}
+        #: What was given up since the last call: it can be sent again.
+        self._parked: list[BucketQueue] = []
+        self._failed: list[WriteFuture] = []
+        #: The server that each sender's thread is busy with; None: one that is still to be looked up.
+        self._sending: dict[int, int | None] = {}
+
+    def limit(self, request_bytes: int, batch_bytes: int) -> None:
+        """Take over what the cluster says: the largest request, and with it the largest batch."""
+        with self._changed:
+            self._joined_bytes = min(JOINED_BYTES, batch_bytes)
+            # With room for what is around the batches; one that is larger travels alone.
+            self._request_bytes = min(REQUEST_BYTES, request_bytes // 2)
+
+    # -- the writer's side -------------------------------------------------------------------------------------------
+
+    def queue(self, bucket: TableBucket, partition: str | None, writer_id: int) -> BucketQueue:
+        """Return the queue of a bucket, made at first with a writer id."""
+        with self._changed:
+            if (queue := self._queues.get(bucket)) is None:
+                queue = self._queues[bucket] = BucketQueue(bucket, partition, writer_id)
+            return queue
+
+    def add(self, write: Write, pieces: list[tuple[BucketQueue, Piece]]) -> bool:
+        """Queue the rows of one call, once there is room; one over all room waits until nothing else is there.
+
+        Returns:
+            False, and nothing is queued, when a bucket needs a new writer id first.
+
+        Raises:
+            InvalidRequestError: The queues were closed meanwhile; nothing is queued.
+        """
+        size = sum(piece.size_bytes for _, piece in pieces)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._buffer_bytes)
+            if self._closed:
+                raise InvalidRequestError("the writer was closed while rows waited for room; none of them was queued")
+            if any(queue.writer_id is None for queue, _ in pieces):
+                return False
+            self._parked.clear()
+            self._given += sum(piece.rows.num_rows for _, piece in pieces)
+            self._bytes += size
+            self._open += 1
+            for queue, piece in pieces:
+                queue.waiting.append(piece)
+                self._active.setdefault(queue.bucket, queue)
+            self._changed.notify_all()
+            return True
+
+    def renew(self, queue: BucketQueue, writer_id: int) -> None:
+        """Give a bucket whose rows were given up a new writer id."""
+        with self._changed:
+            if queue.writer_id is None and not queue.unacked:
+                queue.renumber(writer_id)
+
+    def wait_settled(self) -> FlussError | None:
+        """Wait until every call is settled, or `close`; return the first error that nobody has looked at yet."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._open)
+            failed, self._failed = self._failed, []
+        for future in failed:
+            if not future.looked_at:
+                return future.error
+        return None
+
+    def close(self) -> None:
+        """Let the senders end. What is not acknowledged stays, for `reopen` or `abandon`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def reopen(self) -> bool:
+        """After `close`: let new senders go on, also with what was given up. False: there is nothing to go on with."""
+        with self._changed:
+            for queue in self._parked:
+                self._queues[queue.bucket] = self._active[queue.bucket] = queue
+                self._open += queue.reopen()
+                self._bytes += sum(piece.size_bytes for piece in queue.pieces())
+            self._parked.clear()
+            now = time.monotonic()
+            for queue in self._active.values():
+                queue.deadline, queue.retry_at, queue.pause_s = now + self._timeout_s, 0.0, PAUSE_FIRST_S
+            self._closed = False
+            self._changed.notify_all()
+            return bool(self._active)
+
+    def abandon(self, error: WriteInterruptedError) -> None:
+        """After `close`: let go of what is not acknowledged; calls that wait for it fail."""
+        settled: list[Write] = []
+        with self._changed:
+            for queue in self._active.values():
+                pieces = queue.pieces()
+                for piece in pieces:
+                    piece.write.error = piece.write.error or error
+                settled += self._release(pieces)
+                queue.unacked.clear()
+                queue.waiting.clear()
+            self._active.clear()
+            self._queues.clear()
+            self._parked.clear()
+            self._changed.notify_all()
+        self._settle(settled)
+
+    def standing(self) -> Standing:
+        """Return what became of all rows so far."""
+        with self._changed:
+            acknowledged = {
+                place: Acknowledged(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
+            }
+            in_flight: dict[Place, int] = {}
+            unsent = 0
+            for queue in [*self._active.values(), *self._parked]:
+                in_doubt = queue.rows_in_doubt
+                unsent += sum(piece.rows.num_rows for piece in queue.pieces()) - in_doubt
+                if in_doubt:
+                    in_flight[queue.place] = in_flight.get(queue.place, 0) + in_doubt
+            refusals = tuple(str(queue.given_up) for queue in self._parked)
+            return Standing(self._given, acknowledged, in_flight, unsent, refusals)
+
+    # -- the senders' side -------------------------------------------------------------------------------------------
+
+    def take(self) -> list[Batch] | None:
+        """Wait for and return batches to send, at most one a bucket, all for one server; None after `close`.
+
+        A thread that asks has ended what it took before.
+        """
+        me = threading.get_ident()
+        with self._changed:
+            if me in self._sending:
+                del self._sending[me]
+                self._changed.notify_all()
+            while True:
+                if self._closed:
+                    return None
+                now = time.monotonic()
+                due = [(at, queue) for queue in self._active.values() if (at := queue.ready_at()) is not None]
+                if ready := [queue for at, queue in due if at <= now and self._has_room(queue.leader)]:
+                    self._sending[me] = ready[0].leader
+                    return self._taken(ready)
+                later = [at - now for at, _ in due if at > now]
+                self._changed.wait(min(later) if later else None)
+
+    def sending_to(self, leader: int | None) -> None:
+        """Say which server this thread's batches turned out to be for."""
+        with self._changed:
+            self._sending[threading.get_ident()] = leader
+            self._changed.notify_all()
+
+    def _has_room(self, leader: int | None) -> bool:
+        return sum(each == leader for each in self._sending.values()) < REQUESTS_PER_SERVER
+
+    def _taken(self, ready: list[BucketQueue]) -> list[Batch]:
+        taken: list[Batch] = []
+        total = 0
+        for queue in ready:
+            too_much = taken and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
+            if queue.leader != ready[0].leader or too_much:
+                continue
+            batch = queue.take(self._joined_bytes, self._timeout_s)
+            queue.encoding = True
+            taken.append(batch)
+            # Whoever was served goes to the end, so that every bucket has its turn.
+            self._active[queue.bucket] = self._active.pop(queue.bucket)
+            total += batch.size_bytes
+        return taken
+
+    def leaving(self, batches: Iterable[Batch]) -> None:
+        """Say that batches are handed to the network now."""
+        with self._changed:
+            for batch in batches:
+                batch.queue.encoding = False
+            self._changed.notify_all()
+
+    def acknowledged(self, batch: Batch, ranges: Iterable[tuple[int, int]]) -> None:
+        """Settle a batch, with the offset range ``[base, end)`` of each of its pieces."""
+        queue = batch.queue
+        with self._changed:
+            if batch not in queue.unacked:  # abandoned
+                return
+            queue.unacked.remove(batch)
+            queue.taken(batch)
+            ranges = list(ranges)
+            tally = self._tallies.setdefault(queue.place, Tally())
+            tally.add(batch.rows, ranges[0][0], ranges[-1][1])
+            queue.deadline = time.monotonic() + self._timeout_s
+            queue.pause_s = PAUSE_FIRST_S
+            queue.retry_at = 0.0
+            if not queue.unacked:
+                queue.resending = False
+            for piece, offsets in zip(batch.pieces, ranges, strict=True):
+                piece.write.offsets.setdefault((queue.partition, queue.bucket.bucket), []).append(offsets)
+            settled = self._release(batch.pieces)
+            self._end_if_given_up(queue, settled)
+            if not queue.unacked and not queue.waiting:
+                self._active.pop(queue.bucket, None)
+            self._changed.notify_all()
+        self._settle(settled)
+
+    def came_back(
+        self,
+        batch: Batch,
+        error: FlussError,
+        *,
+        doubtful: bool,
+        lasting: bool,
+        at_once: bool = False,
+        too_large: bool = False,
+    ) -> None:
+        """Take a batch back that was not acknowledged.
+
+        Args:
+            batch: The batch.
+            error: Why.
+            doubtful: Whether it may have been written all the same.
+            lasting: Whether sending again is pointless.
+            at_once: Whether it may be sent again without a pause (it never was: the leader had to be looked up).
+            too_large: Whether it is to be sent again in smaller batches.
+        """
+        queue = batch.queue
+        settled: list[Write] = []
+        with self._changed:
+            if batch not in queue.unacked:  # abandoned
+                return
+            batch.on_its_way = False
+            batch.doubtful = batch.doubtful or doubtful
+            if too_large:
+                queue.found_too_large(batch)
+            queue.encoding = False
+            queue.resending = True
+            now = time.monotonic()
+            if not at_once:
+                queue.retry_at = now + queue.pause_s
+                queue.pause_s = min(2 * queue.pause_s, PAUSE_MAX_S)
+            if lasting or now >= queue.deadline:
+                queue.given_up = queue.given_up or error
+            self._end_if_given_up(queue, settled)
+            self._changed.notify_all()
+        self._settle(settled)
+
+    def renumber(self, queue: BucketQueue, writer_id: int) -> None:
+        """Send all of a bucket's unacknowledged batches under another writer id."""
+        with self._changed:
+            if not queue.on_its_way and queue.unacked:
+                queue.renumber(writer_id)
+
+    # -- inside, with the lock held ----------------------------------------------------------------------------------
+
+    def _end_if_given_up(self, queue: BucketQueue, settled: list[Write]) -> None:
+        """Once nothing of a given-up bucket is on its way, fail its batches and all that waits behind them."""
+        if queue.given_up is None or queue.on_its_way:
+            return
+        pieces = queue.pieces()
+        if [piece for piece in pieces if piece.fail(queue.given_up)]:
+            self._parked.append(queue.parked())
+        else:  # what was to be deleted is gone
+            tally = self._tallies.setdefault(queue.place, Tally())
+            tally.rows += sum(piece.rows.num_rows for piece in pieces)
+        queue.unacked.clear()
+        queue.waiting.clear()
+        queue.writer_id = queue.given_up = queue.leader = None
+        queue.resending, queue.rows_max = False, None
+        queue.retry_at, queue.pause_s = 0.0, PAUSE_FIRST_S
+        self._active.pop(queue.bucket, None)
+        settled += self._release(pieces)
+
+    def _release(self, pieces: list[Piece]) -> list[Write]:
+        """Give back the room of pieces; return the calls that are settled by that."""
+        settled = []
+        for piece in pieces:
+            self._bytes -= piece.size_bytes
+            piece.write.open_pieces -= 1
+            if not piece.write.open_pieces:
+                settled.append(piece.write)
+                if piece.write.error is not None:
+                    self._failed.append(piece.write.future)
+        return settled
+
+    def _settle(self, settled: list[Write]) -> None:
+        """Give futures their results, without the lock: callbacks of the user's run here."""
+        for write in settled:
+            write.settle()
+        if settled:
+            with self._changed:
+                self._open -= len(settled)
+                self._changed.notify_all()

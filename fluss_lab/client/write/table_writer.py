@@ -1,0 +1,329 @@
+"""What the writers of both kinds of tables have in common: batched, pipelined, idempotent, back-pressured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import pyarrow as pa
+
+from fluss_lab.client.write.batch_sender import Sender
+from fluss_lab.client.write.bucket_queue import BucketQueue, Piece, Write
+from fluss_lab.client.write.record_accumulator import Accumulator
+from fluss_lab.client.write.row_routing import Router, Run
+from fluss_lab.client.write.unsettled_write import Standing, UnsettledWrite
+from fluss_lab.client.write.write_requests import WriteKind
+from fluss_lab.client.write.write_result import WriteFuture, WriteResult
+from fluss_lab.errors import (
+    FlussError,
+    InvalidRequestError,
+    PartitionExistsError,
+    PartitionNotFoundError,
+    RecordTooLargeError,
+    WriteInterruptedError,
+    WriteStoppedError,
+)
+from fluss_lab.interrupts import Held
+from fluss_lab.model import PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.changes import ChangeType
+from fluss_lab.model.config.options import (
+    REQUEST_SIZE_MAX,
+    WRITER_BATCH_SIZE,
+    WRITER_BUFFER_SIZE,
+    WRITER_DYNAMIC_PARTITIONS,
+    WRITER_STOP_TIMEOUT,
+)
+from fluss_lab.model.names import partition_values
+from fluss_lab.records.row_sizes import RowLimit, around_bytes
+from fluss_lab.rpc import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from fluss_lab.client.connection import Connection
+
+F = TypeVar("F", bound=WriteFuture)
+
+
+@checked
+class TableWriter:
+    """Writes to one table. Threads may share it; each call is queued whole, in the order of the calls.
+
+    Rows of one bucket keep their order. A server's restart goes unnoticed: batches that were not acknowledged are sent
+    again, and the server recognises those that it has. Only when nothing is acknowledged for
+    ``client.request-timeout`` does a call fail, and with it all that wait behind it for the same bucket; calls made
+    after that begin afresh.
+
+    An interrupt stops the writer where it is waited for at its end (`close`, or the end of its block): what is under way
+    is awaited for ``client.writer.stop-timeout``, nothing more is sent, and `WriteStoppedError` says how far it came.
+
+    Args:
+        connection: To the cluster.
+        info: The table. Rows are written in its schema, also after columns were added to the table.
+        kind: How its batches travel.
+    """
+
+    def __init__(self, connection: Connection, info: TableInfo, kind: WriteKind) -> None:
+        self._connection = connection
+        self._info = info
+        self._kind = kind
+        self._what = f"{kind.verb} {info.path}"
+        self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
+        self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
+        self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
+        buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
+        self._accumulator = Accumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
+        self._queueing = threading.Lock()
+        self._writer_id: int | None = None
+        self._router: Router | None = None
+        self._sender: Sender | None = None
+        self._closed = self._is_abandoned = False
+        connection.remember(info)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._info.path}{' (closed)' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with Held() as held:
+            if isinstance(error, KeyboardInterrupt):
+                self._stop(error)
+                return
+            try:
+                self._accumulator.wait_settled()
+                self._end()
+                held.deliver()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if isinstance(error, FlussError):
+                self._tell_partial(error)
+
+    def flush(self) -> None:
+        """Wait until every call is settled. An interrupt ends the waiting only; the writing goes on.
+
+        Raises:
+            FlussError: What the first failed call failed with, unless its future was asked already.
+        """
+        if (error := self._accumulator.wait_settled()) is not None:
+            raise error
+
+    def close(self) -> None:
+        """Flush, and end the writer's threads. Twice is fine.
+
+        Raises:
+            WriteInterruptedError: A part of the rows was not acknowledged, and another was, or may be written.
+            WriteStoppedError: An interrupt came before everything was acknowledged.
+            FlussError: As `flush`. In each case the writer is closed.
+        """
+        with Held() as held:
+            try:
+                error = self._accumulator.wait_settled()
+                self._end()
+                held.deliver()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if error is not None:
+                self._tell_partial(error)
+                raise error
+
+    # -- a write that was interrupted ----------------------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """Return what became of all rows that the writer was given."""
+        return self._accumulator.standing()
+
+    def settle(self) -> WriteResult:
+        """Finish what an interrupt stopped or a failure left, each row once; see `WriteInterruptedError.settle`."""
+        started = time.monotonic()
+        with Held():
+            if self._is_abandoned:
+                raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
+            if self._closed and self._accumulator.reopen():
+                self._connection.openings.began(self, self.close)
+                self._sender = self._new_sender()
+            try:
+                error = self._accumulator.wait_settled()
+                if self._closed:
+                    self._end()
+            except KeyboardInterrupt as stop:
+                self._stop(stop)
+                raise
+            if error is not None or self._accumulator.standing().unsent:
+                failure = error or InvalidRequestError(f"{self._what}: refused again")
+                self._tell_partial(failure)
+                raise failure
+            standing = self._accumulator.standing()
+        offsets = {place: each.offsets for place, each in standing.acknowledged.items()}
+        return WriteResult(standing.rows, offsets, time.monotonic() - started)
+
+    def abandon(self) -> None:
+        """Give up what is not acknowledged; see `WriteInterruptedError.abandon`."""
+        with Held():
+            self._closed = self._is_abandoned = True
+            self._accumulator.close()
+            self._accumulator.abandon(WriteInterruptedError(f"{self._what}: abandoned"))
+
+    def _stop(self, stop: KeyboardInterrupt) -> None:
+        """After an interrupt: send no more, and say what was written. A writer without rows just ends.
+
+        Raises:
+            WriteStoppedError: Rows were given.
+        """
+        self._closed = True
+        self._accumulator.close()
+        if self._sender is not None:
+            with suppress(KeyboardInterrupt):  # a second one: it is enough waited
+                self._sender.join(WRITER_STOP_TIMEOUT.of(self._connection.options) / 1000)
+        self._connection.openings.ended(self)
+        standing = self._accumulator.standing()
+        if standing.rows:
+            raise WriteStoppedError(standing.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
+
+    def _tell_partial(self, error: FlussError) -> None:
+        """Raise `WriteInterruptedError` from an error that left a part of the rows written, or in doubt."""
+        standing = self._accumulator.standing()
+        if standing.is_partial and not isinstance(error, WriteInterruptedError):
+            raise WriteInterruptedError(standing.text(self._what, "failed"), UnsettledWrite(self)) from error
+
+    # -- for the kinds -----------------------------------------------------------------------------------------------
+
+    def _write(self, future: F, batches: Sequence[pa.RecordBatch], change: ChangeType) -> F:
+        """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
+        started = time.monotonic()
+        with self._queueing, Held() as held:
+            self._check_open()
+            runs = self._prepared().route(batches)
+            rows = sum(batch.num_rows for batch in batches)
+            partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
+            # What is to be deleted from a partition that does not exist is gone already.
+            present = [run for run in runs if run.partition is None or run.partition in partitions]
+            pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
+            write = Write(future, rows, started, len(pieces))
+            if not pieces:
+                write.settle()
+                return future
+            queued = [
+                (self._queue(run, partitions), Piece(write, part, size_bytes, change))
+                for run, part, size_bytes in pieces
+            ]
+            while not self._accumulator.add(write, queued):
+                self._renew({queue.bucket: queue for queue, _ in queued})
+            try:
+                held.deliver()
+            except KeyboardInterrupt as stop:
+                text = (
+                    f"{self._what}: interrupted: the {rows:,} rows of this call are queued and are sent; do not give "
+                )
+                raise WriteStoppedError(text + "them again. settle() waits for them", UnsettledWrite(self)) from stop
+        return future
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        with self._queueing:
+            self._closed = True
+        self._accumulator.close()
+        if self._sender is not None:
+            self._sender.join(self._connection.request_timeout_ms / 1000)
+        self._connection.openings.ended(self)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
+
+    def _prepared(self) -> Router:
+        """Get a writer id and start the senders, at the first call."""
+        if self._router is None:
+            self._writer_id = self._new_writer_id()
+            self._connection.openings.began(self, self.close)
+            self._sender = self._new_sender()
+            # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
+            self._router = Router(self._info.descriptor, self._writer_id)
+        return self._router
+
+    def _new_sender(self) -> Sender:
+        return Sender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
+
+    def _new_writer_id(self) -> int:
+        path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)
+        answer = self._connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path]))
+        request_bytes = answer.request_size_max or REQUEST_SIZE_MAX.default
+        self._row_limit = RowLimit.of(request_bytes, keyed=not self._info.is_log_table)
+        self._batch_bytes = min(self._batch_bytes, self._row_limit.bytes_max)
+        self._accumulator.limit(request_bytes, self._batch_bytes)
+        return int(answer.writer_id)
+
+    def _renew(self, queues: dict[TableBucket, BucketQueue]) -> None:
+        for queue in queues.values():
+            if queue.writer_id is None:
+                self._accumulator.renew(queue, self._new_writer_id())
+
+    def _size_bytes(self, rows: pa.RecordBatch) -> int:
+        return int(rows.nbytes) + around_bytes(rows.schema)
+
+    def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows in pieces of at most the batch size, or of one larger row, each with about its bytes."""
+        size = self._size_bytes(rows)
+        if size <= self._batch_bytes:
+            yield rows, size
+            return
+        if rows.num_rows == 1:
+            self._check_row(rows)
+            yield rows, size
+            return
+        count = min(rows.num_rows, -(-size // self._batch_bytes))
+        edges = [rows.num_rows * index // count for index in range(count + 1)]
+        for start, stop in pairwise(edges):
+            yield from self._cut(rows.slice(start, stop - start))
+
+    def _check_row(self, row: pa.RecordBatch) -> None:
+        try:
+            self._row_limit.check(row)
+        except RecordTooLargeError as error:
+            raise RecordTooLargeError(f"{self._what}: {error}; nothing was sent") from error
+
+    def _queue(self, run: Run, partitions: dict[str, PartitionInfo]) -> BucketQueue:
+        partition_id = None if run.partition is None else partitions[run.partition].partition_id
+        bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
+        assert self._writer_id is not None
+        return self._accumulator.queue(bucket, run.partition, self._writer_id)
+
+    def _partitions(self, runs: list[Run], *, create: bool) -> dict[str, PartitionInfo]:
+        """Return the partitions of the rows, with `create` made where they do not exist."""
+        names = {run.partition for run in runs if run.partition is not None}
+        if not names:
+            return {}
+        known = self._connection.partitions(self._info, refresh=False)
+        if not names <= known.keys():
+            known = self._connection.partitions(self._info)
+        missing = sorted(names - known.keys())
+        if not missing or not create:
+            return known
+        if not self._creates_partitions:
+            raise PartitionNotFoundError(
+                f"{self._what}: partition {missing[0]!r} does not exist; create it first, or set "
+                f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing was sent"
+            )
+        self._create_partitions(missing)
+        return self._connection.partitions(self._info)
+
+    def _create_partitions(self, names: Sequence[str]) -> None:
+        columns = self._info.descriptor.partitioned_by
+        specs = [dict(zip(columns, partition_values(name), strict=True)) for name in names]
+        try:
+            self._connection.admin().create_partitions(self._info.path, specs, if_not_exists=True)
+        except PartitionExistsError as error:
+            raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error

@@ -1,0 +1,104 @@
+"""The files of whole buckets taken out of a lake table by one commit.
+
+Of a partition that is dropped, and of buckets that a repair empties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from fluss_lab.lake.iceberg.commit.replay_tags import retention_of, tags_for_foreign, with_replay_start
+from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, unwritten
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, EntryCache, live_state, snapshot_of
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
+from fluss_lab.model import TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+
+def stage_removal(
+    lake: Table,
+    entries: EntryCache,
+    table: TableInfo,
+    is_gone: Callable[[BucketKey], bool],
+    summary: Mapping[str, str],
+) -> StagedSnapshot:
+    """Put together a snapshot without the data and delete files of some buckets; an empty one when they have none.
+
+    Equality deletes of others that apply to every bucket stay. Files stay as long as older snapshots hold them.
+
+    Args:
+        lake: The table; the commit will require its present newest snapshot.
+        entries: Decoded manifests.
+        table: The table as the cluster knows it.
+        is_gone: Tells which buckets, by partition name and number.
+        summary: Goes into the snapshot's summary.
+
+    Raises:
+        UnsupportedError: Somebody changed the table so that its files cannot be told by bucket.
+        StorageError: Metadata cannot be written.
+    """
+    gone = _files(lake, entries, table, is_gone)
+    retention_ms = retention_of(table)
+    summary, properties = (dict(summary), {}) if retention_ms is None else with_replay_start(lake, summary)
+    # Replay of the buckets that stay needs what a compaction by others, just before, retired.
+    tags = [] if retention_ms is None else tags_for_foreign(lake, retention_ms)
+    try:
+        if gone:
+            return stage_delete(lake, gone, summary, properties=properties, tags=tags, entries=entries)
+        return stage_row_delta(lake, [], [], summary, properties=properties, tags=tags, entries=entries)
+    except library_errors(OSError) as error:
+        raise unwritten(f"lake table {table.path}: its manifests", error) from error
+
+
+def _files(lake: Table, entries: EntryCache, table: TableInfo, is_gone: Callable[[BucketKey], bool]) -> list[DataFile]:
+    if (newest := lake.metadata.current_snapshot_id) is None:
+        return []
+    snapshot = snapshot_of(lake, table.path, newest)
+    found = live_state(lake, table.path, known_layout(table, lake), snapshot, entries)
+    return [file for key, state in found.items() if is_gone(key) for file in _own_files(lake, state)]
+
+
+def _own_files(lake: Table, state: BucketState) -> list[DataFile]:
+    spec_id = lake.spec().spec_id
+    deletes = [each.file for each in state.deletes if each.file.spec_id == spec_id]
+    return [*(each.file for each in state.data), *deletes]
+
+
+def empty_buckets(
+    access: CatalogAccess,
+    entries: EntryCache,
+    table: TableInfo,
+    buckets: frozenset[BucketKey],
+    planned: int | None,
+    properties: Mapping[str, str],
+) -> int:
+    """Commit a snapshot without any file of some buckets, on condition that the newest one is still the planned one.
+
+    Args:
+        access: The catalog.
+        entries: Decoded manifests.
+        table: The table.
+        buckets: By partition name and number.
+        planned: The newest snapshot when that was decided.
+        properties: Of the snapshot's summary; with `COMMIT_ID_KEY`.
+
+    Returns:
+        The snapshot's id.
+
+    Raises:
+        FlussError: As `SnapshotCommits.commit`.
+    """
+
+    def stage(lake: Table) -> StagedSnapshot:
+        checked_layout(table, lake)
+        return stage_removal(lake, entries, table, buckets.__contains__, properties)
+
+    commits = SnapshotCommits(access, table.path, f"lake table {table.path}, repair")
+    return commits.commit(stage, planned, properties)

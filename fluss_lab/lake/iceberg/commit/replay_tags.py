@@ -1,0 +1,128 @@
+"""How far replay of a primary-key table's log reaches back in the lake: what says so, and the tags that keep it so.
+
+A bucket can be replayed from its *replay start* on: 0, unless it was first tiered from a snapshot of the cluster's, or
+compacted so long ago that what the compaction retired is gone. All starts other than 0 are a property of the lake table,
+and a copy of it is in every summary of ours, in the form of ``fluss-bucket-offset``.
+
+What a compaction retires stays in the snapshot before it, which a tag keeps for ``table.datalake.changelog-retention``:
+of our own compactions and of others'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, keeps_rows, main_line
+from fluss_lab.model.config.options import DATALAKE_CHANGELOG_RETENTION
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from fluss_lab.model import TableInfo
+
+#: Table property with the replay starts of all buckets that have one other than 0: JSON, see `REPLAY_START_KEY`.
+REPLAY_START_PROPERTY: Final = "fluss.replay-start"
+#: What names of tags begin with that keep the snapshot before a compaction; its id follows.
+REPLAY_TAG_PREFIX: Final = "fluss-replay-"
+
+ReplayStarts = dict[tuple[str | None, int], dict[str, Any]]
+
+
+def replay_tag(snapshot_id: int, retention_ms: int) -> TagRequest:
+    """Return the tag that keeps a snapshot for replay."""
+    return TagRequest(f"{REPLAY_TAG_PREFIX}{snapshot_id}", snapshot_id, retention_ms)
+
+
+def retention_of(table: TableInfo) -> int | None:
+    """Return for how many milliseconds what compactions retire is kept; None for log tables, which lose no row by them."""
+    return None if table.is_log_table else int(DATALAKE_CHANGELOG_RETENTION.of(table.descriptor.properties))
+
+
+def tags_for_foreign(lake: Table, retention_ms: int) -> list[TagRequest]:
+    """Return the tags that are missing: of the snapshots before others' compactions since the newest of ours.
+
+    Older ones were tagged by that one. A snapshot that was expired meanwhile cannot be kept any more.
+    """
+    present = {snapshot.snapshot_id for snapshot in lake.metadata.snapshots}
+    tags = []
+    for snapshot in main_line(lake.metadata):
+        if is_ours(snapshot):
+            break
+        parent_id = snapshot.parent_snapshot_id
+        if (
+            keeps_rows(snapshot)
+            and parent_id in present
+            and f"{REPLAY_TAG_PREFIX}{parent_id}" not in lake.metadata.refs
+        ):
+            tags.append(replay_tag(parent_id, retention_ms))
+    return tags
+
+
+def read_starts(text: str, what: str) -> ReplayStarts:
+    """Return the entries of a property's or a summary's JSON by partition name and bucket.
+
+    Raises:
+        CorruptDataError: It is no such JSON; `what` names the place.
+    """
+    try:
+        starts = {}
+        for entry in json.loads(text):
+            name = entry.get("partition_name")
+            starts[(None if name is None else str(name), int(entry["bucket"]))] = {
+                **({} if name is None else {"partition_id": int(entry["partition_id"]), "partition_name": str(name)}),
+                "bucket": int(entry["bucket"]),
+                "offset": int(entry["offset"]),
+            }
+        return starts
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptDataError(
+            f"{what}: expected a JSON list of buckets with offsets, found {text[:200]!r}: {error!r}"
+        ) from error
+
+
+def write_starts(starts: Mapping[tuple[str | None, int], Mapping[str, Any]]) -> str:
+    """Return the JSON of replay starts, by partition name and bucket."""
+    ordered = sorted(starts, key=lambda key: (key[0] or "", key[1]))
+    return json.dumps([starts[key] for key in ordered], separators=(",", ":"))
+
+
+def merged_starts(known: ReplayStarts, newer: ReplayStarts) -> ReplayStarts:
+    """Return the starts of either; where both have one, the later one: what cannot be replayed does not come back.
+
+    Of a partition that was dropped and made again, what was known of the first one goes.
+    """
+    ids = {entry["partition_name"]: entry["partition_id"] for entry in newer.values() if "partition_id" in entry}
+    merged = {
+        key: entry
+        for key, entry in known.items()
+        if ids.get(key[0], entry.get("partition_id")) == entry.get("partition_id")
+    }
+    for key, entry in newer.items():
+        if key not in merged or merged[key]["offset"] < entry["offset"]:
+            merged[key] = entry
+    return merged
+
+
+def with_replay_start(lake: Table, summary: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a commit's summary with the starts of all buckets, and the table properties that it has to set.
+
+    Args:
+        lake: The table that is committed to, as it is now.
+        summary: With `REPLAY_START_KEY` when the commit has starts to tell.
+
+    Raises:
+        CorruptDataError: The table's property or the summary's is not what tiering writes.
+    """
+    before = lake.properties.get(REPLAY_START_PROPERTY, "[]")
+    known = read_starts(before, f"lake table {'.'.join(lake.name())}, property {REPLAY_START_PROPERTY!r}")
+    starts = merged_starts(known, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
+    text = write_starts(starts)
+    given = {key: value for key, value in summary.items() if key != REPLAY_START_KEY}
+    if not starts:
+        return given, {}
+    return given | {REPLAY_START_KEY: text}, {} if starts == known else {REPLAY_START_PROPERTY: text}

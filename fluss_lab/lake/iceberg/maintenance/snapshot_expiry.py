@@ -1,0 +1,219 @@
+"""The expiry of a lake table's snapshots: metadata first, durably, then the files that nothing refers to any more.
+
+A process that ends between the two leaves orphan files, never a snapshot without its files.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.exceptions import CommitFailedException
+
+from fluss_lab.errors import AuthenticationError, CommitConflictError, CommitOutcomeUnknownError, StorageError
+from fluss_lab.failpoints import FailpointError, failpoint
+from fluss_lab.lake.iceberg.commit.replay_tags import (
+    REPLAY_START_PROPERTY,
+    REPLAY_TAG_PREFIX,
+    merged_starts,
+    read_starts,
+    write_starts,
+)
+from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
+from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, plan_expiry, requirements_of
+from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
+from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState
+from fluss_lab.lake.iceberg.metadata.snapshot_history import committed, line_from
+from fluss_lab.lake.iceberg.metadata.snapshot_reachability import UnusedFiles, unused_files
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
+from fluss_lab.lake.iceberg.table.table_folders import is_within, table_folders
+from fluss_lab.lake.iceberg.write.delete_schema import event_range
+from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
+from fluss_lab.model import TableInfo
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class SnapshotExpiry:
+    """Expires snapshots of one table. Used by one thread.
+
+    Args:
+        access: The catalog.
+        states: What buckets consist of.
+        table: The table.
+        partition_ids: Id of each partition that the cluster knows, by name.
+    """
+
+    def __init__(
+        self, access: CatalogAccess, states: BucketStates, table: TableInfo, partition_ids: Mapping[str, int]
+    ) -> None:
+        self._access = access
+        self._states = states
+        self._table = table
+        self._partition_ids = partition_ids
+        self._what = f"lake table {table.path}, expiry"
+
+    def run(self, lake: Table, now_ms: int, *, fewest: int, **limits: Any) -> ExpiredSnapshots:
+        """Expire what the limits allow: see `ExpiryLimits.of`, `LakeMaintenance.expire_snapshots`.
+
+        Args:
+            lake: The lake table as it was lately.
+            now_ms: The time.
+            fewest: Nothing is done for fewer snapshots, unless a tag's time is over.
+            limits: Of `ExpiryLimits.of`.
+
+        Raises:
+            CommitConflictError: Others keep changing the table; nothing was expired.
+            CommitOutcomeUnknownError: It may have happened; files that it left are orphans then.
+            FileNotFoundError: A manifest is gone already.
+        """
+        pauses = Retries.of(lake.properties, RETRY).pauses_s()
+        while True:
+            plan = plan_expiry(lake, ExpiryLimits.of(self._table, lake, now_ms, **limits))
+            starts = self._starts(lake, plan)
+            known = read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), self._what)
+            if not plan.tags and starts == known and len(plan.snapshot_ids) < max(fewest, 1):
+                return ExpiredSnapshots((), 0, 0, _offsets(starts))
+            unused = unused_files(lake, frozenset(plan.snapshot_ids), self._states.entries)
+            failpoint("maintenance.expire.before")
+            refusal = self._send(lake, plan, starts)
+            if refusal is None:
+                break
+            if (pause_s := next(pauses, None)) is None:
+                raise CommitConflictError(f"{self._what}: nothing was expired: {refusal}; try again") from refusal
+            time.sleep(pause_s)
+            lake = self._access.load_table(self._table.path)
+        failpoint("maintenance.expire.after_commit")
+        self._remove(lake, unused)
+        return ExpiredSnapshots(plan.snapshot_ids, len(list(unused)), unused.size_bytes, _offsets(starts))
+
+    def _send(self, lake: Table, plan: ExpiryPlan, starts: Mapping[BucketKey, Mapping[str, Any]]) -> Exception | None:
+        """Send the change of metadata; return why it certainly was not made.
+
+        Raises:
+            CommitOutcomeUnknownError: It may have been made.
+        """
+        properties = {REPLAY_START_PROPERTY: write_starts(starts)} if starts else {}
+        state = MaintenanceState.of(lake.properties)
+        if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
+            properties |= state.without(over).to_properties()
+        properties = {key: value for key, value in properties.items() if lake.properties.get(key) != value}
+        requirements = requirements_of(lake, is_rest=self._access.warehouse is None)
+        try:
+            self._access.commit(self._what, lake, requirements, plan.updates(properties))
+        except (CommitFailedException, CatalogLockedError) as error:
+            return error
+        except (StorageError, AuthenticationError, FailpointError):
+            raise
+        except Exception as error:
+            raise CommitOutcomeUnknownError(
+                f"{self._what}: {type(error).__name__}: {error}; snapshots may be gone, their files are still there: they are "
+                "orphans if so, see remove_orphan_files"
+            ) from error
+        return None
+
+    # -- replay starts -------------------------------------------------------------------------------------------------
+
+    def _starts(self, lake: Table, plan: ExpiryPlan) -> dict[BucketKey, dict[str, Any]]:
+        """Return where replay of each bucket starts afterwards; buckets that it can replay from 0 on are left out."""
+        what = f"lake table {self._table.path}, property {REPLAY_START_PROPERTY!r}"
+        starts = read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), what)
+        if self._table.is_log_table:
+            return starts
+        state = MaintenanceState.of(lake.properties)
+        ids = self._ids(lake)
+        for snapshot_id in plan.tags.values():
+            found = state.retired.get(snapshot_id)
+            # Of somebody else's compaction nobody wrote down which buckets it was.
+            buckets = None if found is None else found.buckets
+            starts = merged_starts(starts, self._ends_at(lake, snapshot_id, buckets, ids))
+        for retirement in _untagged(lake, state).values():
+            if (later := _first_since(lake, retirement.sequence_number)) is not None:
+                starts = merged_starts(starts, self._ends_at(lake, later, retirement.buckets, ids))
+        # What is known of a partition that was dropped does not count for another of its name.
+        return {
+            (name, bucket): entry
+            for (name, bucket), entry in starts.items()
+            if name is None or ids.get(name, entry["partition_id"]) == entry["partition_id"]
+        }
+
+    def _ids(self, lake: Table) -> dict[str, int]:
+        """Return the ids of partitions, as the snapshots tell them and as the cluster does."""
+        told = committed(self._table.path, list(line_from(lake.metadata, lake.metadata.current_snapshot_id)))
+        return {**(told.partition_ids if told is not None else {}), **self._partition_ids}
+
+    def _ends_at(
+        self, lake: Table, snapshot_id: int, buckets: set[BucketKey] | None, ids: Mapping[str, int]
+    ) -> dict[BucketKey, dict[str, Any]]:
+        """Return how far buckets were tiered in a snapshot, after which something of theirs was dropped.
+
+        Args:
+            lake: The table.
+            snapshot_id: The snapshot.
+            buckets: Which; None: all that it has files of. What a later snapshot has is never less.
+            ids: Of partitions.
+        """
+        state = self._states.at(self._table, lake, snapshot_id)
+        told = committed(self._table.path, list(line_from(lake.metadata, snapshot_id)))
+        then = ids if told is None else {**ids, **told.partition_ids}
+        ends: dict[BucketKey, dict[str, Any]] = {}
+        for key in state if buckets is None else buckets:
+            partition, bucket = key
+            if partition is not None and (partition not in ids or then[partition] != ids[partition]):
+                continue
+            end = _end_of(state.get(key))
+            if told is not None and key in told.offsets:
+                end = max(end, told.offsets[key].end)
+            place = {} if partition is None else {"partition_id": ids[partition], "partition_name": partition}
+            ends[key] = {**place, "bucket": bucket, "offset": end}
+        return ends
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _remove(self, lake: Table, unused: UnusedFiles) -> None:
+        """Remove files, data before what names it; those that cannot be removed stay as orphans.
+
+        What lies outside of the table's folders stays: a manifest may name any file, and somebody else may own it.
+        """
+        folders = table_folders(lake)
+        for paths in (unused.data, unused.manifests, unused.lists):
+            own = [path for path in paths if is_within(lake, path, folders)]
+            remove_all(lake.io, own, self._what, passed="maintenance.expire.after_file")
+            if outside := [path for path in paths if not is_within(lake, path, folders)]:
+                _LOG.warning(
+                    "%s: %d file(s) outside of the table's folders are no longer used and stay, as %s",
+                    self._what, len(outside), outside[0],
+                )  # fmt: skip
+
+
+def _untagged(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:
+    """Return the compactions whose tag is gone and not by us: another engine's expiry removes tags whose time is over."""
+    tagged = {ref.snapshot_id for name, ref in lake.metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
+    return {snapshot_id: each for snapshot_id, each in state.retired.items() if snapshot_id not in tagged}
+
+
+def _first_since(lake: Table, sequence_number: int) -> int | None:
+    """Return the first snapshot, of those left, that is as new as one of a sequence number."""
+    left = [snapshot for snapshot in lake.metadata.snapshots if (snapshot.sequence_number or 0) >= sequence_number]
+    first = min(left, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
+    return None if first is None else int(first.snapshot_id)
+
+
+def _end_of(state: BucketState | None) -> int:
+    """Return the offset after the last that a bucket's files hold; 0 without any."""
+    if state is None:
+        return 0
+    ends = [file.max_offset + 1 for file in state.data]
+    ends += [found.max_offset + 1 for each in state.deletes if (found := event_range(each.file.file_path)) is not None]
+    return max(ends, default=0)
+
+
+def _offsets(starts: Mapping[BucketKey, Mapping[str, Any]]) -> dict[BucketKey, int]:
+    return {key: int(entry["offset"]) for key, entry in starts.items()}

@@ -1,0 +1,270 @@
+"""Access to the catalog: loading it once, and telling its errors apart.
+
+pyiceberg lets through what its catalogs raise, among it raw errors of SQLAlchemy. Every call of the catalog goes
+through `CatalogAccess.call`, which waits for a locked SQLite file and turns the rest into the house's errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fluss_lab.errors import (
+    AuthenticationError,
+    CommitOutcomeUnknownError,
+    CorruptDataError,
+    FlussError,
+    InvalidPropertyError,
+    ServerUnavailableError,
+    TableNotFoundError,
+    UnavailableError,
+)
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY, catalog_error, store_error
+from fluss_lab.model import TablePath
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+    Requirements = tuple[TableRequirement, ...]
+    Updates = tuple[TableUpdate, ...]
+
+T = TypeVar("T")
+_LOG: Final = logging.getLogger(__name__)
+
+#: How pyiceberg is told which class opens files, and which one does: `fluss_lab.lake.iceberg.files.durable_io`, loaded when used.
+IO_PROPERTY: Final = "py-io-impl"
+DURABLE_IO: Final = "fluss_lab.lake.iceberg.files.durable_io.DurableFileIO"
+NAME_PROPERTY: Final = "name"
+NAME_DEFAULT: Final = "fluss_lab"
+#: A locked SQLite file: each try already waits 5 s inside SQLite; three tries and their pauses stay below 20 s, so
+#: within the 30 s for which clients wait.
+LOCKED_TRIES: Final = 3
+LOCKED_PAUSE_S: Final = 0.2
+#: Characters that end a path when pyiceberg reads a location as a URI.
+_BAD_IN_LOCATION: Final = "?#"
+
+
+class CatalogAccess:
+    """The catalog of a lake, loaded on first use. Safe in any thread."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties = {str(key): str(value) for key, value in properties.items()}
+        self.name = self.properties.pop(NAME_PROPERTY, NAME_DEFAULT)
+        warehouse = self.properties.get("warehouse", "")
+        kind = self.properties.get("type", "").lower()
+        if kind == "in-memory":
+            raise InvalidPropertyError(
+                f"lake catalog {self.name!r}: a catalog of type 'in-memory' is in one process, and servers, clients and tasks "
+                "are several; use type 'sql' with a file, or a catalog's server"
+            )
+        if kind == "sql" and warehouse and not (warehouse.startswith("/") or ":" in warehouse):
+            raise InvalidPropertyError(
+                f"warehouse {warehouse!r}: expected a URI or an absolute path: each process would take it from another folder"
+            )
+        if any(character in warehouse for character in _BAD_IN_LOCATION):
+            raise InvalidPropertyError(
+                f"warehouse {warehouse!r}: the characters {_BAD_IN_LOCATION!r} cannot be in a location"
+            )
+        self._catalog: Catalog | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def warehouse(self) -> str | None:
+        """Return where tables are put, when the client decides it: not with a REST catalog, which decides itself."""
+        is_rest = self.properties.get("type", "").lower() == "rest" or self.properties.get("uri", "").startswith("http")
+        return None if is_rest else self.properties.get("warehouse")
+
+    def catalog(self) -> Catalog:
+        """Return the catalog.
+
+        Raises:
+            InvalidPropertyError: The properties describe none that pyiceberg loads.
+            ServerUnavailableError: It does not answer.
+        """
+        with self._lock:
+            if self._catalog is None:
+                what = f"lake catalog {self.name!r}"
+                try:
+                    self._catalog = _translate(lambda: _load(self.name, self.properties), what, sent=False)
+                except (ValueError, TypeError, KeyError) as error:
+                    raise InvalidPropertyError(f"{what}: its properties describe no catalog: {error}") from error
+            return self._catalog
+
+    def call(self, what: str, action: Callable[[Catalog], T]) -> T:
+        """Return what the action returns, waiting for a locked SQLite file.
+
+        Args:
+            what: The action in words, for messages.
+            action: Harmless when it is repeated after it failed with a locked database.
+
+        Raises:
+            UnavailableError: The catalog stayed locked or does not answer; the same call may succeed later.
+            CorruptDataError: The catalog's own file is damaged.
+            StorageError: The catalog's database or a file of a store failed.
+            Exception: pyiceberg's own, for what the caller tells apart (absent tables, failed commits).
+        """
+        catalog = self.catalog()
+        for attempt in range(1, LOCKED_TRIES + 1):
+            try:
+                return _translate(lambda: action(catalog), what, sent=False)
+            except CatalogLockedError:
+                if attempt == LOCKED_TRIES:
+                    raise
+                time.sleep(LOCKED_PAUSE_S * attempt * (1 + random.random()))  # noqa: S311
+        raise AssertionError
+
+    def commit(
+        self, what: str, lake: Table, requirements: Requirements, updates: Updates, *, repeatable: bool = False
+    ) -> None:
+        """Send a change of a table's metadata to the catalog, once, and remove metadata files that are too old then.
+
+        Args:
+            what: The change in words, for messages.
+            lake: The table.
+            requirements: What must hold.
+            updates: The changes.
+            repeatable: Whether the caller makes the change again when it is asked again, made or not. Then whatever a
+                catalog or store fails with becomes the house's, as in `call`.
+
+        Raises:
+            CatalogLockedError, AuthenticationError, StorageError: Nothing was changed; or it is `repeatable`.
+            CommitOutcomeUnknownError: The catalog says that it does not know.
+            CommitFailedException: pyiceberg's: the catalog says that a requirement does not hold.
+            Exception: Whether anything was changed is not known.
+        """
+        from pyiceberg.exceptions import CommitStateUnknownException
+
+        try:
+            response = _translate(
+                lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=not repeatable
+            )
+        except CommitStateUnknownException as error:
+            raise CommitOutcomeUnknownError(f"{what}: the catalog does not say whether it was done: {error}") from error
+        try:
+            lake.catalog._delete_old_metadata(lake.io, lake.metadata, response.metadata)
+        except Exception as error:
+            _LOG.warning("%s: old metadata files stay: %s", what, error)
+
+    def load_table(self, path: TablePath) -> Table:
+        """Return the lake table of a path as it is now.
+
+        Raises:
+            TableNotFoundError: There is none.
+            CorruptDataError: The file of its metadata is missing, or is not what was written.
+            UnavailableError, StorageError: As `call`.
+        """
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+
+        what = f"load lake table {path}"
+        try:
+            return self.call(what, lambda catalog: catalog.load_table(identifier(path)))
+        except FileNotFoundError as error:
+            raise CorruptDataError(f"{what}: the file of its metadata is missing: {error}; {REMEDY}") from error
+        except (ValueError, EOFError, zlib.error, ValidationError) as error:
+            raise CorruptDataError(
+                f"{what}: its metadata is not that of a table: {type(error).__name__}: {error}; {REMEDY}"
+            ) from error
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise TableNotFoundError(
+                f"lake table {path}: not in catalog {self.name!r}: it was dropped there, or the catalog's own database was lost or "
+                "emptied: restore that from a backup. Only if what the lake held is lost for good, disable and enable the lake "
+                "for the table to make a new one"
+            ) from error
+
+
+class CatalogLockedError(UnavailableError):
+    """Somebody else holds the catalog's SQLite file locked. Nothing was changed."""
+
+
+def identifier(path: TablePath) -> tuple[str, str]:
+    """Return a path as pyiceberg names tables: the namespace is the database."""
+    return (path.database, path.table)
+
+
+def _load(name: str, properties: Mapping[str, str]) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from fluss_lab.lake.iceberg.table.caching_sql_catalog import CachingSqlCatalog
+
+    settings = {IO_PROPERTY: DURABLE_IO, **properties}
+    database = _sqlite_file(settings.get("uri", ""))
+    if database is not None:
+        database.parent.mkdir(parents=True, exist_ok=True)
+    catalog = load_catalog(name, **settings)
+    if type(catalog) is SqlCatalog:
+        plain, catalog = catalog, CachingSqlCatalog(name, **catalog.properties)
+        plain.close()
+    if database is not None:
+        _make_durable(catalog)
+    return catalog
+
+
+def _sqlite_file(uri: str) -> Path | None:
+    """Return the file of a SQLite catalog's URI; None for other catalogs and for one in memory."""
+    if not uri.startswith("sqlite"):
+        return None
+    from sqlalchemy.engine import make_url
+
+    database = make_url(uri).database
+    return Path(database) if database and database != ":memory:" else None
+
+
+def _make_durable(catalog: Any) -> None:
+    """Have SQLite sync the folder too when it deletes its journal: else a power loss could bring a commit's undoing back."""
+    from sqlalchemy import event
+
+    def set_up(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA synchronous=EXTRA")
+
+    event.listen(catalog.engine, "connect", set_up)
+    # Loading the catalog has opened a connection without it.
+    catalog.engine.dispose()
+
+
+def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
+    """Run an action; errors of connections, credentials and settings become the house's, others pass.
+
+    Of one that is `sent` to change something pass those too after which it may have happened all the same.
+    """
+    from pyiceberg import exceptions
+
+    try:
+        return action()
+    except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as error:
+        raise AuthenticationError(f"{what}: the catalog refused the credentials: {error}") from error
+    except exceptions.ServiceUnavailableError as error:
+        raise ServerUnavailableError(f"{what}: the catalog is not available: {error}") from error
+    except (exceptions.NotInstalledError, exceptions.NoSuchPropertyException, ImportError) as error:
+        raise InvalidPropertyError(f"{what}: {error}") from error
+    except Exception as error:
+        if is_locked(error):
+            raise CatalogLockedError(
+                f"{what}: the catalog's SQLite file is locked by another process; try again, or find who holds it"
+            ) from error
+        if not sent and not isinstance(error, FlussError):
+            found = catalog_error(what, error)
+            if found is None and isinstance(error, OSError):
+                found = store_error(what, error)
+            if found is not None:
+                raise found from error
+        raise
+
+
+def is_locked(error: BaseException) -> bool:
+    """Tell whether an error is SQLite's answer that somebody else holds the lock. Then nothing was changed."""
+    import sqlite3
+
+    from sqlalchemy.exc import OperationalError
+
+    cause = error.orig if isinstance(error, OperationalError) else error
+    code = getattr(cause, "sqlite_errorcode", 0)
+    return isinstance(cause, sqlite3.OperationalError) and (code & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -1,0 +1,154 @@
+"""Rows as pandas frames, and back: one mapping of types, which no row and no null changes.
+
+====================  =======================================================================================
+type                  in pandas
+====================  =======================================================================================
+BOOLEAN               ``boolean``, null is ``pandas.NA``
+TINYINT ... BIGINT    ``Int8``, ``Int16``, ``Int32``, ``Int64``, null is ``pandas.NA``
+FLOAT, DOUBLE         ``float32``, ``float64``; null is NaN
+TIMESTAMP(p)          ``datetime64`` of seconds, ms, us or ns; null is ``NaT``
+TIMESTAMP_LTZ(p)      the same in UTC
+all others            Python objects: ``str``, ``bytes``, ``date``, ``time``, ``Decimal``; an ARRAY is a numpy array, a
+                      MAP a list of pairs, a ROW a dict, and integers within are never made floats; null is None
+====================  =======================================================================================
+
+Every frame that the project gives is made here. Back in, ``NA``, ``NaT`` and None are null, and so is NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_lab.errors import InvalidRecordError, UnsupportedError
+from fluss_lab.model.types import DataType
+from fluss_lab.model.values.casts import INTEGERS, Place
+from fluss_lab.model.values.python_values import array_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NULLABLE: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+}
+#: From here on a float may stand for several integers.
+_FLOAT_EXACT_MAX: Final = 2**53
+
+
+def to_pandas(rows: pa.Table) -> pd.DataFrame:
+    """Return rows as a pandas frame, by the mapping of this module.
+
+    Raises:
+        UnsupportedError: pandas cannot hold a value (a time of day with nanoseconds, a date after the year 9999).
+    """
+    plain = rows.replace_schema_metadata()
+    try:
+        return plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise UnsupportedError(
+            f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow()"
+        ) from error
+
+
+@cache
+def _dtypes() -> dict[pa.DataType, Any]:
+    import pandas as pd
+
+    return {arrow: pd.array([], name).dtype for arrow, name in _NULLABLE.items()}
+
+
+def _unshown(rows: pa.Table) -> str:
+    for name in rows.column_names:
+        try:
+            rows.select([name]).to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
+        except (pa.ArrowException, ValueError, OverflowError):
+            return str(name)
+    return ""
+
+
+def for_pandas(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with a note by which Arrow's own ``to_pandas`` maps top-level columns as `to_pandas` does.
+
+    For Arrow tables that are handed out without a ``to_pandas`` of ours beside them.
+    """
+    columns = [
+        {"name": field.name, "field_name": field.name, "pandas_type": str(field.type), "numpy_type": dtype}
+        | {"metadata": None}
+        for field in schema
+        if (dtype := _NULLABLE.get(field.type)) is not None
+    ]
+    note = {"index_columns": [], "column_indexes": [], "columns": columns}
+    return schema.with_metadata({"pandas": json.dumps(note)}) if columns else schema
+
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def is_frame(value: object) -> bool:
+    """Tell whether a value is a pandas DataFrame; nothing is one before pandas is imported, by whichever thread."""
+    return _is_pandas(value, "DataFrame")
+
+
+def is_series(value: object) -> bool:
+    """Tell whether a value is a pandas Series."""
+    return _is_pandas(value, "Series")
+
+
+def _is_pandas(value: object, name: str) -> bool:
+    kind = getattr(sys.modules.get("pandas"), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def check_index(frame: Any, wanted: set[str]) -> None:
+    """Check that no wanted column is in the index of a frame, which is left out of its rows.
+
+    Raises:
+        InvalidRecordError: One is.
+    """
+    if inside := [name for name in frame.index.names if name in wanted and name not in frame.columns]:
+        raise InvalidRecordError(
+            f"column {inside[0]!r} is the frame's index, which is left out; call reset_index() first; nothing was sent"
+        )
+
+
+def series_array(series: Any, dtype: DataType, place: Place) -> pa.Array | pa.ChunkedArray:
+    """Return the values of a pandas Series in Arrow: of about a type, to be cast to it.
+
+    Floats are taken for integers where each is a whole number: pandas makes floats of integers beside a missing value.
+
+    Raises:
+        InvalidRecordError: They do not fit.
+    """
+    if series.dtype == object:
+        absent = series.isna()
+        values = [None if missing else value for value, missing in zip(series, absent, strict=True)]
+        return array_of(values, dtype, place)
+    try:
+        array = pa.Array.from_pandas(series)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise place.mismatch(dtype, f"pandas {series.dtype}", str(error)) from error
+    if dtype.name in INTEGERS and pa.types.is_floating(array.type):
+        return _whole(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, dtype, place)
+    return array
+
+
+def _whole(array: pa.Array, dtype: DataType, place: Place) -> pa.Array:
+    array = pc.cast(array, pa.float64())
+    exact = pc.and_(pc.equal(pc.floor(array), array), pc.less_equal(pc.abs(array), float(_FLOAT_EXACT_MAX)))
+    if not pc.all(exact, min_count=0).as_py():
+        index = pc.index(pc.fill_null(exact, True), False).as_py()
+        value = array[index].as_py()
+        why = "not a whole number; round it first"
+        if abs(value) > _FLOAT_EXACT_MAX:
+            why = "a float of this size may stand for several integers; read the column as 'Int64'"
+        raise place.refusal(index, dtype, value, why)
+    return pc.cast(array, pa.int64())

@@ -1,0 +1,231 @@
+"""What a person gives as rows, brought to record batches of the table's own Arrow schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.errors import InvalidRecordError
+from fluss_lab.model.schema import Schema
+from fluss_lab.model.types import DataType
+from fluss_lab.model.values.casts import Place, cast_array, check_names, has_rules, shown
+from fluss_lab.model.values.pandas_frames import check_index, is_frame, is_series, series_array
+from fluss_lab.model.values.python_values import array_of
+
+#: Rows converted at a time: bounds what a conversion holds beside the input.
+_ROWS_PER_BATCH: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is wanted of rows.
+
+    Attributes:
+        wanted: The columns, in the order wanted.
+        spare: Further columns that may be given, and are left out.
+        complete: Whether every wanted column must be given, nullable or not.
+    """
+
+    wanted: list[tuple[str, DataType]]
+    spare: frozenset[str] = frozenset()
+    complete: bool = False
+
+    @property
+    def types(self) -> dict[str, DataType]:
+        """Return the types of the wanted columns."""
+        return dict(self.wanted)
+
+    def check(self, names: list[str]) -> None:
+        """Check the names of given columns.
+
+        Raises:
+            InvalidRecordError: One is unknown, twice there, or missing.
+        """
+        taken = [name for name in names if name not in self.spare]
+        if self.complete and (missing := [name for name, _ in self.wanted if name not in taken]):
+            found = ", ".join(map(str, names)) or "none"
+            raise InvalidRecordError(
+                f"column {missing[0]!r} is missing; expected each of {', '.join(self.types)}, found {found}; "
+                "nothing was sent"
+            )
+        check_names(taken, self.wanted, "column")
+
+
+def record_batches(
+    rows: object, schema: Schema, columns: Sequence[str] | None = None, *, others: bool = True
+) -> list[pa.RecordBatch]:
+    """Return rows in any accepted form as record batches of exactly the table's Arrow schema, or of some columns of it.
+
+    Columns go by name; a nullable column that is missing becomes null. No value is changed: see `casts` and
+    `python_values` for what is taken. Rows keep their order.
+
+    Args:
+        rows: A `pa.RecordBatch`, `pa.Table`, `pa.RecordBatchReader`, anything with Arrow's C stream or array
+            interface, a pandas DataFrame (its index is left out; NaN is null; whole floats are taken for integers), a
+            list of dicts, or a dict of columns.
+        schema: The table's.
+        columns: Names of the columns wanted, in the order wanted. Each must be given then, also a nullable one (what
+            is left out of a partial update would be erased otherwise); other columns of the table are left out,
+            unlooked at. None: all of the table's.
+
+    Returns:
+        Batches of at least one row; none for no rows.
+
+    Raises:
+        InvalidRecordError: The rows do not fit. The text names the column, and row (counted from 0 over all that was
+            given) and value of the first offender.
+
+    Cost: nothing but checks for Arrow data already in the table's types; else one pass.
+    """
+    if columns is None:
+        form = _Form([(column.name, column.type) for column in schema.columns])
+    else:
+        spare = frozenset(schema.names).difference(columns) if others else frozenset()
+        form = _Form([(name, schema.column(name).type) for name in columns], spare, complete=True)
+    target = pa.schema([dtype.arrow_field(name) for name, dtype in form.wanted])
+    plain = not any(has_rules(dtype) for _, dtype in form.wanted)
+    made: list[pa.RecordBatch] = []
+    base = 0
+    for batch in _arrow_batches(rows, form):
+        if plain and batch.num_rows and batch.schema.equals(target) and _is_valid(batch):
+            made.append(pa.RecordBatch.from_arrays(batch.columns, schema=target))
+            base += batch.num_rows
+            continue
+        form.check(batch.schema.names)
+        if batch.num_rows:
+            made.append(_conformed(batch, form.wanted, target, base))
+            base += batch.num_rows
+    return made
+
+
+def _is_valid(batch: pa.RecordBatch) -> bool:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False  # the long way names the column
+    return True
+
+
+def _conformed(
+    batch: pa.RecordBatch, wanted: list[tuple[str, DataType]], target: pa.Schema, base: int
+) -> pa.RecordBatch:
+    arrays = []
+    for name, dtype in wanted:
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            arrays.append(pa.nulls(batch.num_rows, dtype.arrow()))
+            continue
+        column = batch.column(index)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidRecordError(f"column {name!r}: not valid Arrow data: {error}; nothing was sent") from error
+        arrays.append(cast_array(column, dtype, Place(name, lambda at: base + at)))
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _arrow_batches(rows: object, form: _Form) -> Iterable[pa.RecordBatch]:
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if isinstance(rows, pa.Table):
+        return rows.to_batches(max_chunksize=_ROWS_PER_BATCH) or [_empty(rows.schema)]
+    if isinstance(rows, pa.RecordBatchReader):
+        return _reader_batches(rows)
+    if is_frame(rows):
+        return _arrow_batches(_frame_table(rows, form), form)
+    if isinstance(rows, Mapping):
+        return _arrow_batches(_columns_table(rows, form), form)
+    if isinstance(rows, list | tuple):
+        return _arrow_batches(_dicts_table(rows, form), form)
+    if hasattr(rows, "__arrow_c_stream__"):
+        return _reader_batches(pa.RecordBatchReader.from_stream(rows))
+    if hasattr(rows, "__arrow_c_array__"):
+        return [pa.record_batch(rows)]
+    raise InvalidRecordError(
+        f"rows: expected Arrow data, a pandas DataFrame, a list of dicts or a dict of columns, found {type(rows).__name__}"
+    )
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows, so that the columns of an empty table are checked like any other's."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], names=schema.names)
+
+
+def _reader_batches(reader: pa.RecordBatchReader) -> Iterable[pa.RecordBatch]:
+    try:
+        yield _empty(reader.schema)
+        yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidRecordError(f"rows: the reader failed: {error}; nothing was sent") from error
+
+
+# -- pandas, dicts ---------------------------------------------------------------------------------------------------
+
+
+def _frame_table(frame: Any, form: _Form) -> pa.Table:
+    check_index(frame, set(form.types))
+    form.check(list(frame.columns))
+    types = form.types
+    names = [name for name in frame.columns if name in types]
+    return pa.table([series_array(frame[name], types[name], _place(name)) for name in names], names=names)
+
+
+def _columns_table(columns: Mapping[Any, Any], form: _Form) -> pa.Table:
+    form.check(list(columns))
+    types = form.types
+    arrays = {name: _column(values, name, types[name]) for name, values in columns.items() if name in types}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidRecordError(f"columns of one length are expected, found {lengths}; nothing was sent")
+    return pa.table(arrays)
+
+
+def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
+    wanted = form.types.keys()
+    known = wanted | form.spare
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidRecordError(f"row {index}: expected a dict, found {shown(row)}; nothing was sent")
+        if not row.keys() <= known:
+            unknown = next(name for name in row if name not in known)
+            raise InvalidRecordError(
+                f"row {index}: column {unknown!r} is unknown; expected {', '.join(wanted)}; nothing was sent"
+            )
+        if form.complete and not wanted <= row.keys():
+            missing = next(name for name in wanted if name not in row)
+            raise InvalidRecordError(
+                f"row {index}: column {missing!r} is missing; expected each of {', '.join(wanted)}; nothing was sent"
+            )
+    return pa.table(
+        {name: array_of([row.get(name) for row in rows], dtype, _place(name)) for name, dtype in form.wanted}
+    )
+
+
+def _place(name: str) -> Place:
+    return Place(name, lambda index: index)
+
+
+def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if is_series(values):
+        return series_array(values, dtype, _place(name))
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        return array_of(values.tolist(), dtype, _place(name)) if values.dtype == object else _numpy(values, name, dtype)
+    if isinstance(values, list | tuple):
+        return array_of(values, dtype, _place(name))
+    raise InvalidRecordError(
+        f"column {name!r}: expected a list, array or series of values, found {shown(values)} "
+        "(a single row is given as a list of one dict); nothing was sent"
+    )
+
+
+def _numpy(values: np.ndarray[Any, Any], name: str, dtype: DataType) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, ValueError) as error:
+        raise _place(name).mismatch(dtype, f"numpy {values.dtype}", str(error)) from error

@@ -1,0 +1,245 @@
+"""What a range of a primary-key table's log comes to: of each key the row before it and the row after it, at most.
+
+No row is held that does not belong to the result, whatever happened in between: a record says which row it ends, by that
+row's offset. So a first pass learns which rows the range both wrote and ended (a bit a record), and a second one keeps the
+rows that were there before the range and the range ended, and those that it wrote and did not end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model import TableInfo
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.read.changelog.changelog import (
+    LOG_OFFSET,
+    Changelog,
+    ChangelogRange,
+    changelog_batch,
+    changelog_schema,
+    read_changes,
+)
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.change_masks import ends
+from fluss_lab.records import LogRecords, joined
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: What Iceberg's changelog procedures call net changes.
+INSERT: Final = "INSERT"
+DELETE: Final = "DELETE"
+UPDATE_BEFORE: Final = "UPDATE_BEFORE"
+UPDATE_AFTER: Final = "UPDATE_AFTER"
+#: A range of up to so many records is read once and held; a longer one is read twice, a column of it the first time.
+HELD_RECORDS_MAX: Final = 256 * 1024
+#: One whose rows are wide is read again all the same, so that memory does not depend on them.
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange:
+    """What a range of one bucket comes to. Every row is a record of the range, with its own offset and time.
+
+    Attributes:
+        inserted: Rows of keys that had none before.
+        deleted: Rows of keys that have none after.
+        before: Rows that changed, as they were.
+        after: The same rows as they are, in the same order.
+    """
+
+    inserted: LogRecords
+    deleted: LogRecords
+    before: LogRecords
+    after: LogRecords
+
+    def reversed(self) -> NetChange:
+        """Return what leads back: what was added goes, what went is added."""
+        return NetChange(self.deleted, self.inserted, self.after, self.before)
+
+    def labelled(self) -> list[tuple[str, LogRecords]]:
+        """Return the four parts with Iceberg's words for them."""
+        return [
+            (DELETE, self.deleted),
+            (INSERT, self.inserted),
+            (UPDATE_BEFORE, self.before),
+            (UPDATE_AFTER, self.after),
+        ]
+
+
+@checked
+class NetChangelog(Changelog):
+    """What a range of a primary-key table's log comes to, by key: rows that it added, removed and changed.
+
+    ``_change_type`` is in Iceberg's words: ``INSERT``, ``DELETE``, or ``UPDATE_BEFORE`` and ``UPDATE_AFTER`` of one key. A
+    key whose row is the same before and after is left out. Every row has the offset and the time of its record: where
+    several changed a key, those of the first one for the row before, and of the last one for the row after. The order is
+    that of `Changelog`.
+
+    Memory: what a bucket comes to, and a bit for each of its records.
+    """
+
+    net: ClassVar[bool] = True
+
+    def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
+        """Yield what one bucket's range comes to."""
+        return net_batches(self.source, part, self.columns)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<Changelog", "<Net changelog", 1)
+
+
+def net_batches(source: TableSource, part: ChangelogRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield what a range comes to, in the columns of `changelog_schema`, ascending by offset.
+
+    Raises:
+        OffsetOutOfRangeError: Records of the range are held nowhere any more.
+        CorruptDataError: Bytes failed their checks, or the records contradict each other.
+    """
+    change = net_change(source, part)
+    schema = changelog_schema(source.info, columns)
+    parts = [changelog_batch(records, part, schema, word) for word, records in change.labelled() if len(records)]
+    if parts:
+        yield from pa.Table.from_batches(parts, schema).sort_by(LOG_OFFSET).combine_chunks().to_batches()
+
+
+def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
+    """Return what a range comes to; see `net_batches`."""
+    names = source.info.schema.names
+    ended = _Ended(part)
+    held: list[LogRecords] | None = [] if part.stop - part.start <= HELD_RECORDS_MAX else None
+    size_bytes = 0
+    for records in read_changes(source, part, [] if held is None else names, previous_offsets=True):
+        ended.add(records)
+        if held is not None:
+            held.append(records)
+            size_bytes += records.rows.nbytes
+            if size_bytes > HELD_BYTES_MAX:
+                held = None
+    again = read_changes(source, part, names, previous_offsets=True) if held is None else held
+    found = [some for records in again if (some := _kept(records, part, ended)) is not None]
+    if not found:
+        nothing = no_records(source.info)
+        return NetChange(nothing, nothing, nothing, nothing)
+    records = joined(found)
+    old = ends(records)
+    return _paired(source, part, _taken(records, np.flatnonzero(old)), _taken(records, np.flatnonzero(~old)))
+
+
+class _Ended:
+    """Which records of a range wrote rows that the range itself ended: a bit each."""
+
+    def __init__(self, part: ChangelogRange) -> None:
+        self._part = part
+        self._bits = np.zeros((part.stop - part.start + 7) // 8, dtype=np.uint8)
+
+    def add(self, records: LogRecords) -> None:
+        """Take note of the rows that records end."""
+        ending = ends(records)
+        assert records.previous_offsets is not None
+        rows, offsets = records.previous_offsets.to_numpy()[ending], records.offsets.to_numpy()[ending]
+        if wrong := np.flatnonzero(rows >= offsets).tolist():
+            raise CorruptDataError(
+                f"bucket {self._part.bucket}: expected the record at offset {offsets[wrong[0]]} to end an earlier row, found "
+                f"previous offset {rows[wrong[0]]}"
+            )
+        at = rows[rows >= self._part.start] - self._part.start
+        np.bitwise_or.at(self._bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
+
+    def __getitem__(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        at = offsets - self._part.start
+        found: NDArray[np.bool_] = (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 != 0
+        return found
+
+
+def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
+    """Return the records that tell a row before the range or one after it."""
+    ending = ends(records)
+    assert records.previous_offsets is not None
+    before = records.previous_offsets.to_numpy() < part.start
+    wanted = np.where(ending, before, ~ended[records.offsets.to_numpy()])
+    return _taken(records, np.flatnonzero(wanted)) if wanted.any() else None
+
+
+def _taken(records: LogRecords, at: NDArray[Any]) -> LogRecords:
+    indices = pa.array(at, pa.int64())
+    return LogRecords(
+        records.rows.take(indices),
+        records.offsets.take(indices),
+        records.timestamps_ms.take(indices),
+        None if records.change_types is None else records.change_types.take(indices),
+        None if records.previous_offsets is None else records.previous_offsets.take(indices),
+    )
+
+
+def no_records(info: TableInfo) -> LogRecords:
+    """Return no records, in all columns of a table."""
+    schema = info.schema.arrow()
+    rows = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    empty = pa.array([], pa.int64())
+    return LogRecords(rows, empty, empty)
+
+
+def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: LogRecords) -> NetChange:
+    """Tell rows of one key from those of others: what is on one side only came or went."""
+    key = source.info.schema.primary_key
+    codes, count = _codes([pa.concat_arrays([old.rows.column(name), new.rows.column(name)]) for name in key])
+    one, other = codes[: len(old)], codes[len(old) :]
+    if max(np.bincount(each, minlength=1).max() for each in (one, other)) > 1:
+        raise CorruptDataError(
+            f"bucket {part.bucket}, offsets [{part.start}, {part.stop}): expected of each key a row before and a row after at "
+            "most, found two of one key: the previous offsets of its records do not fit"
+        )
+    place = np.full(count, -1, dtype=np.int64)
+    place[one] = np.arange(len(one))
+    at_old = place[other]
+    at_new = np.flatnonzero(at_old >= 0)
+    gone = np.ones(len(one), dtype=bool)
+    gone[at_old[at_new]] = False
+    before, after = _taken(old, at_old[at_new]), _taken(new, at_new)
+    differ = np.flatnonzero(~_same_rows(before.rows, after.rows))
+    return NetChange(
+        _taken(new, np.flatnonzero(at_old < 0)),
+        _taken(old, np.flatnonzero(gone)),
+        _taken(before, differ),
+        _taken(after, differ),
+    )
+
+
+def _codes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.int64], int]:
+    """Return a number for each row, the same one for rows that are the same in every column; and how many there are."""
+    codes, count = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        encoded = _as_bits(column).dictionary_encode()
+        indices = encoded.indices.cast(pa.int64()).to_numpy()
+        both = pa.array(codes * len(encoded.dictionary) + indices).dictionary_encode() if count > 1 else encoded
+        codes, count = both.indices.cast(pa.int64()).to_numpy(), len(both.dictionary)
+    return codes, count
+
+
+def _as_bits(column: pa.Array) -> pa.Array:
+    """Return floating-point values as integers: these are the same just when the bits are, be it of NaN or of zeros."""
+    widths = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+    return column.view(widths[column.type]) if column.type in widths else column
+
+
+def _same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Tell which rows are the same in every column, bit by bit: nulls and NaN are themselves, a zero's sign counts."""
+    same = np.ones(one.num_rows, dtype=bool)
+    for left, right in zip(one.columns, other.columns, strict=True):
+        if pa.types.is_nested(left.type):
+            # Arrow compares no nested columns; few rows are left that are the same up to here and changed all the same.
+            at = np.flatnonzero(same)
+            same[at] = [repr(left[int(i)].as_py()) == repr(right[int(i)].as_py()) for i in at]
+        else:
+            equal = pc.fill_null(pc.equal(_as_bits(left), _as_bits(right)), fill_value=False)
+            both_null = pc.and_(left.is_null(), right.is_null())
+            same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    return same

@@ -1,0 +1,315 @@
+"""A table's log as a stream of batches: where it starts, how far it goes next, and what a batch is made of.
+
+Whoever drives it keeps the offsets (Spark: in its checkpoint) and may ask for the same batch again; the records of a
+batch are the same then, wherever they live by that time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+from fluss_lab.client.log.record_wait import wait_for_records
+from fluss_lab.errors import (
+    InvalidRequestError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+)
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.times import fixed_moment, shown_moment, whole_number
+from fluss_lab.read.changelog.changelog import ChangelogRange, read_changes
+from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, LogRange, resolve_starts
+from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset, shares
+from fluss_lab.read.moment.log_retention import log_starts
+from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
+from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
+from fluss_lab.read.moment.time_seek import Seek
+from fluss_lab.records import LogRecords
+
+log = logging.getLogger(__name__)
+
+#: How often a batch's start may move on to what is still held, when records may be lost, before that is an error: each
+#: time a retention came between looking and reading.
+_LOSSES_MAX: Final = 5
+
+
+class TableStream:
+    """The stream of one table. Used by one thread; it remembers only what it saw last, to ask less.
+
+    Args:
+        source: The table.
+        fail_on_data_loss: Whether records that are held nowhere any more end the stream with an error; else it goes on
+            from the first that is held, with a warning.
+    """
+
+    def __init__(self, source: TableSource, *, fail_on_data_loss: bool = True) -> None:
+        self._source = source
+        self._fails = fail_on_data_loss
+        self._seen: TableState | None = None
+        self._pinned: Mapping[TableBucket, int] | None = None
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def initial(self, start: Any) -> StreamOffset:
+        """Return where a new stream starts.
+
+        Args:
+            start: See `resolve_starts`. Buckets that offsets do not name are never read; partitions made from now on are.
+
+        Raises:
+            OffsetOutOfRangeError: Offsets given are held nowhere any more, or are not written yet.
+            InvalidRequestError: A start that is none.
+        """
+        state, starts = resolve_starts(self._source, start)
+        named = {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
+        return self._offset(state, named, NO_PARTITION)
+
+    @property
+    def pinned(self) -> bool:
+        """Return whether the stream has an end."""
+        return self._pinned is not None
+
+    def pin(self) -> None:
+        """Let the stream end at what there is now: later records and partitions are not seen."""
+        self._pinned = {each.bucket: each.end for each in self._look(None).buckets}
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when there may be more than was seen last, or the time is up. New partitions are not waited for."""
+        state = self._seen or self._look(None)
+        ends = {each.bucket: each.end for each in state.buckets if not each.is_dropped}
+        wait_for_records(self._source.connection, self._source.info, ends, timeout_s)
+
+    def end(self, start: StreamOffset | None) -> StreamOffset | None:
+        """Return the end of the stream as it was when last looked at; None before the first look."""
+        if self._seen is None or start is None:
+            return None
+        ends = {bucket: offset for bucket, (_, offset) in self._reach(start, self._seen).items()}
+        return self._offset(self._seen, ends, start.newest_partition)
+
+    def latest(self, start: StreamOffset, rows_max: int | None = None, rows_min: int = 0) -> StreamOffset:
+        """Return the end of the next batch: `start` when there is none.
+
+        Buckets get on evenly, see `shares`; the answer depends on nothing but the offsets of start and end.
+
+        Args:
+            start: The end of the last batch.
+            rows_max: How many records the batch may have; None: all there are.
+            rows_min: With fewer there is no batch yet; a stream with a pinned end takes what is left.
+
+        Raises:
+            TableNotFoundError: The table was dropped; also when another one has its path now.
+            OffsetOutOfRangeError: Records that the stream has read already are gone from a bucket's end.
+        """
+        state = self._look(start)
+        reach = self._reach(start, state)
+        buckets = sorted(reach, key=lambda each: (each.partition_id or 0, each.bucket))
+        backlogs = [reach[bucket][1] - reach[bucket][0] for bucket in buckets]
+        total = sum(backlogs)
+        if total < rows_min and self._pinned is None:
+            return start
+        if rows_max is not None and rows_max < total:
+            backlogs = shares(backlogs, rows_max, sum(start.offsets.values()))
+        ends = {bucket: reach[bucket][0] + given for bucket, given in zip(buckets, backlogs, strict=True)}
+        return self._offset(state, ends, start.newest_partition)
+
+    def _look(self, start: StreamOffset | None) -> TableState:
+        """Return the table as it is now, if it still is the stream's."""
+        source = self._source
+        info = source.connection.table_info(source.info.path)
+        expected = source.info.table_id if start is None else start.table_id
+        if info.table_id != expected:
+            raise TableNotFoundError(
+                f"stream of table {source.info.path}: expected the one with id {expected}, found id {info.table_id}: it was "
+                "dropped and made again; start a new stream, with a new checkpoint"
+            )
+        self._seen = source.look()
+        return self._seen
+
+    def _reach(self, start: StreamOffset, state: TableState) -> dict[TableBucket, tuple[int, int]]:
+        """Return, for each bucket that goes on, where the stream stands and how far it could go."""
+        reach: dict[TableBucket, tuple[int, int]] = {}
+        for each in state.buckets:
+            begin = start.offsets.get(each.bucket)
+            if begin is None:
+                if not start.is_new(each.bucket) or (self._pinned is not None and each.bucket not in self._pinned):
+                    continue
+                begin = 0
+            end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))
+            if each.end < begin and not each.is_dropped:
+                self._lost(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
+            reach[each.bucket] = (begin, max(begin, end))
+        for bucket in start.offsets.keys() - reach.keys():
+            log.info("event=stream_bucket_ended table=%s bucket=%s", self._source.info.path, bucket)
+        return reach
+
+    def _offset(self, state: TableState, offsets: Mapping[TableBucket, int], newest: int) -> StreamOffset:
+        names = {each.bucket.partition_id: each.partition for each in state.buckets}
+        partitions = {bucket.partition_id for bucket in offsets if bucket.partition_id is not None}
+        known = [each.bucket.partition_id for each in state.buckets if each.bucket.partition_id is not None]
+        if self._pinned is not None:
+            known = [number for number in known if number in partitions or number <= newest]
+        info = self._source.info
+        return StreamOffset(
+            str(info.path), info.table_id, offsets,
+            {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]),
+        )  # fmt: skip
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    def buckets(self, start: StreamOffset, end: StreamOffset) -> list[LogRange]:
+        """Return what a batch is made of, by partition and bucket: what is lost already is left out, if that may be.
+
+        Raises:
+            TableNotFoundError: The table was dropped; also when another one has its path now.
+            OffsetOutOfRangeError: Records of the batch are held nowhere any more.
+        """
+        found = []
+        for bucket, stop in end.offsets.items():
+            begin = start.offsets.get(bucket, 0)
+            if begin < stop:
+                found.append(LogRange(bucket, end.name(bucket), begin, stop))
+        if not found:
+            return []
+        return self._held(found, self._look(start))
+
+    def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
+        """Return from where records of a batch are read now."""
+        state = self._seen or self._look(None)
+        return [_range(each, state) for each in buckets]
+
+    def _held(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
+        """Return buckets from the first record on that is held."""
+        behind = {each.bucket for each in buckets if not _is_in_cluster(each, state.by_bucket.get(each.bucket))}
+        if not behind:
+            return buckets
+        # Only these need a look into the lake.
+        try:
+            first = log_starts(self._source, state)
+        except LakeSnapshotNotFoundError:  # expired since the look
+            state = self._look(None)
+            first = log_starts(self._source, state)
+        found = []
+        for each in buckets:
+            known = state.by_bucket.get(each.bucket)
+            if each.bucket not in behind:
+                found.append(each)
+                continue
+            low = each.stop if known is None else _first_held(each, known, first[known.key])
+            if low <= each.start:
+                found.append(each)
+                continue
+            why = "its partition was dropped" if known is None else f"the first one held has offset {low}"
+            self._lost(each.bucket, each.partition, each.start, min(low, each.stop), why)
+            if low < each.stop:
+                found.append(replace(each, start=low))
+        return found
+
+    def read(self, part: ChangelogRange, columns: Sequence[str]) -> Iterator[LogRecords]:
+        """Yield the records of a range; when some are gone that may be lost, from the next that is held on.
+
+        Raises:
+            OffsetOutOfRangeError: Some are held nowhere any more.
+            CorruptDataError: A record is missing, or there twice.
+        """
+        for _ in range(_LOSSES_MAX):
+            position = part.start
+            try:
+                for records in read_changes(self._source, part, columns):
+                    position = records.next_offset
+                    yield records
+                return
+            except OffsetOutOfRangeError as error:
+                wanted = LogRange(part.bucket, part.partition, position, part.stop)
+                if self._fails:
+                    raise self._error(wanted.bucket, wanted.partition, position, part.stop, str(error)) from error
+                left = self._held([wanted], self._look(None))
+                if not left:
+                    return
+                [part] = self.ranges(left)
+        raise self._error(part.bucket, part.partition, part.start, part.stop, "they go faster than they are read")
+
+    def _lost(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
+        error = self._error(bucket, partition, start, stop, why)
+        if self._fails:
+            raise error
+        log.warning("%s; going on without them", error)
+
+    def _error(
+        self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str
+    ) -> OffsetOutOfRangeError:
+        where = f"bucket {bucket.bucket}" if partition is None else f"partition {partition!r}, bucket {bucket.bucket}"
+        return OffsetOutOfRangeError(
+            f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are lost to it: {why}. "
+            "To go on without them set failOnDataLoss=false, or start a new stream"
+        )
+
+
+def _is_in_cluster(wanted: LogRange, state: BucketState | None) -> bool:
+    return state is not None and state.holds_from(wanted.start)
+
+
+def _first_held(wanted: LogRange, state: BucketState, first: int) -> int:
+    """Return the first offset that is held of those wanted; beyond them when none is.
+
+    Args:
+        wanted: Records of which the cluster does not hold the first.
+        state: Their bucket.
+        first: Where the log begins that cluster and lake hold.
+    """
+    if wanted.start < state.lake_end:
+        return first
+    return wanted.stop if state.start is None else state.start
+
+
+def _range(each: LogRange, state: TableState) -> ChangelogRange:
+    """Divide between lake and cluster as the table was when last looked at; the reader divides again when that is over."""
+    bucket = state.by_bucket.get(each.bucket)
+    lake_stop = each.start if bucket is None else bucket.lake_stop(each.start, each.stop)
+    return ChangelogRange(each.bucket, each.partition, each.start, lake_stop, each.stop, state.snapshot_id)
+
+
+# -- starts as text -----------------------------------------------------------------------------------------------------
+
+
+def start_text(info: TableInfo, start: Any, zone: tzinfo | None = None) -> str:
+    """Return a start as the text of the data source's option ``start``.
+
+    Args:
+        info: The table.
+        start: What `resolve_starts` takes.
+        zone: The zone of times that have none; None: the system's.
+
+    Raises:
+        InvalidRequestError: It is none that `resolve_starts` takes.
+    """
+    if isinstance(start, Seek):
+        # As a read point: partitions that are made later are not in it, and are read from their beginning.
+        buckets = tuple(PointBucket(e.partition, e.partition_id, e.bucket, 0, e.offset) for e in start.buckets)
+        return ReadPoint(start.path, start.table_id, info.schema_id, start.moment_ms, False, None, buckets).to_json()
+    if isinstance(start, ReadPoint):
+        return start.to_json()
+    if isinstance(start, Mapping):
+        return json.dumps({_bucket_text(key): _plain(offset) for key, offset in start.items()})
+    if not (isinstance(start, str) and start in {EARLIEST, LATEST}):
+        start = fixed_moment(start, zone)
+    if isinstance(start, bool) or not isinstance(start, str | int | datetime):
+        raise InvalidRequestError(
+            "start of a stream: expected 'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint, a time or a lake "
+            f"snapshot id, found {start!r}"
+        )
+    return shown_moment(start) if isinstance(start, datetime) else str(start)
+
+
+def _plain(offset: Any) -> Any:
+    return offset if (number := whole_number(offset)) is None else number
+
+
+def _bucket_text(key: Any) -> str:
+    if isinstance(key, tuple):
+        return str(key[1]) if key[0] is None else f"{key[0]}/{key[1]}"
+    return str(key)

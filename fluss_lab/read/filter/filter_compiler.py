@@ -1,0 +1,152 @@
+"""Filters as people write them, and as readers need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_lab.errors import InvalidFilterError
+from fluss_lab.model import Schema
+from fluss_lab.read.filter import predicates as tree
+from fluss_lab.read.filter.arrow_filter import predicate_of_arrow
+from fluss_lab.read.filter.iceberg_filter import predicate_of_iceberg, pruning_of
+from fluss_lab.read.filter.sql_filter import parse_sql
+from fluss_lab.read.filter.substrait_form import ExpressionForm
+from fluss_lab.read.filter.typed_conditions import Conditions
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
+#: The system columns, in the types in which every read gives them.
+SYSTEM_TYPES: Final = {"__bucket": pa.int32(), "__offset": pa.int64(), "__timestamp": pa.timestamp("us", "UTC")}
+
+_TEXT_SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A checked filter: rows for which it is not true are left out.
+
+    Attributes:
+        text: As it was written, a long one cut.
+        columns: The columns it looks at, of the user's and the system's.
+        expression: For Arrow data in the table's own types.
+        predicate: What it says, as a tree.
+    """
+
+    text: str
+    columns: frozenset[str]
+    expression: pc.Expression
+    predicate: tree.Predicate
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.text}>"
+
+    @property
+    def pushed(self) -> pc.Expression | None:
+        """Return what a file reader may filter by itself: true wherever the filter is. None when that is nothing.
+
+        Arrow trusts the statistics of Parquet files, which leave NaN out: by them a NaN can pass for a number. So
+        nothing that is said of a FLOAT or DOUBLE is handed over.
+        """
+        weaker = tree.decide(tree.weakened(self.predicate, _is_kept), {})
+        return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
+
+    @property
+    def left_over(self) -> bool:
+        """Tell whether rows that pass `pushed` must be filtered again."""
+        return any(_is_kept(leaf) for leaf in tree.leaves(self.predicate))
+
+    def prune(self) -> BooleanExpression | None:
+        """Return a pyiceberg expression that is true wherever the filter is; None when there is nothing to prune by."""
+        return pruning_of(self.predicate)
+
+    def decide(self, known: Mapping[str, Any]) -> Filter | bool:
+        """Return what is left of the filter where some columns have one known value; True or False when it is decided.
+
+        Args:
+            known: Column names to the value (never null) that all rows at hand have.
+        """
+        left = tree.decide(self.predicate, known)
+        if isinstance(left, tree.Constant):
+            return bool(left.value)
+        if left == self.predicate:
+            return self
+        return replace(self, columns=tree.columns_of(left), expression=tree.to_arrow(left), predicate=left)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows for which the filter is true, in the same order.
+
+        Raises:
+            InvalidFilterError: What it computes cannot be computed for some row: a number too large, text that is none.
+        """
+        if not batch.num_rows:
+            return batch
+        try:
+            return batch.filter(self.expression)
+        except pa.ArrowException as error:
+            raise tree.cannot_apply(error) from error
+
+
+def compile_filter(where: object, schema: Schema) -> Filter | None:
+    """Return a filter in the forms that readers need.
+
+    Args:
+        where: A pyarrow expression, a pyiceberg expression (unbound), SQL text (the grammar is in
+            `fluss_lab.read.filter.sql_filter`), a filter that was made already, or None. It may name the table's columns and
+            ``__bucket``, ``__offset``, ``__timestamp``; in SQL in any case.
+        schema: The table's.
+
+    Returns:
+        None for no filter. SQL and pyiceberg expressions go by SQL's three-valued logic, and a NaN compares by IEEE 754
+        (it equals nothing and is neither above nor below). So does a pyarrow expression but for `isin`, which is never
+        unknown; what has no word in SQL Arrow evaluates by its own rules.
+
+    Raises:
+        InvalidFilterError: It cannot be read, names an unknown column, or compares what cannot be compared.
+    """
+    if where is None or isinstance(where, Filter):
+        return where
+    types = _types(schema)
+    conditions = Conditions(types)
+    if isinstance(where, str):
+        return filter_of(parse_sql(where, conditions), where)
+    if isinstance(where, pc.Expression):
+        form = ExpressionForm(where)
+        return filter_of(predicate_of_arrow(form, conditions, pa.schema(list(types.items())).empty_table()), form.text)
+    if type(where).__module__.startswith("pyiceberg."):
+        return filter_of(predicate_of_iceberg(where, conditions), _text_of(where))
+    raise InvalidFilterError(
+        f"where: expected SQL text, a pyarrow expression or a pyiceberg expression, found {type(where).__name__}"
+    )
+
+
+def filter_of(node: tree.Predicate, text: str) -> Filter:
+    """Return the filter that a tree says; the tree's literals are of their columns' own types.
+
+    Raises:
+        InvalidFilterError: It is larger than a read can evaluate.
+    """
+    tree.check_size(node)
+    shown = text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}... ({len(text)} characters)"
+    return Filter(shown, tree.columns_of(node), tree.to_arrow(node), node)
+
+
+def _is_kept(leaf: tree.Leaf) -> bool:
+    """Tell what no file reader is handed: what is said of a FLOAT or DOUBLE, and what may fail for a row."""
+    return isinstance(leaf, tree.Applied) or bool(pa.types.is_floating(leaf.column.type))
+
+
+def _types(schema: Schema) -> dict[str, pa.DataType]:
+    return {column.name: column.type.arrow() for column in schema.columns} | SYSTEM_TYPES
+
+
+def _text_of(where: object) -> str:
+    try:
+        return str(where)
+    except RecursionError:  # pyiceberg's chains are as deep as they are long
+        return f"{type(where).__name__}(...)"

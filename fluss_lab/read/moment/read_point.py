@@ -1,0 +1,213 @@
+"""Read points: a moment of a table, to read it there again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fluss_lab.display import html_table
+from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, error_from_code
+from fluss_lab.model import TablePath
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.times import format_moment
+
+_VERSION: Final = 1
+#: Of a point with buckets that were not known: a reader of version 1 would take them for empty.
+_VERSION_UNKNOWN: Final = 2
+
+#: How reads name a bucket: by partition name (None without partitions) and bucket.
+BucketKey = tuple[str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PointBucket:
+    """One bucket at a read point: its records are those with offsets in ``[start, stop)``.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        partition_id: The partition's id: one of the same name made later is another.
+        bucket: Its number.
+        start: The first offset that was held anywhere when the point was taken; at most `stop`.
+        stop: The offset after the last record.
+    """
+
+    partition: str | None
+    partition_id: int | None
+    bucket: int
+    start: int
+    stop: int
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownPointBucket:
+    """A bucket of which it was not known how far it went when the point was taken. Reading it raises the error.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        partition_id: The partition's id.
+        bucket: Its number.
+        code: The error's code on the wire.
+        message: Its text.
+    """
+
+    partition: str | None
+    partition_id: int | None
+    bucket: int
+    code: int
+    message: str
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket)
+
+    @property
+    def error(self) -> FlussError:
+        """Return the error, to be raised."""
+        return error_from_code(self.code, self.message)
+
+
+@checked
+@dataclass(frozen=True, slots=True, repr=False)
+class ReadPoint:
+    """A moment of a table. Reading at it gives the same rows whenever it is done, as long as they are held.
+
+    Attributes:
+        path: The table.
+        table_id: Its id: a table of the same path made later is another.
+        schema_id: The schema that rows are read in.
+        moment_ms: When it was taken; for one in the past, that time.
+        as_of: Whether it was asked for by time: all records with a timestamp up to `moment_ms`.
+        snapshot_id: The lake snapshot to begin with; a hint, for when it is gone any newer one gives the same rows.
+        buckets: Every bucket that had been made, by partition name and bucket.
+        unknown: Those of them of which it was not known how far they went. Only a scan of other buckets or partitions
+            takes a point with such.
+    """
+
+    path: TablePath
+    table_id: int
+    schema_id: int
+    moment_ms: int
+    as_of: bool
+    snapshot_id: int | None
+    buckets: tuple[PointBucket, ...]
+    unknown: tuple[UnknownPointBucket, ...] = ()
+
+    def check_known(self) -> None:
+        """Raise the error of the first bucket of which it was not known how far it went, if there is one."""
+        if self.unknown:
+            raise self.unknown[0].error
+
+    @property
+    def keys(self) -> list[BucketKey]:
+        """Return every bucket, known or not."""
+        return [*(each.key for each in self.buckets), *(each.key for each in self.unknown)]
+
+    @property
+    def stops(self) -> Mapping[BucketKey, int]:
+        """Return the offset after the last record, by (partition name or None, bucket).
+
+        Raises:
+            FlussError: That of one was not known.
+        """
+        self.check_known()
+        return {each.key: each.stop for each in self.buckets}
+
+    @property
+    def records(self) -> int:
+        """Return how many records the table had.
+
+        Raises:
+            FlussError: That of one bucket was not known.
+        """
+        self.check_known()
+        return sum(each.stop - each.start for each in self.buckets)
+
+    def to_json(self) -> str:
+        """Return the point as text that `from_json` reads: to keep it, or to hand it to another process."""
+        value = {
+            "version": _VERSION,
+            "table": str(self.path),
+            "table_id": self.table_id,
+            "schema_id": self.schema_id,
+            "moment_ms": self.moment_ms,
+            "as_of": self.as_of,
+            "snapshot_id": self.snapshot_id,
+            "buckets": [[b.partition, b.partition_id, b.bucket, b.start, b.stop] for b in self.buckets],
+        }
+        if self.unknown:
+            value["version"] = _VERSION_UNKNOWN
+            value["unknown"] = [[b.partition, b.partition_id, b.bucket, b.code, b.message] for b in self.unknown]
+        return json.dumps(value)
+
+    @staticmethod
+    def from_json(text: str) -> ReadPoint:
+        """Read a point.
+
+        Raises:
+            InvalidRequestError: The text is none.
+            UnsupportedError: A newer version wrote it.
+        """
+        try:
+            value = json.loads(text)
+            check_format("read point", value["version"], _VERSION_UNKNOWN)
+            if value["version"] not in (_VERSION, _VERSION_UNKNOWN):
+                raise InvalidRequestError(
+                    f"read point: expected version {_VERSION} or {_VERSION_UNKNOWN}, found {value['version']!r}"
+                )
+            return _from_json(value)
+        except (ValueError, KeyError, TypeError, InvalidNameError, RecursionError) as error:
+            raise InvalidRequestError(f"not a read point in JSON ({error!r}): {text[:100]!r}") from error
+
+    def __repr__(self) -> str:
+        kind = "as of" if self.as_of else "taken"
+        lake = "" if self.snapshot_id is None else f", lake snapshot {self.snapshot_id}"
+        unknown = f", {len(self.unknown)} not known" if self.unknown else ""
+        return (
+            f"<ReadPoint {self.path} {kind} {format_moment(self.moment_ms)}: "
+            f"{sum(b.stop - b.start for b in self.buckets):,} records in {len(self.buckets)} buckets{unknown}{lake}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows: list[list[object]] = [[b.partition, b.bucket, b.start, b.stop] for b in self.buckets]
+        rows += [[b.partition, b.bucket, None, b.message] for b in self.unknown]
+        return html_table(repr(self).strip("<>"), ["partition", "bucket", "start", "stop"], rows)
+
+
+def _from_json(value: Mapping[str, Any]) -> ReadPoint:
+    buckets = []
+    for partition, partition_id, bucket, start, stop in value["buckets"]:
+        if not 0 <= int(start) <= int(stop):
+            raise ValueError(f"offsets {start} to {stop}")
+        number = None if partition_id is None else int(partition_id)
+        buckets.append(PointBucket(None if partition is None else str(partition), number, int(bucket), start, stop))
+    snapshot_id = value["snapshot_id"]
+    return ReadPoint(
+        TablePath.parse(value["table"]),
+        int(value["table_id"]),
+        int(value["schema_id"]),
+        int(value["moment_ms"]),
+        bool(value["as_of"]),
+        None if snapshot_id is None else int(snapshot_id),
+        tuple(buckets),
+        tuple(_unknown_from_json(each) for each in value.get("unknown", [])),
+    )
+
+
+def _unknown_from_json(value: Sequence[Any]) -> UnknownPointBucket:
+    partition, partition_id, bucket, code, message = value
+    return UnknownPointBucket(
+        None if partition is None else str(partition),
+        None if partition_id is None else int(partition_id),
+        int(bucket),
+        int(code),
+        str(message),
+    )

@@ -1,0 +1,269 @@
+"""Read points taken: of now, of a time, of a lake snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fluss_lab.client import BucketOffset, UnknownBucket
+from fluss_lab.client.cluster.bucket_status import NO_LEADER
+from fluss_lab.errors import (
+    InvalidTimestampError,
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+    error_code,
+)
+from fluss_lab.lake import SupportsMaintenance
+from fluss_lab.model import LakeSnapshot
+from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
+from fluss_lab.read.moment.read_point import BucketKey, PointBucket, ReadPoint, UnknownPointBucket
+from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
+from fluss_lab.read.union.pk_plan import earliest_told
+
+#: Up to so many buckets, each lake snapshot names all of them; beyond, those that moved (see ``fluss-bucket-offset``).
+_BUCKETS_NAMED_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMoment:
+    """A lake snapshot as a moment of the table.
+
+    Attributes:
+        snapshot_id: Its id.
+        stops: How far it holds each bucket, by identity of partition and bucket.
+        time_ms: When it was committed, where that is known.
+    """
+
+    snapshot_id: int
+    stops: Mapping[BucketKey, PointBucket]
+    time_ms: int | None = None
+
+
+def point_now(source: TableSource) -> ReadPoint:
+    """Return the table as it is; buckets that the cluster does not know are among its `unknown`.
+
+    Raises:
+        PartitionNotFoundError: A partition was dropped between two questions; ask again.
+    """
+    now_ms = _now_ms()
+    state = source.look()
+    stops = {each.key: each.end for each in state.buckets if each.is_known}
+    return _point(source, state, now_ms, stops)
+
+
+def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
+    """Return the table with all records up to a time.
+
+    Args:
+        source: The table.
+        as_of_ms: Epoch milliseconds; from then on no record gets a timestamp up to it.
+
+    Raises:
+        InvalidTimestampError: It is after the servers' clock.
+        OffsetOutOfRangeError: Of a primary-key table: the rows at that time cannot be told any more; or a partition was
+            dropped since, with records that the lake does not hold.
+        PartitionNotFoundError: A partition was dropped between two questions; ask again.
+    """
+    state = source.look()
+    if source.info.descriptor.partitioned_by:
+        _check_losses(source, as_of_ms)
+    known = state.only(lambda each: each.is_known)
+    try:
+        answers = source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)
+    except InvalidTimestampError as error:
+        raise InvalidTimestampError(f"table {source.info.path} as of {format_moment(as_of_ms)}: {error}") from error
+    if not source.info.is_log_table:
+        for each in known.buckets:
+            _check_time(source, state, each, answers[each.key], as_of_ms)
+    stops = {key: answer.offset for key, answer in answers.items()}
+    return _point(source, state, as_of_ms, stops, as_of=True)
+
+
+def point_at_snapshot(source: TableSource, moment: SnapshotMoment) -> ReadPoint:
+    """Return the table as a lake snapshot holds it.
+
+    Raises:
+        OffsetOutOfRangeError: Of a primary-key table: its rows cannot be told any more.
+        PartitionNotFoundError: A partition was dropped between two questions; ask again.
+    """
+    state = source.look()
+    known = {each.key: each for each in state.buckets}
+    # What was made since had nothing then. What is gone from the cluster and from the newest snapshot may still be read.
+    stops = dict.fromkeys(known, 0)
+    others = []
+    for key, place in moment.stops.items():
+        if key in known and known[key].bucket.partition_id == place.partition_id:
+            stops[key] = place.stop
+        else:
+            stops.pop(key, None)
+            others.append(place)
+    if not source.info.is_log_table:
+        for key, stop in stops.items():
+            _check_offset(source, state, known[key], stop)
+    state = TableState(tuple(each for each in state.buckets if each.key in stops), state.snapshot)
+    found = _point(source, state, moment.time_ms or _now_ms(), stops, snapshot_id=moment.snapshot_id)
+    buckets = sorted([*found.buckets, *others], key=lambda each: (each.partition or "", each.bucket))
+    return ReadPoint(
+        found.path, found.table_id, found.schema_id, found.moment_ms, False, found.snapshot_id, tuple(buckets)
+    )
+
+
+def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
+    """Return the lake snapshot of an id; None when the number is a time instead.
+
+    The cluster is asked, and where it has forgotten the snapshot, the lake: of a partitioned table, and of one with more
+    buckets than a snapshot names, the lake alone does not tell enough.
+
+    Raises:
+        LakeSnapshotNotFoundError: The number is too large for a time, and nobody knows such a snapshot.
+    """
+    snapshot = source.snapshot(number)
+    if snapshot is not None:
+        return SnapshotMoment(number, {place.key: place for place in _places(snapshot)})
+    if number <= TIMESTAMP_MS_MAX:
+        return None
+    found = _told_by_lake(source, number)
+    if found is None:
+        raise LakeSnapshotNotFoundError(
+            f"table {source.info.path}: neither the cluster nor the lake can tell what lake snapshot {number} held: it was "
+            "expired, or never was; take a time instead (a number of milliseconds, not of micro- or nanoseconds)"
+        )
+    return found
+
+
+def _places(snapshot: LakeSnapshot) -> list[PointBucket]:
+    return [
+        PointBucket(offset.partition, bucket.partition_id, bucket.bucket, 0, offset.end)
+        for bucket, offset in snapshot.offsets.items()
+    ]
+
+
+def _told_by_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | None:
+    descriptor = source.info.descriptor
+    if descriptor.partitioned_by or descriptor.buckets > _BUCKETS_NAMED_MAX:
+        return None
+    try:
+        storage = source.storage
+    except LakeNotConfiguredError:
+        return None
+    if not isinstance(storage, SupportsMaintenance):
+        return None
+    try:
+        with storage.create_lake_maintenance(source.info) as lake:
+            snapshots = lake.snapshots()
+    except TableNotFoundError:
+        return None  # never lake-enabled
+    for each in snapshots:
+        if each.snapshot_id == snapshot_id and each.ours and each.complete:
+            stops = {key: PointBucket(None, None, key[1], 0, offset.end) for key, offset in each.offsets.items()}
+            return SnapshotMoment(snapshot_id, stops, each.time_ms)
+    return None
+
+
+def _point(
+    source: TableSource,
+    state: TableState,
+    moment_ms: int,
+    stops: Mapping[BucketKey, int],
+    *,
+    as_of: bool = False,
+    snapshot_id: int | None = None,
+) -> ReadPoint:
+    if source.info.is_log_table:
+        state = _doubted(state)
+    # A lake snapshot says itself how far it goes; elsewhere what is not known is no row and no end.
+    taken = state.only(lambda each: each.key in stops and (each.is_known or snapshot_id is not None))
+    left = {each.key for each in state.buckets} - {each.key for each in taken.buckets}
+    unknown = [each.status for each in state.buckets if each.key in left and isinstance(each.status, UnknownBucket)]
+    starts = source.starts(taken)
+    buckets = tuple(
+        PointBucket(
+            each.partition,
+            each.bucket.partition_id,
+            each.bucket.bucket,
+            min(starts[each.key], stops[each.key]),
+            stops[each.key],
+        )
+        for each in taken.buckets
+    )
+    info = source.info
+    hint = state.snapshot_id if snapshot_id is None else snapshot_id
+    return ReadPoint(
+        info.path, info.table_id, info.schema_id, moment_ms, as_of, hint, buckets,
+        tuple(_unknown(each) for each in unknown),
+    )  # fmt: skip
+
+
+def _doubted(state: TableState) -> TableState:
+    """Return the table with those buckets as unknown of which nobody knows with which row they begin."""
+    buckets = []
+    for each in state.buckets:
+        if each.start_error is not None and not each.is_whole_in(state.snapshot):
+            status = UnknownBucket(each.bucket, each.partition, NO_LEADER, each.start_error)
+            each = BucketState(each.bucket, each.partition, status, each.lake_end)  # noqa: PLW2901 - the same bucket
+        buckets.append(each)
+    return TableState(tuple(buckets), state.snapshot)
+
+
+def _unknown(each: UnknownBucket) -> UnknownPointBucket:
+    return UnknownPointBucket(
+        each.partition, each.bucket.partition_id, each.bucket.bucket, error_code(each.error), str(each.error)
+    )
+
+
+def _check_losses(source: TableSource, as_of_ms: int) -> None:
+    """Raise unless every partition that the table had at a time is there, or was dropped when the lake held all of it."""
+    lost = source.connection.admin().lost_partitions(source.info.path, as_of_ms)
+    if not lost:
+        return
+    name, dropped_ms = min(lost.items(), key=lambda item: (item[1], item[0]))
+    others = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""
+    raise OffsetOutOfRangeError(
+        f"table {source.info.path}: its rows as of {format_moment(as_of_ms)} are no longer available: partition {name!r} was "
+        f"dropped at {format_moment(dropped_ms)} with records that the lake does not hold{others}; take a time at or after "
+        f"{format_moment(max(lost.values()))}"
+    )
+
+
+def _check_time(
+    source: TableSource, state: TableState, bucket: BucketState, answer: BucketOffset, as_of_ms: int
+) -> None:
+    """Raise unless the rows of a bucket at a time can be told: records before the first one held may be newer than it."""
+    earliest = earliest_told(bucket, state.snapshot)
+    if answer.offset > earliest or not earliest:
+        return
+    if answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= _last_time(state, bucket):
+        return
+    raise OffsetOutOfRangeError(
+        f"{_name(source, bucket)}: its rows as of {format_moment(as_of_ms)} cannot be told any more: "
+        f"{source.told_from(bucket.bucket, earliest)}"
+    )
+
+
+def _check_offset(source: TableSource, state: TableState, bucket: BucketState, stop: int) -> None:
+    earliest = earliest_told(bucket, state.snapshot)
+    if 0 < stop < earliest:
+        raise OffsetOutOfRangeError(
+            f"{_name(source, bucket)}: its rows as they were at offset {stop} cannot be told any more: "
+            f"{source.told_from(bucket.bucket, earliest)}"
+        )
+
+
+def _last_time(state: TableState, bucket: BucketState) -> int:
+    """Return the time of a bucket's last record, in cluster or lake; a time after all others when nobody knows."""
+    offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
+    in_lake = -1 if offset is None or offset.end < bucket.end else offset.max_timestamp_ms
+    known = max(in_lake, -1 if bucket.max_timestamp_ms is None else bucket.max_timestamp_ms)
+    return known if known >= 0 else TIMESTAMP_MS_MAX
+
+
+def _name(source: TableSource, bucket: BucketState) -> str:
+    where = "" if bucket.partition is None else f" of partition {bucket.partition!r}"
+    return f"table {source.info.path}, bucket {bucket.bucket.bucket}{where}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

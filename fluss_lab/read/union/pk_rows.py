@@ -1,0 +1,145 @@
+"""The rows of a primary-key bucket at a stop offset: those that records below it wrote and none below it ended.
+
+Every record that ends a row names it by its offset, so nothing is compared by key: the lake's rows at `lake_stop`, less
+those that the log ended since, and then the log's own rows that it did not end itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.client.log.range_reader import read_range
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.change_masks import among, ended_by, writes
+from fluss_lab.read.union.lake_rows import lake_rows
+from fluss_lab.read.union.pk_undo import live_rows
+from fluss_lab.read.union.read_columns import OFFSET, gathered, of_records, stored_columns
+from fluss_lab.read.union.read_plan import BucketPart
+from fluss_lab.records import LogRecords
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fluss_lab.read.union.plan_execution import Request
+
+#: Rows of the log's end are kept up to this many bytes while it is read for what it ends; of a longer one only the
+#: offsets ended are (eight bytes each), and it is read again for its rows.
+TAIL_BYTES: Final = 64 * 1024 * 1024
+
+Rows = Iterator[tuple[pa.RecordBatch, int]]
+
+
+def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
+    """Yield the part's rows, and the offset up to which the bucket is read with them.
+
+    Raises:
+        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `plan_execution.MOVED`.
+        UnavailableError: Of live rows: the server lost the scan.
+
+    Cost: the log from `lake_stop` on is read once, or twice when it is long; `TAIL_BYTES` and eight bytes for each row
+        that it ends are kept.
+    """
+    if part.live:
+        yield from live_rows(source, part, request)
+        return
+    tail = Tail(source, part, request)
+    yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))
+    yield from tail.rows()
+
+
+def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
+    """Return how many rows a part without a filter has, by what is known of files where that is exact.
+
+    Args:
+        source: The table.
+        part: A part that takes whole files: from their beginning on, of all rows below its stop.
+        request: The cheapest columns.
+
+    Raises:
+        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `plan_execution.MOVED`.
+    """
+    tail = Tail(source, part, request)
+    total: int = sum(batch.num_rows for batch, _ in tail.rows())
+    if part.start < part.lake_stop:
+        ended = {part.key: tail.ended_before(part.lake_stop)}
+        return total + source.lake_source.count(part.splits, stops={part.key: part.lake_stop}, ended=ended)
+    return total
+
+
+class Tail:
+    """The log's end of a part: which rows of the lake it ends, and its own rows.
+
+    It is read when it is made; where that found too much to keep, again for its rows.
+    """
+
+    def __init__(self, source: TableSource, part: BucketPart, request: Request) -> None:
+        self._source = source
+        self._part = part
+        self._request = request
+        self._names = request.columns.inner(part.filter, in_lake=False)
+        self._row_stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
+        #: The rows wanted, still with those that later records end; None: there are too many to keep.
+        self._kept: list[pa.RecordBatch] | None = []
+        # A row is ended by a later record: what is before the first row wanted ends none.
+        self._start = max(part.start, part.lake_stop)
+        self._ended = self._look() if self._start < part.stop else np.empty(0, dtype=np.int64)
+
+    def ended_before(self, stop: int) -> NDArray[np.int64]:
+        """Return the offsets below `stop` of rows that the tail ends, ascending."""
+        return self._ended[: int(np.searchsorted(self._ended, stop))]
+
+    def rows(self) -> Rows:
+        """Yield the tail's own live rows, and the offset up to which the bucket is read with them."""
+        kept = self._kept if self._kept is not None else self._again()
+        for batch in kept:
+            live = batch.filter(pa.array(~among(batch.column(OFFSET).to_numpy(), self._ended)))
+            if live.num_rows:
+                yield live, int(live.column(OFFSET)[-1].as_py()) + 1
+
+    def _look(self) -> NDArray[np.int64]:
+        """Read the whole tail; return the offsets that it ends, ascending."""
+        found: list[NDArray[np.int64]] = []
+        position, size = self._start, 0
+        wanted = self._start < self._row_stop
+        while position < self._part.stop:
+            for records in self._records(position, self._part.stop, self._names if wanted else [], previous=True):
+                found.append(ended_by(records))
+                position = records.next_offset
+                if wanted and self._kept is not None:
+                    batch = self._own(records)
+                    size += batch.nbytes
+                    if batch.num_rows:
+                        self._kept.append(batch)
+                    if size > TAIL_BYTES:
+                        self._kept, wanted = None, False
+                        break
+        ended = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        ended.sort()
+        return ended
+
+    def _again(self) -> Iterator[pa.RecordBatch]:
+        for records in self._records(self._start, self._row_stop, self._names, previous=False):
+            batch = self._own(records)
+            if batch.num_rows:
+                yield batch
+
+    def _records(self, start: int, stop: int, names: list[str], *, previous: bool) -> Iterator[LogRecords]:
+        source, part = self._source, self._part
+        found = read_range(
+            source.connection, source.info, part.bucket, start, stop, partition=part.partition,
+            projection=stored_columns(source.info, names), lake=False, previous_offsets=previous,
+        )  # fmt: skip
+        return gathered(found)
+
+    def _own(self, records: LogRecords) -> pa.RecordBatch:
+        """Return the rows wanted that the records write."""
+        written = writes(records)
+        if records.next_offset > self._row_stop:
+            written &= records.offsets.to_numpy() < self._row_stop
+        batch = of_records(records, self._part.bucket.bucket, self._request.columns.fields(self._names))
+        batch = batch.filter(pa.array(written))
+        return batch if self._part.filter is None else self._part.filter.apply(batch)

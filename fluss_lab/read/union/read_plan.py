@@ -1,0 +1,304 @@
+"""Which files and which ranges of the log a read at a read point comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    InvalidPartitionError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+)
+from fluss_lab.lake import LakeSplit
+from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
+from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
+from fluss_lab.model.names import partition_values
+from fluss_lab.read.filter.filter_compiler import Filter
+from fluss_lab.read.filter.predicates import bounds, equal_values
+from fluss_lab.read.moment.log_gaps import check_gaps
+from fluss_lab.read.moment.read_point import BucketKey, PointBucket, ReadPoint
+from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
+from fluss_lab.read.union.pk_plan import joins, placed
+
+#: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
+KEYS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPart:
+    """What is read of one bucket: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the log.
+
+    Attributes:
+        bucket: Its identity.
+        partition: Name of its partition; None without partitions.
+        start: First offset wanted.
+        lake_stop: Where the lake's part ends; at least `start`, at most `stop`.
+        stop: Offset after the last one wanted.
+        filter: What is left of the filter in this bucket; None: every row is wanted.
+        splits: The files that can hold rows wanted, ordered by offset.
+        row_stop: Only rows with smaller offsets are wanted, though the bucket is read as it is at `stop`: a task's share of
+            a primary-key table's bucket. None: all up to `stop`.
+        live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
+            back, because neither the lake nor the log alone can tell them (or not as cheaply); `lake_stop` is `start`.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    start: int
+    lake_stop: int
+    stop: int
+    filter: Filter | None
+    splits: tuple[LakeSplit, ...] = ()
+    row_stop: int | None = None
+    live: bool = False
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned read: its buckets in order, and the lake snapshot that the files are of (None: none is read)."""
+
+    parts: tuple[BucketPart, ...]
+    snapshot_id: int | None
+
+    @property
+    def splits(self) -> list[LakeSplit]:
+        """Return all files, in reading order."""
+        return [split for part in self.parts for split in part.splits]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a read point are wanted.
+
+    Attributes:
+        filter: Rows for which it is true; None: all.
+        partitions: Names; None: all.
+        buckets: Numbers; None: all.
+    """
+
+    filter: Filter | None = None
+    partitions: Collection[str] | None = None
+    buckets: Collection[int] | None = None
+
+
+def check_selection(info: TableInfo, selection: Selection) -> None:
+    """Check what can be checked without a read point.
+
+    Raises:
+        InvalidPartitionError: Partitions asked of a table that has none.
+        BucketNotFoundError: A bucket that the table does not have.
+    """
+    if selection.partitions is not None and not info.descriptor.partitioned_by:
+        raise InvalidPartitionError(
+            f"table {info.path} has no partitions; found partitions={list(selection.partitions)}"
+        )
+    count = info.descriptor.buckets
+    for bucket in selection.buckets or ():
+        if isinstance(bucket, bool) or not isinstance(bucket, int) or not 0 <= bucket < count:
+            raise BucketNotFoundError(f"table {info.path}: expected buckets in [0, {count}), found {bucket!r}")
+
+
+def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) -> list[BucketPart]:
+    """Return the buckets that can hold rows wanted, without deciding yet where their records come from.
+
+    Raises:
+        PartitionNotFoundError: A partition asked for did not exist at the read point.
+        FlussError: How far a bucket that can hold such rows went was not known at the read point.
+    """
+    known = {partition for partition, _ in point.keys}
+    for name in selection.partitions or ():
+        if name not in known:
+            raise PartitionNotFoundError(f"table {point.path}: no partition {name!r} at {point!r}")
+    hashed = _hashed_buckets(source.info, selection.filter)
+    parts = []
+    for missing in point.unknown:
+        if _is_selected(missing.key, selection, hashed) and _may_match(source.info, missing.key, selection.filter):
+            raise missing.error
+    for each in point.buckets:
+        if not _is_selected(each.key, selection, hashed):
+            continue
+        if (part := _wanted(source.info, point, each, selection.filter)) is not None:
+            parts.append(part)
+    return parts
+
+
+def _is_selected(key: BucketKey, selection: Selection, hashed: Collection[int] | None) -> bool:
+    """Return whether a bucket can hold rows wanted, as far as its name tells."""
+    partition, bucket = key
+    if hashed is not None and bucket not in hashed:
+        return False
+    if selection.partitions is not None and partition not in selection.partitions:
+        return False
+    return selection.buckets is None or bucket in selection.buckets
+
+
+def _may_match(info: TableInfo, key: BucketKey, where: Filter | None) -> bool:
+    return where is None or where.decide(known_values(info, *key)) is not False
+
+
+def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
+    """Return the buckets of the bucket keys that a filter asks for; None when it asks for no certain ones."""
+    key = info.descriptor.bucket_key
+    if where is None or not key:
+        return None
+    asked = []
+    for name in key:
+        values = equal_values(where.predicate, name)
+        if values is None:
+            return None
+        asked.append(_as_hashed([value.as_py() for value in values]))
+    count = prod(len(values) for values in asked)
+    if count > KEYS_MAX:
+        return None
+    if not count:
+        return set()
+    columns = [
+        pa.array(values, info.schema.column(name).type.arrow())
+        for name, values in zip(key, zip(*product(*asked), strict=True), strict=True)
+    ]
+    buckets = info.descriptor.buckets
+    if info.descriptor.bucketing == "iceberg":
+        return set(iceberg_bucket_ids(columns[0], buckets).to_pylist())
+    return set(fluss_bucket_ids(columns, buckets).to_pylist())
+
+
+def _as_hashed(values: list[Any]) -> list[Any]:
+    """Return values with both zeros where one is: they are equal, but lie in two buckets."""
+    return [*values, 0.0, -0.0] if any(isinstance(value, float) and value == 0 for value in values) else values
+
+
+def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
+    start, stop = each.start, each.stop
+    left: Filter | bool = True
+    if where is not None:
+        left = where.decide(known_values(info, each.partition, each.bucket))
+        if isinstance(left, Filter):
+            low, high = bounds(left.predicate, "__offset")
+            start = start if low is None else max(start, low)
+            stop = stop if high is None else min(stop, high + 1)
+    if left is False or start >= stop:
+        return None
+    bucket = TableBucket(point.table_id, each.partition_id, each.bucket)
+    part = BucketPart(bucket, each.partition, start, start, stop, left if isinstance(left, Filter) else None)
+    if info.is_log_table or stop == each.stop:
+        return part
+    # What is a row of the bucket is told by all of its records, also by those whose own rows are not wanted.
+    return replace(part, stop=each.stop, row_stop=stop)
+
+
+def known_values(info: TableInfo, partition: str | None, bucket: int) -> dict[str, object]:
+    """Return the columns that have one value in all rows of a bucket."""
+    values: dict[str, object] = {"__bucket": bucket}
+    if partition is not None:
+        values |= dict(zip(info.descriptor.partitioned_by, partition_values(partition), strict=True))
+    return values
+
+
+def make_plan(
+    source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot_id: int | None, *, newest: bool = False
+) -> Plan:
+    """Decide for each bucket what comes from which files, and what from the log.
+
+    Args:
+        source: The table.
+        parts: From `wanted_parts`, or the rest of an earlier plan's.
+        where: The whole filter, to prune files by.
+        snapshot_id: The lake snapshot to begin with; when it is gone, or with `newest`, the newest one is taken.
+        newest: Whether to look at the newest snapshot whatever the hint says.
+
+    Raises:
+        OffsetOutOfRangeError: Records are known to be gone for good; the text names them.
+    """
+    hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
+    if hint is not None and joins(source, parts, hint):
+        try:
+            return _planned(source, parts, where, hint)
+        except LakeSnapshotNotFoundError:
+            pass  # expired in the lake though the cluster still knows it
+        except OffsetOutOfRangeError:
+            if source.info.is_log_table:
+                raise
+            # The hint does not tell the rows; a newer snapshot, or the cluster as it is now, may.
+    if newest or hint is not None:
+        source.look()
+    for attempt in range(LOOKS_MAX):
+        try:
+            return _planned(source, parts, where, source.newest_snapshot())
+        except OffsetOutOfRangeError:
+            # What was tiered, and left the cluster, between the two questions of one look is no gap.
+            if not source.info.is_log_table or attempt == LOOKS_MAX - 1:
+                raise
+            source.look()
+    raise AssertionError
+
+
+def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
+    divided = _divided(source, parts, snapshot)
+    if source.info.is_log_table:
+        check_gaps(source, divided, snapshot)
+    stops: dict[BucketKey, int] = {}
+    for part in divided:
+        if part.lake_stop > part.start:  # a bucket with a gap has a part on either side of it
+            stops[part.key] = max(part.lake_stop, stops.get(part.key, 0))
+    if not stops or snapshot is None:
+        return Plan(tuple(divided), None)
+    try:
+        splits = _splits(source, snapshot.snapshot_id, stops, where)
+    except OffsetOutOfRangeError:
+        known = None if source.info.is_log_table else source.with_lake_starts(snapshot)
+        if known is None or known.starts == snapshot.starts:
+            raise
+        # The lake can tell less than the cluster believed.
+        return _planned(source, parts, where, known)
+    return Plan(
+        tuple(
+            replace(part, splits=tuple(each for each in splits.get(part.key, ()) if _reaches(part, each)))
+            for part in divided
+        ),
+        snapshot.snapshot_id,
+    )
+
+
+def _reaches(part: BucketPart, split: LakeSplit) -> bool:
+    return part.start <= split.max_offset and split.min_offset < part.lake_stop
+
+
+def _divided(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:
+    """Return the parts with where lake and log meet, still without files."""
+    if not source.info.is_log_table:
+        return [placed(source, part, snapshot) for part in parts]
+    ends = [_lake_end(snapshot, part.bucket) for part in parts]
+    return [
+        replace(part, lake_stop=max(part.start, min(end, part.stop)), splits=())
+        for part, end in zip(parts, ends, strict=True)
+    ]
+
+
+def _lake_end(snapshot: LakeSnapshot | None, bucket: TableBucket) -> int:
+    offset = None if snapshot is None else snapshot.offsets.get(bucket)
+    return 0 if offset is None else offset.end
+
+
+def _splits(
+    source: TableSource, snapshot_id: int, stops: Mapping[BucketKey, int], where: Filter | None
+) -> dict[BucketKey, list[LakeSplit]]:
+    pruning = None if where is None else where.prune()
+    found: dict[BucketKey, list[LakeSplit]] = {}
+    for split in source.lake_source.plan(snapshot_id, stops=stops, where=pruning):
+        found.setdefault((split.partition, split.bucket), []).append(split)
+    for splits in found.values():
+        splits.sort(key=lambda each: (each.min_offset, each.max_offset, each.path))
+    return found

@@ -1,0 +1,137 @@
+"""Partitions by the clock: those that a table wants are made ahead of time, those past keeping are dropped.
+
+Source: Apache Fluss ``AutoPartitionManager``. Unlike there, a day's partitions are not made at a random minute of the day:
+one process makes them all. A partition whose value is no time (made before the table followed the clock) is never dropped.
+One that the lake does not hold whole stays until it does. What was passed does not come back when the clock is set back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import FlussError, NotFoundError
+from fluss_lab.model import TableInfo
+from fluss_lab.model.auto_partition import AutoPartition
+from fluss_lab.model.names import partition_values
+from fluss_lab.model.times import format_moment
+from fluss_lab.server.coordinator.ddl.partition_clock import AutoMark, AutoMarks
+from fluss_lab.server.coordinator.ddl.partition_ddl import Partitions
+from fluss_lab.server.coordinator.ddl.retained_partitions import KeptPartition
+from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+
+log = logging.getLogger(__name__)
+
+#: A table that keeps partitions past their retention is warned of at once, and so often as long as it does.
+_WARNED_EVERY_MS: Final = 3_600_000
+
+
+class AutoPartitions:
+    """Looks after the tables whose partitions follow the clock. What cannot be done is logged, and tried again.
+
+    Args:
+        catalog: Which tables there are.
+        partitions: Makes and drops.
+        marks: How far each table has come.
+        clock: The server's.
+    """
+
+    def __init__(self, catalog: Catalog, partitions: Partitions, marks: AutoMarks, clock: Clock) -> None:
+        self._catalog = catalog
+        self._partitions = partitions
+        self._marks = marks
+        self._clock = clock
+        self._kept: dict[int, tuple[KeptPartition, ...]] = {}
+        self._warned_ms: dict[int, int] = {}
+        self._behind: set[int] = set()
+
+    def run(self) -> None:
+        """Look after every table."""
+        if self._partitions.are_fixed:
+            return
+        infos = self._catalog.all_tables()
+        for table_id in self._kept.keys() - {info.table_id for info in infos}:
+            self._note_kept(table_id, ())
+        for info in infos:
+            self.look_after(info)
+
+    def kept(self, table_id: int | None = None) -> list[KeptPartition]:
+        """Return the partitions of one table, or of all, that stay past their retention; as of the last look."""
+        return [each for key, found in sorted(self._kept.items()) if table_id in {None, key} for each in found]
+
+    def look_after(self, info: TableInfo) -> None:
+        """Look after one table: drop what is past keeping, then make what is wanted."""
+        auto = AutoPartition.of_table(info.descriptor)
+        if auto is None:
+            self._note_kept(info.table_id, ())
+            return
+        now_ms = self._clock.now_ms()
+        # Those that were dropped and still rest in the lake are not made again.
+        known = {
+            each.info.name: each.dropped_ms is None for each in self._catalog.partitions(info.table_id, dropped=True)
+        }
+        past = [name for name, exists in known.items() if exists and auto.is_past(name, now_ms)]
+        kept = [found for name in past if (found := self._drop(info, auto, name, now_ms)) is not None]
+        self._note_kept(info.table_id, kept)
+        if wanted := [name for name in self._wanted(info, auto, now_ms) if name not in known]:
+            self._create(info, wanted)
+
+    def _wanted(self, info: TableInfo, auto: AutoPartition, now_ms: int) -> list[str]:
+        """Return the partitions that shall exist, without those that were passed before the clock was set back."""
+        wanted = auto.wanted(now_ms)
+        if not wanted:
+            return []
+        mark = self._marks.raise_to(info.table_id, AutoMark(present=wanted[0]))
+        if wanted[0] == mark.present:
+            self._behind.discard(info.table_id)
+        elif info.table_id not in self._behind:
+            self._behind.add(info.table_id)
+            log.warning(
+                "event=clock_set_back table=%s partition=%s newest=%s: earlier partitions are not made again",
+                info.path, wanted[0], mark.present,
+            )  # fmt: skip
+        return [name for name in wanted if name >= mark.present]
+
+    def _drop(self, info: TableInfo, auto: AutoPartition, name: str, now_ms: int) -> KeptPartition | None:
+        """Drop a partition past its retention; return it if it has to stay."""
+        values = dict(zip(info.descriptor.partitioned_by, partition_values(name), strict=True))
+        try:
+            self._partitions.drop(
+                info.path, values, ignore_if_not_exists=True, table_id=info.table_id, past=auto.time_of(name)
+            )
+        except NotFoundError:
+            return None  # the table was dropped in between
+        except FlussError as error:
+            return KeptPartition(info.table_id, info.path, name, auto.past_since(name, now_ms), str(error))
+        return None
+
+    def _create(self, info: TableInfo, names: Iterable[str]) -> None:
+        """Create partitions as far as there may be so many, the earliest first."""
+        for name in names:
+            values = dict(zip(info.descriptor.partitioned_by, partition_values(name), strict=True))
+            try:
+                self._partitions.create(info.path, [values], ignore_if_exists=True, table_id=info.table_id)
+            except NotFoundError:
+                return  # the table was dropped in between
+            except FlussError as error:
+                log.warning(
+                    "event=auto_partition_failed what=create table=%s partition=%s error=%s", info.path, name, error
+                )
+
+    def _note_kept(self, table_id: int, kept: Iterable[KeptPartition]) -> None:
+        found = tuple(sorted(kept, key=lambda each: (each.since_ms, each.name)))
+        if not found:
+            self._kept.pop(table_id, None)
+            self._warned_ms.pop(table_id, None)
+            return
+        self._kept[table_id] = found
+        now_ms, last_ms = self._clock.monotonic_ms(), self._warned_ms.get(table_id)
+        if last_ms is None or now_ms - last_ms >= _WARNED_EVERY_MS:
+            self._warned_ms[table_id] = now_ms
+            first = found[0]
+            log.warning(
+                "event=partitions_kept table=%s count=%d first=%s since=%s reason=%s",
+                first.path, len(found), first.name, format_moment(first.since_ms), first.reason,
+            )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Whether a partition may be dropped: only when the lake holds every record of it, or its records may be lost.
+
+What the lake holds is compared with where the buckets end while they are closed to writes, until the drop is durable: no
+record can come in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from fluss_lab.errors import CorruptDataError, FlussError, UnavailableError, UntieredRecordsError
+from fluss_lab.model import TableInfo
+from fluss_lab.server.coordinator.metadata.table_catalog import BucketGroup, Partition
+from fluss_lab.server.coordinator.tablets.leadership import TabletServers
+from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger, TieredOffset
+
+#: Buckets that an error text names, at most.
+_NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A partition that may go.
+
+    Attributes:
+        check: To be called in the transaction that drops it: raises `UnavailableError` if a tablet server has lost its
+            seal by a restart.
+        lost_from_ms: The table as of this time or later, up to the drop, is no longer available; None: the lake has all.
+    """
+
+    check: Callable[[], None]
+    lost_from_ms: int | None
+
+
+class Departures:
+    """Closes partitions to writes and compares them with the lake.
+
+    Args:
+        ledger: What the lake holds.
+        tablets: Where the buckets are.
+        coordinator_epoch: So that the seals of an earlier coordinator have smaller numbers.
+    """
+
+    def __init__(self, ledger: LakeLedger, tablets: TabletServers, coordinator_epoch: int) -> None:
+        self._ledger = ledger
+        self._tablets = tablets
+        self._numbers = itertools.count(coordinator_epoch << 32)
+
+    def is_guarded(self, info: TableInfo, partition: Partition) -> bool:
+        """Tell whether readers go on with what the lake holds of a partition after it was dropped from the cluster."""
+        return info.descriptor.lake_enabled or bool(self.tiered(info, partition))
+
+    def tiered(self, info: TableInfo, partition: Partition) -> Mapping[int, TieredOffset]:
+        """Return how far each bucket of a partition is tiered; those that never were are left out."""
+        return self._ledger.partition_offsets(info.table_id, partition.info.partition_id)
+
+    @contextmanager
+    def closed(self, info: TableInfo, partition: Partition, *, discard: bool = False) -> Iterator[Departure]:
+        """Close a partition that the lake holds whole to writes, for good unless the block raises.
+
+        Args:
+            info: The table.
+            partition: The partition.
+            discard: Whether it may go though the lake does not hold all of it, or nobody can tell.
+
+        Raises:
+            UntieredRecordsError: The lake does not hold all of it.
+            UnavailableError: A kind of it: a bucket's server does not tell where the bucket ends.
+            CorruptDataError: A bucket has stopped, so nobody can tell; or the lake holds more than the bucket.
+        """
+        tiered, number, terms = self.tiered(info, partition), next(self._numbers), self._tablets.terms()
+        group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
+        lake_ends = [tiered[bucket].end if bucket in tiered else 0 for bucket in range(len(group.leaders))]
+        where = f"table {info.path}, partition {partition.info.name!r}"
+        found: Sequence[int | FlussError] = ()
+
+        def check() -> None:
+            if not discard and self._tablets.terms() != terms:
+                raise UnavailableError(
+                    f"{where}: a tablet server was started again while the partition was being dropped; nothing was dropped, "
+                    "try again"
+                )
+
+        try:
+            found = self._tablets.seal(group, lake_ends, number)
+            if not discard:
+                _check_ends(where, lake_ends, found)
+            lost = [bucket for bucket, end in enumerate(lake_ends) if found[bucket] != end]
+            lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
+            yield Departure(check, max(min(lost_from_ms), partition.created_ms) if lost else None)
+        except BaseException:
+            # Those that end elsewhere were not closed.
+            if not found or any(
+                at == end or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=True)
+            ):
+                self._tablets.unseal(group, number)
+            raise
+
+
+def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[int | FlussError]) -> None:
+    remedy = "or drop it with discard_untiered=True, which loses what the lake does not hold"
+    missing: dict[int, int] = {}
+    for bucket, (lake_end, end) in enumerate(zip(lake_ends, found, strict=True)):
+        if isinstance(end, FlussError):
+            raise type(end)(
+                f"{where}, bucket {bucket}: how many of its records the lake does not hold is not known ({end}); nothing was "
+                f"dropped: mend that first, {remedy}"
+            ) from end
+        if end < lake_end:
+            raise CorruptDataError(
+                f"{where}, bucket {bucket}: the lake holds offsets below {lake_end}, the cluster only those below {end}; "
+                f"nothing was dropped: see fluss-lab doctor, {remedy}"
+            )
+        if end > lake_end:
+            missing[bucket] = end - lake_end
+    if missing:
+        named = ", ".join(f"{count:,} of bucket {bucket}" for bucket, count in list(missing.items())[:_NAMED_MAX])
+        more = f" and {len(missing) - _NAMED_MAX} more buckets" if len(missing) > _NAMED_MAX else ""
+        raise UntieredRecordsError(
+            f"{where}: the lake does not hold {sum(missing.values()):,} of its records yet ({named}{more}); nothing was "
+            f"dropped: tier the table first, {remedy}"
+        )

@@ -1,0 +1,251 @@
+"""Databases and tables come, change and go: every check, and the order in which nothing stays half done.
+
+The lake table is made before the table is known, and dropped after the table is gone; what a crash leaves of either is
+noted in the metadata beforehand, and settled with the next change (`lake_table_ddl`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import DatabaseExistsError, DatabaseNotFoundError, TableExistsError, TableNotFoundError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model import TableDescriptor, TableInfo, TablePath, make_descriptor
+from fluss_lab.model.auto_partition import AutoPartition
+from fluss_lab.model.config.options import BUCKETS_MAX
+from fluss_lab.model.descriptor import check_lake
+from fluss_lab.model.names import check_name
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide
+from fluss_lab.server.coordinator.ddl.partition_clock import AutoMarks
+from fluss_lab.server.coordinator.ddl.partition_ddl import FIRST_ID
+from fluss_lab.server.coordinator.ddl.table_alteration import Alteration
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+from fluss_lab.server.coordinator.tablets.leadership import TabletServers
+from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
+
+log = logging.getLogger(__name__)
+
+#: Each change of columns makes the next one.
+FIRST_SCHEMA_ID: Final = 1
+
+
+class Lifecycle:
+    """Everything that changes databases and tables. Changes run one after another, and with those of partitions.
+
+    Args:
+        store: The metadata.
+        catalog: What exists.
+        tablets: Who is told.
+        tiering: Which tables are tiered.
+        lake: The lake's side of changes.
+        marks: How far automatic partitions have followed the clock.
+        changing: Held during every change of what exists.
+        clock: The server's.
+        options: Of the cluster.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        catalog: Catalog,
+        tablets: TabletServers,
+        tiering: TieringManager,
+        lake: LakeSide,
+        marks: AutoMarks,
+        *,
+        changing: threading.Lock,
+        clock: Clock,
+        options: Mapping[str, str],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._tablets = tablets
+        self._tiering = tiering
+        self._lake = lake
+        self._marks = marks
+        self._changing = changing
+        self._clock = clock
+        self._buckets_max = BUCKETS_MAX.of(options)
+
+    # -- databases ---------------------------------------------------------------------------------------------------
+
+    def create_database(self, name: str, *, ignore_if_exists: bool) -> None:
+        """Create a database.
+
+        Raises:
+            InvalidNameError: The name breaks the rule.
+            DatabaseExistsError: It exists.
+        """
+        check_name(name, "database")
+        self._store.reserve.check(f"database {name!r} was not created")
+        with self._changing:
+            try:
+                self._catalog.add_database(name, self._clock.now_ms())
+            except DatabaseExistsError:
+                if not ignore_if_exists:
+                    raise
+
+    def drop_database(self, name: str, *, ignore_if_not_exists: bool, cascade: bool) -> None:
+        """Drop a database; with `cascade` its tables first, one after another.
+
+        Raises:
+            DatabaseNotFoundError: It does not exist.
+            DatabaseNotEmptyError: It has tables.
+        """
+        check_name(name, "database")
+        with self._changing:
+            try:
+                self._catalog.require_database(name)
+            except DatabaseNotFoundError:
+                if ignore_if_not_exists:
+                    return
+                raise
+            for table in self._catalog.tables(name) if cascade else ():
+                self._drop_table(self._catalog.table(TablePath(name, table)), keep_lake=False)
+            self._store.reserve.lend(lambda: self._catalog.remove_database(name))
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def create_table(self, path: TablePath, wanted: TableDescriptor, *, ignore_if_exists: bool) -> None:
+        """Create a table and, if it is lake-enabled, its lake table: both, or none.
+
+        Raises:
+            InvalidError: A kind of it for each thing that can be wrong.
+            LakeNotConfiguredError: It is lake-enabled, and the cluster has no lake.
+            DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As they say.
+        """
+        descriptor = self._checked(wanted)
+        self._store.reserve.check(f"table {path} was not created")
+        with self._changing:
+            self._catalog.require_database(path.database)
+            if self._catalog.find_table(path) is not None:
+                if ignore_if_exists:
+                    return
+                raise TableExistsError(f"table {path} exists")
+            leaders = () if descriptor.partitioned_by else self._tablets.assign(descriptor.buckets)[0]
+            now_ms = self._clock.now_ms()
+            info = TableInfo(path, self._store.next_id("table", FIRST_ID), FIRST_SCHEMA_ID, descriptor, now_ms, now_ms)
+            lake = self._lake.creating(info) if descriptor.lake_enabled else nullcontext()
+            with lake:
+                failpoint("coordinator.ddl.after_lake")
+                with self._store.write():
+                    self._catalog.add_table(info, leaders)
+                    if descriptor.lake_enabled:
+                        self._lake.live(info)
+            self._tablets.note_table(info.table_id)
+            if descriptor.lake_enabled:
+                self._tiering.register(info, new=True)
+            failpoint("coordinator.ddl.after_commit")
+            self._tablets.settle()
+            log.info("event=table_created table=%s id=%d", path, info.table_id)
+
+    def _checked(self, wanted: TableDescriptor) -> TableDescriptor:
+        """Return a definition that came over the wire, checked like one that a person writes."""
+        return make_descriptor(
+            wanted.schema,
+            primary_key=wanted.schema.primary_key,
+            partitioned_by=wanted.partitioned_by,
+            buckets=wanted.buckets,
+            bucket_key=wanted.bucket_key,
+            properties=wanted.properties,
+            comment=wanted.comment,
+            buckets_max=self._buckets_max,
+        )
+
+    def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool, keep_lake: bool) -> None:
+        """Drop a table and its lake table; with `keep_lake` that stays, renamed by its table id.
+
+        The table is gone at once. The lake table goes when a tierer that holds the table has stopped, or was silent for
+        `lake.tiering.takeover`.
+
+        Raises:
+            TableNotFoundError: It does not exist.
+            FlussError: The table is gone, but the lake refused to drop its own; that is tried again with the next change.
+        """
+        with self._changing:
+            found = self._catalog.find_table(path)
+            if found is None and ignore_if_not_exists:
+                return
+            if found is None:
+                raise TableNotFoundError(f"table {path} does not exist")
+            self._drop_table(found, keep_lake=keep_lake)
+
+    def _drop_table(self, info: TableInfo, *, keep_lake: bool) -> None:
+        with self._store.read():  # nobody sees a table that is gone, and is tiered still
+            self._store.reserve.lend(lambda: self._remove(info, keep_lake=keep_lake))
+            self._tiering.drop(info.table_id)
+        self._tablets.note_drop()
+        failpoint("coordinator.ddl.after_commit")
+        self._tablets.settle()
+        log.info("event=table_dropped table=%s id=%d", info.path, info.table_id)
+        if not self._tiering.leaving.wait(info.table_id):
+            log.warning("event=tierer_silent table=%s id=%d", info.path, info.table_id)
+        self._lake.settle(info.path)
+
+    def _remove(self, info: TableInfo, *, keep_lake: bool) -> None:
+        with self._store.write():
+            self._lake.note_drop(info, keep=keep_lake)
+            self._catalog.remove_table(info.table_id)
+
+    def alter_table(self, path: TablePath, change: Alteration, *, ignore_if_not_exists: bool) -> None:
+        """Set and reset properties of a table and add columns to it: all of it, or nothing.
+
+        Raises:
+            TableNotFoundError: It does not exist.
+            InvalidPropertyError: An unknown property, or a value that cannot be.
+            InvalidSchemaError, InvalidNameError: A column that cannot be added.
+            UnsupportedError: A property that a live table may not change, or a table that the lake cannot hold.
+        """
+        with self._changing:
+            old = self._catalog.find_table(path)
+            if old is None and ignore_if_not_exists:
+                return
+            if old is None:
+                raise TableNotFoundError(f"table {path} does not exist")
+            if (new := change.applied(old, self._clock.now_ms())) is not None:
+                self._store.reserve.check(f"table {path} was not altered")
+                self._alter(old, new)
+
+    def _alter(self, old: TableInfo, new: TableInfo) -> None:
+        is_enabled = new.descriptor.lake_enabled
+        with self._altering_lake(old, new):
+            failpoint("coordinator.ddl.after_lake")
+            with self._store.write():
+                self._catalog.set_definition(new)
+                if AutoPartition.of_table(new.descriptor) != AutoPartition.of_table(old.descriptor):
+                    self._marks.forget(new.table_id)
+                if is_enabled or self._lake.has_table(new):
+                    self._lake.live(new)
+        self._tablets.note_table(new.table_id)
+        if is_enabled:
+            self._tiering.register(new, new=not old.descriptor.lake_enabled)
+        else:
+            self._tiering.remove(new.table_id)
+        failpoint("coordinator.ddl.after_commit")
+        self._tablets.settle()
+        log.info("event=table_altered table=%s id=%d schema=%d", new.path, new.table_id, new.schema_id)
+
+    def _altering_lake(self, old: TableInfo, new: TableInfo) -> AbstractContextManager[None]:
+        """Return what surrounds an alteration's transaction on the lake's side."""
+        has_new_columns = new.schema_id != old.schema_id
+        if not self._lake.has_table(old):
+            return self._lake.creating(new) if new.descriptor.lake_enabled else nullcontext()
+        if has_new_columns:
+            # What the lake holds is read with them also while the table is not tiered.
+            check_lake(new.descriptor)
+        if has_new_columns or new.descriptor.lake_enabled:
+            return self._lake.altering(old, new)
+        return nullcontext()
+
+    def settle_lake(self) -> None:
+        """Finish in the lake what a crash or a failure left, where the lake lets it."""
+        if self._store.reserve.is_read_only:
+            return
+        with self._changing:
+            self._lake.settle()

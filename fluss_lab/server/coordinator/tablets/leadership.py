@@ -1,0 +1,460 @@
+"""Telling tablet servers what they hold. What one could not be told stays noted, and is told again later."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fluss_lab.errors import (
+    ConflictError,
+    FlussError,
+    NotLeaderError,
+    PartitionNotFoundError,
+    ServerUnavailableError,
+    error_from_code,
+)
+from fluss_lab.model import TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.server.coordinator import coordinator_messages
+from fluss_lab.server.coordinator.metadata.bucket_assignment import leaders_for
+from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
+from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
+from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, partition_key
+from fluss_lab.server.coordinator.tablets.retrying_notifier import Teller
+from fluss_lab.server.coordinator.tablets.tablet_messages import bucket_message, chunks, is_done, lake_offset_message
+from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
+
+log = logging.getLogger(__name__)
+
+#: Whoever made a change waits so long until the servers have heard of it; a server that hangs hears later.
+SETTLE_WAIT_S: Final = 10.0
+#: How long `close` waits for a call to a server; the metadata is closed after that.
+_CLOSE_WAIT_S: Final = 5.0
+
+
+class _Placed(NamedTuple):
+    """Buckets with the name of their partition, and when that was made; of a table without partitions None and 0."""
+
+    name: str | None
+    created_ms: int
+    group: BucketGroup
+
+
+class TabletServers:
+    """The tablet servers that have registered, and what each has still to be told.
+
+    Args:
+        catalog: Which buckets there are.
+        ledger: How far they are tiered.
+        durables: How far their logs were on the device.
+        count: How many servers belong to the cluster, with ids from 0.
+        coordinator_epoch: Told with everything.
+        connect: Opens a connection to a host and port.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        ledger: LakeLedger,
+        durables: DurableOffsets,
+        *,
+        identity: LabIdentity,
+        count: int,
+        coordinator_epoch: int,
+        connect: Callable[[str, int], Channel],
+    ) -> None:
+        self._catalog = catalog
+        self._ledger = ledger
+        self._durables = durables
+        self._identity = identity
+        self._count = count
+        self._coordinator_epoch = coordinator_epoch
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._nodes: dict[int, pb.PbServerNode] = {}
+        self._channels: dict[int, Channel] = {}
+        #: What, of which table, and which partitions of it; None: of all its buckets.
+        self._untold: dict[tuple[str, int], set[int] | None] = {}
+        self._stops = bool(catalog.pending_stops())
+        #: Groups that are to be opened to writes again, and the number of their last seal.
+        self._unseals: dict[BucketGroup, int] = {}
+        #: How often each server has registered: one that did it again knows nothing of seals.
+        self._terms: Counter[int] = Counter()
+        self._opening: set[int] = set()
+        self._teller = Teller(self._tell_all)
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    def register(self, request: pb.RegisterTabletServerRequest) -> pb.RegisterTabletServerResponse:
+        """Note where a server listens, and return everything that it holds.
+
+        One that has to open its buckets first says so, and registers again when it has: until then clients do not see it,
+        and what changes meanwhile is told to it afterwards.
+
+        Raises:
+            ConflictError: It has opened what an earlier coordinator told it.
+        """
+        server_id = request.server_id
+        if request.HasField("opened_epoch"):
+            return self._listed(request)
+        with self._lock:
+            old = self._forget(server_id)
+            self._terms[server_id] += 1
+            if request.opening:
+                self._opening.add(server_id)
+            else:
+                self._list(request)
+        if old is not None:
+            old.close()
+        response = pb.RegisterTabletServerResponse(coordinator_epoch=self._coordinator_epoch)
+        for info in self._catalog.all_tables():
+            response.buckets.extend(self._buckets(info, server_id, self._placed(info.table_id, None)))
+            response.lake_offsets.extend(self._lake_offsets(info.table_id, server_id))
+        return response
+
+    def _listed(self, request: pb.RegisterTabletServerRequest) -> pb.RegisterTabletServerResponse:
+        with self._lock:
+            if request.opened_epoch != self._coordinator_epoch or request.server_id not in self._opening:
+                raise ConflictError(
+                    f"tablet server {request.server_id} has opened what epoch {request.opened_epoch} told it; this is epoch "
+                    f"{self._coordinator_epoch}: register anew"
+                )
+            self._opening.discard(request.server_id)
+            self._list(request)
+        self.settle(0)
+        return pb.RegisterTabletServerResponse(coordinator_epoch=self._coordinator_epoch)
+
+    def _list(self, request: pb.RegisterTabletServerRequest) -> None:
+        self._nodes[request.server_id] = pb.PbServerNode(
+            node_id=request.server_id, host=request.host, port=request.port
+        )
+        # What was dropped while it was away.
+        self._stops = True
+        log.info("event=registered server=%d address=%s:%d", request.server_id, request.host, request.port)
+
+    def _forget(self, server_id: int) -> Channel | None:
+        """Take a server off the list; return the connection to be closed."""
+        self._opening.discard(server_id)
+        if self._nodes.pop(server_id, None) is not None:
+            log.info("event=unregistered server=%d", server_id)
+        return self._channels.pop(server_id, None)
+
+    def lost(self, server_id: int) -> None:
+        """Note that a server has gone; its buckets have no leader until it registers again."""
+        with self._lock:
+            old = self._forget(server_id)
+        if old is not None:
+            old.close()
+
+    def nodes(self) -> list[pb.PbServerNode]:
+        """Return the servers that have registered, by id."""
+        with self._lock:
+            return [self._nodes[server_id] for server_id in sorted(self._nodes)]
+
+    def ids(self) -> list[int]:
+        """Return the ids of the servers that have registered."""
+        with self._lock:
+            return sorted(self._nodes)
+
+    def assign(self, buckets: int, groups: int = 1) -> list[tuple[int, ...]]:
+        """Return a server for each bucket of new tables or partitions, whether it is there at the moment or not.
+
+        Args:
+            buckets: Of each.
+            groups: How many tables or partitions.
+
+        Raises:
+            ServerUnavailableError: None has registered yet.
+        """
+        with self._lock:
+            there = {*self._nodes, *self._opening}
+        if not there:
+            raise ServerUnavailableError("no tablet server has registered yet; try again in a moment")
+        servers, load = sorted({*range(self._count), *there}), self._catalog.load()
+        found = []
+        for _ in range(groups):
+            found.append(leaders_for(servers, buckets, load))
+            load.update(found[-1])
+        return found
+
+    def close(self) -> None:
+        """Tell no more, and close the connections."""
+        self._teller.close()
+        self._close_channels()
+        self._teller.join(_CLOSE_WAIT_S)
+        self._close_channels()
+
+    def _close_channels(self) -> None:
+        with self._lock:
+            channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.close()
+
+    # -- what they must hear -----------------------------------------------------------------------------------------
+
+    def note_table(self, table_id: int) -> None:
+        """Note that the servers of a table's buckets must hear its present definition; `settle` tells them."""
+        with self._lock:
+            self._untold["buckets", table_id] = None
+
+    def note_partitions(self, table_id: int, partition_ids: Collection[int]) -> None:
+        """Note that the servers of new partitions' buckets must hear of them, and of no others."""
+        with self._lock:
+            noted = self._untold.setdefault(("buckets", table_id), set())
+            if noted is not None:
+                noted.update(partition_ids)
+
+    def note_offsets(self, table_id: int) -> None:
+        """Note that the servers of a table's buckets must hear how far they are tiered."""
+        with self._lock:
+            self._untold["lake", table_id] = None
+
+    def note_drop(self) -> None:
+        """Note that servers must let go of the buckets that the catalog has as dropped."""
+        with self._lock:
+            self._stops = True
+
+    def settle(self, wait_s: float = SETTLE_WAIT_S) -> None:
+        """Have what has not been told yet told; failures are logged and tried again by and by.
+
+        Args:
+            wait_s: Longest wait until every server that answers has heard.
+        """
+        if self._untold or self._stops or self._unseals:
+            self._teller.ask(wait_s)
+
+    def _tell_all(self) -> bool:
+        with self._lock:
+            untold, self._untold = self._untold, {}
+            stops, self._stops = self._stops, False
+            unseals, self._unseals = self._unseals, {}
+        sealed = {group: number for group, number in unseals.items() if not self._unsealed(group, number)}
+        again = {item: ids for item, ids in untold.items() if not self._told(*item, ids)}
+        unstopped = [group for group in self._catalog.pending_stops() if not self._stopped(group)] if stops else []
+        with self._lock:
+            for item, ids in again.items():
+                newer = self._untold.setdefault(item, ids)
+                self._untold[item] = None if newer is None or ids is None else newer | ids
+            self._stops = self._stops or bool(unstopped)
+            self._unseals = {**sealed, **self._unseals}
+            return not self._untold and not self._stops and not self._unseals
+
+    def _told(self, what: str, table_id: int, partition_ids: Collection[int] | None) -> bool:
+        try:
+            info = self._catalog.table_by_id(table_id)
+        except FlussError:
+            return True  # dropped meanwhile
+        placed = self._placed(table_id, partition_ids)
+        servers = sorted({leader for each in placed for leader in each.group.leaders})
+        deaf = [server_id for server_id in servers if not self._tell(server_id, what, info, placed)]
+        return not deaf
+
+    def _tell(self, server_id: int, what: str, info: TableInfo, placed: Sequence[_Placed]) -> bool:
+        """Return whether the server heard, and could do as told or never will."""
+        with self._lock:
+            if server_id not in self._nodes:
+                # One that is away gets everything when it registers; one that is opening its buckets has to hear this.
+                return server_id not in self._opening
+        try:
+            server = self._channel(server_id).tablet_server()
+            if what == "lake":
+                for offsets in chunks(self._lake_offsets(info.table_id, server_id)):
+                    server.notify_lake_table_offset(
+                        pb.NotifyLakeTableOffsetRequest(
+                            coordinator_epoch=self._coordinator_epoch, notify_buckets_req=offsets
+                        )
+                    )
+                return True
+            responses = [
+                server.notify_leader_and_isr(
+                    pb.NotifyLeaderAndIsrRequest(
+                        coordinator_epoch=self._coordinator_epoch, notify_buckets_leader_req=buckets
+                    )
+                )
+                for buckets in chunks(self._buckets(info, server_id, placed))
+            ]
+            answers = [each for response in responses for each in response.notify_buckets_leader_resp]
+            opened = [each.table_bucket for each in answers if not each.HasField("error_code")]
+            self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])
+            return not [each for each in answers if not is_done(each)]
+        except FlussError as error:
+            log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
+            return False
+
+    def _stopped(self, group: BucketGroup) -> bool:
+        """Return whether no server that is there has still to let go of dropped buckets."""
+        with self._lock:
+            there = sorted(set(group.leaders) & self._nodes.keys())
+        try:
+            for server_id in there:
+                stops = [
+                    pb.PbStopReplicaReqForBucket(
+                        table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
+                    )
+                    for bucket, leader in enumerate(group.leaders)
+                    if leader == server_id
+                ]
+                server = self._channel(server_id).tablet_server()
+                for chunk in chunks(stops):
+                    response = server.stop_replica(
+                        pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
+                    )
+                    if [each for each in response.stop_replicas_resp if not is_done(each)]:
+                        return False
+        except FlussError as error:
+            log.warning("event=not_stopped table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
+            return False
+        if len(there) == len(set(group.leaders)):
+            self._catalog.forget_stop(group)
+        return True  # those that are away hear when they have registered
+
+    # -- closed to writes ----------------------------------------------------------------------------------------------
+
+    def terms(self) -> Mapping[int, int]:
+        """Return how often each server has registered."""
+        with self._lock:
+            return dict(self._terms)
+
+    def seal(self, group: BucketGroup, ends: Sequence[int], number: int) -> list[int | FlussError]:
+        """Close those buckets of a group to writes that end where expected; return where each of them ends.
+
+        Args:
+            group: Which.
+            ends: Where each is expected to end.
+            number: Of the seal; larger than any before.
+
+        Returns:
+            An end for each, or why it is not known; then it may be closed or not.
+        """
+        found: list[int | FlussError] = [NotLeaderError("not asked")] * len(group.leaders)
+        for server_id in sorted(set(group.leaders)):
+            mine = [bucket for bucket, leader in enumerate(group.leaders) if leader == server_id]
+            try:
+                for bucket, answer in zip(mine, self._stop(server_id, group, mine, number, ends), strict=True):
+                    has_failed = answer.HasField("error_code")
+                    error = error_from_code(answer.error_code, answer.error_message)
+                    found[bucket] = error if has_failed else answer.log_end_offset
+            except FlussError as error:
+                for bucket in mine:
+                    found[bucket] = error
+        return found
+
+    def unseal(self, group: BucketGroup, number: int) -> None:
+        """Open the buckets of a group to writes again; servers that do not answer hear of it by and by."""
+        with self._lock:
+            self._unseals[group] = number
+        self.settle(0)
+
+    def _unsealed(self, group: BucketGroup, number: int) -> bool:
+        """Return whether no server that is there holds a seal of a group any more."""
+        try:
+            for server_id in sorted(set(group.leaders)):
+                with self._lock:
+                    if server_id not in self._nodes:
+                        continue  # a seal ends with its server's run
+                mine = [bucket for bucket, leader in enumerate(group.leaders) if leader == server_id]
+                self._stop(server_id, group, mine, number, None)
+        except FlussError as error:
+            log.warning("event=not_unsealed table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
+            return False
+        return True
+
+    def _stop(
+        self, server_id: int, group: BucketGroup, buckets: Sequence[int], number: int, ends: Sequence[int] | None
+    ) -> list[pb.PbStopReplicaRespForBucket]:
+        """Seal buckets at their ends, or without ends unseal them."""
+        stops = [
+            pb.PbStopReplicaReqForBucket(
+                table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=False, seal_number=number,
+                seal_at_offset=None if ends is None else ends[bucket], unseal=ends is None,
+            )
+            for bucket in buckets
+        ]  # fmt: skip
+        server, answers = self._channel(server_id).tablet_server(), []
+        for chunk in chunks(stops):
+            request = pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
+            answers += server.stop_replica(request).stop_replicas_resp
+        return answers
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _channel(self, server_id: int) -> Channel:
+        with self._lock:
+            if (channel := self._channels.get(server_id)) is None:
+                if (node := self._nodes.get(server_id)) is None:
+                    raise NotLeaderError(f"tablet server {server_id} is away")
+                self._channels[server_id] = channel = self._connect(node.host, node.port)
+            return channel
+
+    def _placed(self, table_id: int, partition_ids: Collection[int] | None) -> list[_Placed]:
+        """Return the buckets of a table, or of some of its partitions that exist, with the partitions' names."""
+        if partition_ids is not None:
+            return list(self._placed_partitions(table_id, partition_ids))
+        known = {each.info.partition_id: each for each in self._catalog.partitions(table_id)}
+        found = []
+        for group in self._catalog.bucket_groups(table_id):
+            if group.partition_id == NO_PARTITION:
+                found.append(_Placed(None, 0, group))
+            elif (partition := known.get(group.partition_id)) is not None:  # else dropped between the two queries
+                found.append(_Placed(partition.info.name, partition.created_ms, group))
+        return found
+
+    def _placed_partitions(self, table_id: int, partition_ids: Iterable[int]) -> Iterator[_Placed]:
+        for partition_id in sorted(partition_ids):
+            try:
+                found = self._catalog.partition_by_id(partition_id)
+            except PartitionNotFoundError:
+                continue
+            yield _Placed(found.info.name, found.created_ms, BucketGroup(table_id, partition_id, found.leaders))
+
+    def _buckets(
+        self, info: TableInfo, server_id: int, placed: Sequence[_Placed]
+    ) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
+        """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
+        durable_offsets = self._durables.of_partitions(info.table_id, {each.group.partition_id for each in placed})
+        found = []
+        for name, created_ms, group in placed:
+            path = pb.PbPhysicalTablePath(database_name=info.path.database, table_name=info.path.table)
+            if name is not None:
+                path.partition_name = name
+            found += [
+                pb.PbNotifyLeaderAndIsrReqForBucket(
+                    physical_table_path=path,
+                    table_bucket=bucket_message(group, bucket),
+                    leader=leader,
+                    leader_epoch=LEADER_EPOCH,
+                    table_json=b"",
+                    schema_id=info.schema_id,
+                    durable_offset=durable_offsets.get((group.partition_id, bucket)),
+                    identity=self._identity.of_bucket(
+                        info.table_id, info.created_ms, group.partition_id, created_ms, bucket
+                    ),
+                    adopt_unmarked=not self._identity.is_marked(info.table_id, group.partition_id),
+                )
+                for bucket, leader in enumerate(group.leaders)
+                if leader == server_id
+            ]
+        if found:
+            found[0].table_json = json.dumps(info.descriptor.to_json()).encode()
+            schemas = self._catalog.schemas(info.table_id)
+            found[0].schemas.extend(
+                coordinator_messages.schema_message(number, schema) for number, schema in schemas.items()
+            )
+        return found
+
+    def _lake_offsets(self, table_id: int, server_id: int) -> list[pb.PbNotifyLakeTableOffsetReqForBucket]:
+        if (snapshot := self._ledger.snapshot(table_id)) is None:
+            return []
+        found = []
+        for group in self._catalog.bucket_groups(table_id):
+            for bucket, leader in enumerate(group.leaders):
+                if leader == server_id:
+                    # Without an offset too: after a repair the lake may hold nothing of a bucket any more.
+                    offset = snapshot.offsets.get((group.partition_id, bucket))
+                    found.append(lake_offset_message(group, bucket, snapshot, offset))
+        return found

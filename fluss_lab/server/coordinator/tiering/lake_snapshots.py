@@ -1,0 +1,343 @@
+"""What the coordinator knows of lake tables: which exist, and how far each bucket is tiered in which snapshot.
+
+Offsets are kept as versions: a commit writes a row only for the buckets that moved, and the state at a snapshot is the
+newest row of each bucket up to it. So a commit of few buckets of a table with thousands is small, and history is cheap.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
+from fluss_lab.model import PartitionInfo, TablePath
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+
+#: Lake snapshots remembered per table: readers hold on to one for minutes, and rounds are seconds apart at least.
+SNAPSHOTS_KEPT: Final = 100
+
+#: States of a lake table: being made, in use, being altered, being dropped, being renamed, kept under its table id.
+MAKING: Final = "making"
+LIVE: Final = "live"
+ALTERING: Final = "altering"
+DROPPING: Final = "dropping"
+RENAMING: Final = "renaming"
+KEPT: Final = "kept"
+_STATES: Final = frozenset({MAKING, LIVE, ALTERING, DROPPING, RENAMING, KEPT})
+
+
+@dataclass(frozen=True, slots=True)
+class TieredOffset:
+    """How far one bucket is tiered: ``[start, end)``. `start`, the first offset that can be replayed, is None where nobody said."""
+
+    start: int | None
+    end: int
+    max_timestamp_ms: int = -1
+
+
+#: Partition id (or `table_catalog.NO_PARTITION`) and bucket.
+BucketKey = tuple[int, int]
+#: How a row says that the lake holds nothing of a bucket any more.
+_NOTHING: Final = TieredOffset(None, -1)
+_NO_STARTS: Final[Mapping[BucketKey, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TieredSnapshot:
+    """A lake snapshot: its id and how far each bucket is tiered in it.
+
+    Attributes:
+        sequence: Grows with every commit of the table; ids do not.
+    """
+
+    snapshot_id: int
+    offsets: Mapping[BucketKey, TieredOffset]
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTableRow:
+    """A lake table that this cluster made."""
+
+    table_id: int
+    path: TablePath
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDrop:
+    """A partition that is dropped from the lake too."""
+
+    table_id: int
+    partition: PartitionInfo
+
+
+class LakeLedger:
+    """Lake tables and lake snapshots, as rows of the metadata file."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    # -- lake tables -------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[LakeTableRow]:
+        """Return every lake table that may exist, by table id."""
+        with self._store.read() as db:
+            rows = db.execute("SELECT table_id, database, name, state FROM lake_tables ORDER BY 1")
+            return [LakeTableRow(row[0], TablePath(row[1], row[2]), self._known(row[0], row[3])) for row in rows]
+
+    def state(self, table_id: int) -> str | None:
+        """Return the state of a table's lake table; None when it has none."""
+        with self._store.read() as db:
+            row = db.execute("SELECT state FROM lake_tables WHERE table_id = ?", (table_id,)).fetchone()
+        return None if row is None else self._known(table_id, row[0])
+
+    def _known(self, table_id: int, state: str) -> str:
+        """Return a state; one that nobody wrote must not be taken for one of those that are settled by dropping."""
+        with self._store.understood(f"lake table of table id {table_id}"):
+            if state not in _STATES:
+                raise ValueError(f"state {state!r}")
+        return state
+
+    def set_state(self, table_id: int, path: TablePath, state: str | None) -> None:
+        """Note a lake table's state; None: it is gone."""
+        with self._store.write() as db:
+            if state is None:
+                db.execute("DELETE FROM lake_tables WHERE table_id = ?", (table_id,))
+                return
+            query = "INSERT INTO lake_tables VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
+            db.execute(query, (table_id, path.database, path.table, state))
+
+    # -- partitions dropped from the lake ------------------------------------------------------------------------------
+
+    def note_partition_drop(self, drop: PartitionDrop) -> None:
+        """Note that a partition is to go from the lake."""
+        with self._store.write() as db:
+            values = (drop.partition.partition_id, drop.table_id, drop.partition.name)
+            db.execute("INSERT OR IGNORE INTO lake_partition_drops VALUES (?, ?, ?, 0)", values)
+
+    def partition_drops(self) -> list[PartitionDrop]:
+        """Return the partitions that have still to go from the lake, by id."""
+        query = "SELECT table_id, partition_id, name FROM lake_partition_drops WHERE done = 0 ORDER BY partition_id"
+        with self._store.read() as db:
+            return [PartitionDrop(row[0], PartitionInfo(row[1], row[2])) for row in db.execute(query)]
+
+    def partitions_gone(self, table_id: int) -> set[int]:
+        """Return the ids of a table's partitions that went from the lake: a late round may still speak of them."""
+        query = "SELECT partition_id FROM lake_partition_drops WHERE table_id = ? AND done = 1"
+        with self._store.read() as db:
+            return {int(row[0]) for row in db.execute(query, (table_id,))}
+
+    def end_partition_drop(self, drop: PartitionDrop) -> None:
+        """Note that a partition is gone from the lake, and forget how far it was tiered."""
+        key = (drop.table_id, drop.partition.partition_id)
+        with self._store.write() as db:
+            db.execute("UPDATE lake_partition_drops SET done = 1 WHERE table_id = ? AND partition_id = ?", key)
+            db.execute("DELETE FROM lake_offsets WHERE table_id = ? AND partition_id = ?", key)
+
+    # -- lake snapshots ----------------------------------------------------------------------------------------------
+
+    def snapshot(self, table_id: int, snapshot_id: int | None = None) -> TieredSnapshot | None:
+        """Return a lake snapshot, the latest without an id; None when it is not known."""
+        with self._store.read() as db:
+            found = _version(db, table_id, snapshot_id)
+            return None if found is None else TieredSnapshot(found[1], _offsets(db, table_id, found[0]), found[0])
+
+    def partition_offsets(self, table_id: int, partition_id: int) -> dict[int, TieredOffset]:
+        """Return how far each bucket of a partition is tiered at present; those that never were are left out."""
+        query = (
+            "SELECT bucket, start_offset, end_offset, max_timestamp, max(version) FROM lake_offsets "
+            "WHERE table_id = ? AND partition_id = ? GROUP BY bucket"
+        )
+        with self._store.read() as db:
+            rows = db.execute(query, (table_id, partition_id)).fetchall()
+        return {int(row[0]): TieredOffset(row[1], row[2], row[3]) for row in rows if row[2] >= 0}
+
+    def require(self, table_id: int, path: TablePath, snapshot_id: int | None) -> TieredSnapshot:
+        """Return a lake snapshot.
+
+        Raises:
+            LakeSnapshotNotFoundError: The table was never tiered, or has no such snapshot (any more).
+        """
+        if (found := self.snapshot(table_id, snapshot_id)) is not None:
+            return found
+        if snapshot_id is None:
+            raise LakeSnapshotNotFoundError(f"table {path} was never tiered: it has no lake snapshot yet")
+        raise LakeSnapshotNotFoundError(
+            f"table {path} has no lake snapshot {snapshot_id} (the last {SNAPSHOTS_KEPT} are remembered)"
+        )
+
+    def commit(
+        self,
+        table_id: int,
+        snapshot_id: int,
+        offsets: Mapping[BucketKey, TieredOffset],
+        now_ms: int,
+        *,
+        starts: Mapping[BucketKey, int] = _NO_STARTS,
+    ) -> bool:
+        """Add a lake snapshot: the previous offsets, overlaid by those given. Neither start nor end of a bucket goes back.
+
+        Args:
+            table_id: The table.
+            snapshot_id: The snapshot in the lake.
+            offsets: The buckets that the snapshot speaks of; others stay as they were.
+            now_ms: The time.
+            starts: First offset that can still be replayed, of buckets whose end stays as it was; of the latest snapshot
+                it may be said again and again.
+
+        Returns:
+            False when the snapshot is the latest one already, with the same offsets: nothing was changed.
+
+        Raises:
+            ConflictError: A bucket would go back, or the snapshot was committed before with other offsets.
+            InvalidRequestError: A start after its end, or of a bucket that was never tiered.
+        """
+        with self._store.write() as db:
+            current = _current(db, table_id)
+            said = {**_moved_starts(table_id, current, starts), **offsets}
+            merged = {key: _merged(current.get(key), offset) for key, offset in said.items()}
+            return _add(db, table_id, snapshot_id, {**current, **merged}, now_ms, floor=current)
+
+    def repair(self, table_id: int, snapshot_id: int, offsets: Mapping[BucketKey, TieredOffset], now_ms: int) -> bool:
+        """Add a lake snapshot that holds just what is given: buckets may go back, those left out hold nothing.
+
+        Returns:
+            As `commit`.
+
+        Raises:
+            ConflictError: The snapshot was committed before with other offsets.
+            InvalidRequestError: A start after its end.
+        """
+        with self._store.write() as db:
+            return _add(db, table_id, snapshot_id, offsets, now_ms, floor={})
+
+
+def _current(db: sqlite3.Connection, table_id: int) -> dict[BucketKey, TieredOffset]:
+    latest = _version(db, table_id, None)
+    return {} if latest is None else _offsets(db, table_id, latest[0])
+
+
+def _moved_starts(
+    table_id: int, current: Mapping[BucketKey, TieredOffset], starts: Mapping[BucketKey, int]
+) -> dict[BucketKey, TieredOffset]:
+    if strange := sorted(set(starts) - set(current)):
+        raise InvalidRequestError(
+            f"table {table_id}, partition {strange[0][0]}, bucket {strange[0][1]}: a start without an end, and the bucket was "
+            "never tiered"
+        )
+    return {key: TieredOffset(start, current[key].end) for key, start in starts.items()}
+
+
+def _add(
+    db: sqlite3.Connection,
+    table_id: int,
+    snapshot_id: int,
+    wanted: Mapping[BucketKey, TieredOffset],
+    now_ms: int,
+    *,
+    floor: Mapping[BucketKey, TieredOffset],
+) -> bool:
+    """Add a version that has these offsets and no others, none before those of the floor; see `LakeLedger.commit`."""
+    latest = _version(db, table_id, None)
+    version = 0 if latest is None else latest[0]
+    current = _offsets(db, table_id, version)
+    changed = {key: offset for key, offset in wanted.items() if current.get(key) != offset}
+    changed |= dict.fromkeys(set(current) - set(wanted), _NOTHING)
+    if _version(db, table_id, snapshot_id) is not None:
+        is_latest = latest is not None and latest[1] == snapshot_id
+        if is_latest and not changed:
+            return False
+        # Of the latest one replay may come to start later: an expiry takes away what came before, and makes no snapshot.
+        same_ends = all(replace(offset, start=None) == _end(current, key) for key, offset in changed.items())
+        if not is_latest or not same_ends:
+            raise ConflictError(
+                f"lake snapshot {snapshot_id} of table {table_id} was committed before, with other offsets or followed by "
+                "others: look up the latest one and plan from it"
+            )
+    _check_ascending(table_id, floor, wanted)
+    _write(db, table_id, version + 1, snapshot_id, changed, now_ms)
+    _prune(db, table_id, version + 1 - SNAPSHOTS_KEPT)
+    return True
+
+
+def _end(offsets: Mapping[BucketKey, TieredOffset], key: BucketKey) -> TieredOffset | None:
+    return replace(offsets[key], start=None) if key in offsets else None
+
+
+def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
+    if old is None:
+        return new
+    # What cannot be replayed any more does not come back, whoever says so late.
+    start = max(old.start or 0, new.start) if new.start is not None else old.start
+    return TieredOffset(start, new.end, max(old.max_timestamp_ms, new.max_timestamp_ms))
+
+
+def _check_ascending(
+    table_id: int, current: Mapping[BucketKey, TieredOffset], merged: Mapping[BucketKey, TieredOffset]
+) -> None:
+    for key, offset in merged.items():
+        old = current.get(key)
+        if old is not None and offset.end < old.end:
+            raise ConflictError(
+                f"table {table_id}, partition {key[0]}, bucket {key[1]}: the lake holds it up to {old.end} already, found "
+                f"{offset.end}: plan from the latest lake snapshot"
+            )
+        if offset.start is not None and offset.start > offset.end:
+            raise InvalidRequestError(
+                f"table {table_id}, partition {key[0]}, bucket {key[1]}: expected start <= end, found "
+                f"[{offset.start}, {offset.end})"
+            )
+
+
+def _version(db: sqlite3.Connection, table_id: int, snapshot_id: int | None) -> tuple[int, int] | None:
+    """Return version and id of a snapshot; the latest without an id."""
+    query = "SELECT version, snapshot_id FROM lake_snapshots WHERE table_id = ?"
+    values: Sequence[int] = (table_id,)
+    if snapshot_id is not None:
+        query, values = f"{query} AND snapshot_id = ?", (table_id, snapshot_id)
+    row = db.execute(f"{query} ORDER BY version DESC LIMIT 1", values).fetchone()
+    return None if row is None else (int(row[0]), int(row[1]))
+
+
+def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[BucketKey, TieredOffset]:
+    # SQLite: beside max(), other columns are those of the row that has it.
+    query = (
+        "SELECT partition_id, bucket, start_offset, end_offset, max_timestamp, max(version) FROM lake_offsets "
+        "WHERE table_id = ? AND version <= ? GROUP BY partition_id, bucket"
+    )
+    rows = db.execute(query, (table_id, version))
+    return {(row[0], row[1]): TieredOffset(row[2], row[3], row[4]) for row in rows if row[3] >= 0}
+
+
+def _write(
+    db: sqlite3.Connection,
+    table_id: int,
+    version: int,
+    snapshot_id: int,
+    changed: Mapping[BucketKey, TieredOffset],
+    now_ms: int,
+) -> None:
+    db.execute("INSERT INTO lake_snapshots VALUES (?, ?, ?, ?)", (table_id, version, snapshot_id, now_ms))
+    db.executemany(
+        "INSERT INTO lake_offsets VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (table_id, partition_id, bucket, version, offset.start, offset.end, offset.max_timestamp_ms)
+            for (partition_id, bucket), offset in changed.items()
+        ],
+    )
+
+
+def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
+    """Forget snapshots up to a version, and the offsets that only they needed."""
+    if newest_gone < 1:
+        return
+    db.execute("DELETE FROM lake_snapshots WHERE table_id = ? AND version <= ?", (table_id, newest_gone))
+    db.execute(
+        "DELETE FROM lake_offsets AS old WHERE table_id = ?1 AND version <= ?2 AND EXISTS (SELECT 1 FROM lake_offsets "
+        "WHERE table_id = ?1 AND partition_id = old.partition_id AND bucket = old.bucket AND version > old.version "
+        "AND version <= ?2 + 1)",
+        (table_id, newest_gone),
+    )

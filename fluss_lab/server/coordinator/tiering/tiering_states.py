@@ -1,0 +1,462 @@
+"""Who tiers which table when: the lake-tiering state machine.
+
+::
+
+    New, Initialized ─► Scheduled ─► Pending ─► Tiering ─► Tiered ─► Scheduled
+                                        ▲          │          └────► Pending  (force-finished)
+                                        └─ Failed ◄┘
+
+A table is *New* when it is made (or its lake switched on) and *Initialized* when a coordinator finds it at its start.
+A round that failed is offered again after a while that grows; at once when the table was altered, which may have mended
+it, and as seldom as any when only a person can mend it. A round asked by hand never waits. Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. State and epoch are
+durable before anybody hears of them; who holds a table, and since when nothing was heard of it, is not: after a restart
+of the coordinator nobody holds anything, because its own epoch is another.
+
+There is no timer thread: whoever asks sees the states as they are at that moment.
+
+Source: Apache Fluss ``LakeTableTieringManager``, with epochs that persist, back-off, and holders that are seen to die.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import (
+    ERROR_CODES,
+    ConflictError,
+    CorruptDataError,
+    FencedTieringEpochError,
+    ForeignCommitError,
+    InternalError,
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+    TieringInProgressError,
+    UnsupportedError,
+)
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingHolders
+from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
+
+#: A table that fails is offered again after 2, 4, 8, ... s, at most 5 min: a broken catalog is asked a dozen times an
+#: hour, one that hiccups is tried again within the freshness of most tables. A round asked by hand never waits.
+BACKOFF_FIRST_MS: Final = 2_000
+BACKOFF_MAX_MS: Final = 300_000
+#: Failures that the next round meets again until somebody looks: `fluss-lab repair`, or a change in the lake.
+FOR_A_PERSON: Final = (
+    ForeignCommitError, LakeSnapshotNotFoundError, TableNotFoundError, OffsetOutOfRangeError, CorruptDataError,
+    UnsupportedError,
+)  # fmt: skip
+#: What of an error's text is kept; it is shown in tables.
+ERROR_LENGTH_MAX: Final = 2_000
+
+
+class State(StrEnum):
+    """Where a table stands."""
+
+    NEW = "New"
+    INITIALIZED = "Initialized"
+    SCHEDULED = "Scheduled"
+    PENDING = "Pending"
+    TIERING = "Tiering"
+    TIERED = "Tiered"
+    FAILED = "Failed"
+
+
+#: State -> the states it may follow.
+PREDECESSORS: Final[dict[State, frozenset[State]]] = {
+    State.NEW: frozenset(),
+    State.INITIALIZED: frozenset(),
+    State.SCHEDULED: frozenset({State.NEW, State.INITIALIZED, State.TIERED}),
+    State.PENDING: frozenset({State.SCHEDULED, State.FAILED, State.TIERED}),
+    State.TIERING: frozenset({State.PENDING}),
+    State.TIERED: frozenset({State.TIERING}),
+    State.FAILED: frozenset({State.TIERING}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableTiering:
+    """A table's tiering, as it is kept on disk.
+
+    Attributes:
+        since_ms: When the table was made or its lake switched on.
+        last_tiered_ms: When its last round finished; None before the first.
+        unfinished: Whether an earlier epoch was given out whose holder may still wake up and commit.
+        failures: Rounds that failed since the last that finished.
+        last_error: Why the last of them failed.
+    """
+
+    table_id: int
+    path: TablePath
+    freshness_ms: int
+    state: State
+    since_ms: int
+    epoch: int = 0
+    last_tiered_ms: int | None = None
+    unfinished: bool = False
+    failures: int = 0
+    last_error: str | None = None
+
+    @property
+    def due_ms(self) -> int:
+        """Return when the next round is due."""
+        return max(self.since_ms, self.last_tiered_ms or 0) + self.freshness_ms
+
+    def seen_at(self, now_ms: int) -> TableTiering:
+        """Return the same with no time in the future: where the clock stepped back, waiting begins now."""
+        last_ms = None if self.last_tiered_ms is None else min(self.last_tiered_ms, now_ms)
+        return replace(self, since_ms=min(self.since_ms, now_ms), last_tiered_ms=last_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A table given to a tierer.
+
+    Attributes:
+        takeover: An earlier epoch did not end by itself: fence it before planning.
+    """
+
+    table_id: int
+    path: TablePath
+    epoch: int
+    takeover: bool
+
+
+@dataclass(slots=True)
+class _Hold:
+    session_id: int | None
+    heard_ms: int
+    takeover: bool
+
+
+class TieringManager:
+    """Keeps the state of every lake-enabled table's tiering. Threads may share it.
+
+    Args:
+        store: The metadata file; its lock is this manager's.
+        clock: Wall time for freshness, monotonic time for silence.
+        coordinator_epoch: This start of the coordinator.
+        heartbeat_timeout_ms: Silence after which a holder counts as dead.
+        takeover_ms: Silence after which a round asked by hand may take over.
+    """
+
+    def __init__(
+        self, store: MetadataStore, clock: Clock, *, coordinator_epoch: int, heartbeat_timeout_ms: int, takeover_ms: int
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._coordinator_epoch = coordinator_epoch
+        self._heartbeat_timeout_ms = heartbeat_timeout_ms
+        self._takeover_ms = takeover_ms
+        self._tables: dict[int, TableTiering] = {}
+        self._held: dict[int, _Hold] = {}
+        self.stats = TieringStats(clock)
+        #: Who held a table when it was dropped.
+        self.leaving = LeavingHolders(takeover_ms)
+        # Pending tables in order of arrival -> monotonic time before which nobody gets them unasked.
+        self._queue: OrderedDict[int, int] = OrderedDict()
+        # Coordinator and tiering epoch of the last round that finished: its word may come twice.
+        self._finished: dict[int, tuple[int, int]] = {}
+
+    # -- tables come, change and go ----------------------------------------------------------------------------------
+
+    def register(self, info: TableInfo, *, new: bool) -> None:
+        """Take over the tiering of a lake-enabled table; with one that is known, only its options.
+
+        Args:
+            info: The table.
+            new: Whether it was made, or its lake switched on, just now. An epoch that it had before goes on.
+        """
+        freshness_ms = DATALAKE_FRESHNESS.of(info.descriptor.properties)
+        with self._store.read():
+            if (known := self._tables.get(info.table_id)) is not None:
+                self._tables[info.table_id] = replace(known, freshness_ms=freshness_ms)
+                if info.table_id in self._queue:
+                    self._queue[info.table_id] = self._clock.monotonic_ms()
+                return
+            first = State.NEW if new else State.INITIALIZED
+            fresh = TableTiering(info.table_id, info.path, freshness_ms, first, self._clock.now_ms())
+            stored = self._stored(info.table_id)
+            if stored is not None:
+                fresh = replace(stored, path=info.path, freshness_ms=freshness_ms, state=first)
+                if new:
+                    fresh = replace(fresh, since_ms=self._clock.now_ms(), failures=0, last_error=None)
+            self._move(fresh, State.SCHEDULED)
+
+    def remove(self, table_id: int) -> None:
+        """Forget a table whose lake was switched off, or that is gone; its holder may not commit any more."""
+        with self._store.read():
+            self._tables.pop(table_id, None)
+            self._held.pop(table_id, None)
+            self._queue.pop(table_id, None)
+            self._finished.pop(table_id, None)
+            self.stats.forget(table_id)
+
+    def drop(self, table_id: int) -> None:
+        """Forget a table that is dropped, but not who holds it: see `leaving_tierers`."""
+        with self._store.read():
+            if (held := self._held.get(table_id)) is not None:
+                self.leaving.add(table_id, self._tables[table_id].epoch, held.session_id)
+            self.remove(table_id)
+
+    def states(self) -> list[TableTiering]:
+        """Return every table's tiering as it is now, by table id."""
+        return [table for table, _ in self.schedule()]
+
+    def schedule(self) -> list[tuple[TableTiering, int | None]]:
+        """Return every table's tiering as it is now, by table id, and when its next round is due (epoch milliseconds).
+
+        None: a round is under way.
+        """
+        with self._store.read():
+            self._tick()
+            return [(self._tables[table_id], self._due_ms(table_id)) for table_id in sorted(self._tables)]
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    def fail(
+        self, table_id: int, coordinator_epoch: int, epoch: int, message: str, error_code: int | None = None
+    ) -> None:
+        """A holder's round failed: the table is free again, after a while.
+
+        Args:
+            table_id: The table.
+            coordinator_epoch: As given with the table.
+            epoch: As given with the table.
+            message: Why, for people.
+            error_code: Why, by its wire code; after one of `FOR_A_PERSON` the while is as long as any.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+        """
+        with self._store.read():
+            self.leaving.left(table_id, epoch)
+            held = self._holder(table_id, coordinator_epoch, epoch)
+            # A round that had to fence a predecessor may have failed before it did.
+            for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
+            self._fail(table_id, message, unfinished=held.takeover, for_a_person=for_a_person)
+
+    def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
+        """A holder's round goes on.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+        """
+        with self._store.read():
+            held = self._holder(table_id, coordinator_epoch, epoch)
+            held.heard_ms = self._clock.monotonic_ms()
+            if session_id is not None:
+                held.session_id = session_id
+
+    def finish(
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        epoch: int,
+        *,
+        again: bool = False,
+        size_bytes: int | None = None,
+        records: int | None = None,
+    ) -> None:
+        """A holder's round is done; said twice is fine.
+
+        Args:
+            table_id: The table.
+            coordinator_epoch: As given with the table.
+            epoch: As given with the table.
+            again: The round ended early: the table is due at once.
+            size_bytes: Of the files that the round wrote, for metrics.
+            records: Rows that it wrote, for metrics.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+        """
+        with self._store.read():
+            self.leaving.left(table_id, epoch)
+            if self._finished.get(table_id) == (coordinator_epoch, epoch):
+                return
+            self._holder(table_id, coordinator_epoch, epoch)
+            done = replace(
+                self._tables[table_id],
+                last_tiered_ms=self._clock.now_ms(), unfinished=False, failures=0, last_error=None,
+            )  # fmt: skip
+            self.stats.finished(table_id, size_bytes=size_bytes, records=records)
+            self._move(done, State.TIERED, State.PENDING if again else State.SCHEDULED)
+            self._finished[table_id] = (coordinator_epoch, epoch)
+
+    def request_due(self, session_id: int | None) -> Grant | None:
+        """Give out the table that has been due for longest; None when none is."""
+        self._store.reserve.check_writable("no tiering round was begun")
+        with self._store.read():
+            self._tick()
+            now_ms = self._clock.monotonic_ms()
+            for table_id, not_before_ms in self._queue.items():
+                if not_before_ms <= now_ms:
+                    return self._grant(table_id, session_id)
+            return None
+
+    def request(self, table_id: int, session_id: int | None) -> Grant:
+        """Give out one table, due or not. A holder that has been silent for the takeover time loses it.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
+            TieringInProgressError: A living tierer holds it.
+        """
+        self._store.reserve.check_writable("nothing was begun in the lake")
+        with self._store.read():
+            self._tick()
+            table = self._require(table_id)
+            if table.state is State.TIERING:
+                silent_ms = self._clock.monotonic_ms() - self._held[table_id].heard_ms
+                if silent_ms < self._takeover_ms:
+                    raise TieringInProgressError(
+                        f"table {table.path}: a tierer holds it (epoch {table.epoch}, heard of {silent_ms} ms ago); wait for "
+                        f"it, or for {self._takeover_ms} ms of silence"
+                    )
+                self._fail(table_id, f"taken over after {silent_ms} ms without a heartbeat", unfinished=True)
+            elif table.state is State.SCHEDULED:
+                self._move(table, State.PENDING)
+            return self._grant(table_id, session_id)
+
+    def session_ended(self, session_id: int) -> None:
+        """Free the tables that a tierer held whose process is gone."""
+        with self._store.read():
+            self.leaving.session_ended(session_id)
+            for table_id in [key for key, held in self._held.items() if held.session_id == session_id]:
+                self._fail(table_id, "the tierer's process ended during the round", unfinished=True)
+
+    @contextmanager
+    def committing(self, table_id: int, coordinator_epoch: int, epoch: int) -> Iterator[None]:
+        """Check that a tierer holds a table, and keep it so while the block runs.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError: There is no such table (any more), or it is not tiered.
+            FencedTieringEpochError: The tierer does not hold the table any more, or the coordinator was started again.
+        """
+        with self._store.read():
+            try:
+                held = self._holder(table_id, coordinator_epoch, epoch)
+            except ConflictError as error:
+                raise FencedTieringEpochError(str(error)) from error
+            yield
+            held.heard_ms = self._clock.monotonic_ms()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _require(self, table_id: int) -> TableTiering:
+        if (table := self._tables.get(table_id)) is not None:
+            return table
+        with self._store.read() as db:
+            row = db.execute("SELECT database, name FROM tables WHERE table_id = ?", (table_id,)).fetchone()
+        if row is None:
+            raise TableNotFoundError(f"no table with id {table_id}: it was dropped, or created again under another id")
+        raise LakeNotConfiguredError(f"table {row[0]}.{row[1]} is not tiered: set {DATALAKE_ENABLED.key}")
+
+    def _holder(self, table_id: int, coordinator_epoch: int, epoch: int) -> _Hold:
+        """Return the hold of a tierer.
+
+        Raises:
+            TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
+            ConflictError: The table was given out before the coordinator was started again.
+            FencedTieringEpochError: The epoch is not the newest, or its round has ended.
+        """
+        self._tick()
+        table = self._require(table_id)
+        if coordinator_epoch != self._coordinator_epoch:
+            raise ConflictError(
+                f"table {table.path}: given out by coordinator epoch {coordinator_epoch}, the coordinator's is "
+                f"{self._coordinator_epoch} since its restart: ask for the table again"
+            )
+        if epoch != table.epoch or table.state is not State.TIERING:
+            raise FencedTieringEpochError(
+                f"table {table.path}: tiering epoch {epoch} holds it no more; the newest is {table.epoch} ({table.state}): "
+                "ask for the table again"
+            )
+        return self._held[table_id]
+
+    def _tick(self) -> None:
+        """Move what time alone moves."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is State.SCHEDULED]
+        self._tables.update({table.table_id: table for table in waiting})
+        silent = [
+            table_id
+            for table_id, held in self._held.items()
+            if monotonic_ms - held.heard_ms >= self._heartbeat_timeout_ms
+        ]
+        for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
+            if now_ms >= table.due_ms:
+                self._move(table, State.PENDING)
+        for table_id in silent:
+            self._fail(table_id, f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms", unfinished=True)
+
+    def _due_ms(self, table_id: int) -> int | None:
+        table = self._tables[table_id]
+        if table.state is State.TIERING:
+            return None
+        if (not_before_ms := self._queue.get(table_id)) is None:
+            return table.due_ms
+        return self._clock.now_ms() + max(0, not_before_ms - self._clock.monotonic_ms())
+
+    def _fail(self, table_id: int, message: str, *, unfinished: bool, for_a_person: bool = False) -> None:
+        table = self._tables[table_id]
+        failures = table.failures + 1
+        failed = replace(table, failures=failures, last_error=message[:ERROR_LENGTH_MAX], unfinished=unfinished)
+        self.stats.failed(table_id)
+        self._move(failed, State.FAILED, State.PENDING)
+        delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
+        self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
+
+    def _grant(self, table_id: int, session_id: int | None) -> Grant:
+        table = self._tables[table_id]
+        takeover = table.unfinished
+        self._move(replace(table, unfinished=True), State.TIERING)
+        self._held[table_id] = _Hold(session_id, self._clock.monotonic_ms(), takeover)
+        return Grant(table_id, table.path, table.epoch, takeover)
+
+    def _move(self, table: TableTiering, *states: State) -> None:
+        """Walk a table through states, durably at the end; it counts from there on."""
+        for state in states:
+            if table.state not in PREDECESSORS[state]:
+                raise InternalError(f"table {table.path}: tiering may not go from {table.state} to {state}")
+            table = replace(table, state=state, epoch=table.epoch + (state is State.PENDING))
+        self._write(table)
+        table_id = table.table_id
+        self._tables[table_id] = table
+        self._queue.pop(table_id, None)
+        if table.state is State.PENDING:
+            self._queue[table_id] = self._clock.monotonic_ms()
+            self.stats.pending(table_id)
+        if table.state is State.TIERING:
+            self.stats.granted(table_id)
+        else:
+            self._held.pop(table_id, None)
+
+    def _write(self, table: TableTiering) -> None:
+        with self._store.write() as db:
+            values = (
+                table.table_id, table.state.value, table.epoch, table.since_ms, table.last_tiered_ms,
+                int(table.unfinished), table.failures, table.last_error,
+            )  # fmt: skip
+            db.execute("INSERT OR REPLACE INTO tiering VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def _stored(self, table_id: int) -> TableTiering | None:
+        with self._store.read() as db:
+            query = "SELECT epoch, since_ms, last_tiered_ms, unfinished, failures, last_error FROM tiering WHERE table_id = ?"
+            row = db.execute(query, (table_id,)).fetchone()
+        if row is None:
+            return None
+        # Path, freshness and state are the caller's to fill in.
+        return TableTiering(
+            table_id, TablePath("_", "_"), 0, State.INITIALIZED, row[1], row[0], row[2], bool(row[3]), row[4], row[5]
+        )

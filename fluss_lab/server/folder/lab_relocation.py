@@ -1,0 +1,98 @@
+"""The place that a lab's metadata believes the lab to be at, and how it is brought to where the lab is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import LabError, LabMovedError
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
+from fluss_lab.server.inspection.lab_inspection import nobody_serves
+
+_FOLDER_KEY: Final = "folder"
+#: JSON list: the places that paths may still name, while a relocation is under way.
+_PLACES_KEY: Final = "folders_before"
+
+
+def check_place(store: MetadataStore, folder: Path) -> None:
+    """Refuse a folder that was moved after its lake was written: the lake's files name each other by absolute paths.
+
+    Raises:
+        LabMovedError: It was, or a relocation was cut off.
+    """
+    known = store.meta(_FOLDER_KEY)
+    is_here = known is not None and Path(known).exists() and folder.samefile(known)
+    if is_here and store.meta(_PLACES_KEY) is None:
+        return  # perhaps by another name: the paths in the lake still lead there
+    if known is not None and LakeLedger(store).tables():
+        what = "a relocation was cut off" if is_here else f"the lab was moved from {known} to {folder}"
+        raise LabMovedError(
+            f"{what}, and its lake tables name their files by another place: run 'fluss-lab repair {folder} --relocate' to "
+            "rewrite them" + ("" if store.meta(_PLACES_KEY) else ", or move it back")
+        )
+    store.set_meta(_FOLDER_KEY, str(folder))
+
+
+@contextmanager
+def relocating(folder: Path) -> Iterator[tuple[Path, ...]]:
+    """Run the block, which rewrites the paths in a lab's lake, then note that the lab is where it is.
+
+    Cut off, it leaves the lab refused as before, and is begun again; it may have been moved once more by then.
+
+    Args:
+        folder: The lab's, where it is now.
+
+    Yields:
+        The places that paths may name; none when nothing has to be rewritten.
+
+    Raises:
+        LabError: There is no lab.
+        LabLockedError: A server runs on it.
+        CorruptDataError: Its metadata cannot be read.
+    """
+    if not (folder / DATABASE_FILE).exists():
+        raise LabError(f"{folder}: no lab is there: expected its {DATABASE_FILE}")
+    with nobody_serves(folder):
+        store = MetadataStore(folder / DATABASE_FILE)
+        try:
+            places = _places(store, folder)
+            if places:
+                store.set_meta(_PLACES_KEY, json.dumps([str(each) for each in (*places, folder)]))
+            yield places
+            with store.write() as db:
+                for before in places:
+                    _move_snapshots(store, before, folder)
+                store.set_meta(_FOLDER_KEY, str(folder))
+                db.execute("DELETE FROM meta WHERE key = ?", (_PLACES_KEY,))
+        finally:
+            store.close()
+
+
+def _places(store: MetadataStore, folder: Path) -> tuple[Path, ...]:
+    known, under_way = store.meta(_FOLDER_KEY), store.meta(_PLACES_KEY)
+    with store.understood(f"{_PLACES_KEY} in meta, a JSON list of folders"):
+        named = [] if under_way is None else [Path(each) for each in json.loads(under_way)]
+    if known is not None:
+        named.insert(0, Path(known))
+    return tuple(dict.fromkeys(each for each in named if each != folder))
+
+
+def _move_snapshots(store: MetadataStore, before: Path, folder: Path) -> None:
+    """Rewrite where key-value snapshots lie; servers say it again, but not at once."""
+    with store.write() as db:
+        rows = db.execute("SELECT table_id, partition_id, bucket, snapshot_id, completed FROM kv_snapshots").fetchall()
+        for *key, text in rows:
+            with store.understood(f"a key-value snapshot of table {key[0]}, partition {key[1]}, bucket {key[2]}"):
+                value = json.loads(text)
+                location = Path(value["snapshot_location"])
+            if location.is_relative_to(before) and not location.is_relative_to(folder):
+                value["snapshot_location"] = str(folder / location.relative_to(before))
+                query = (
+                    "UPDATE kv_snapshots SET completed = ? WHERE table_id = ? AND partition_id = ? AND bucket = ? AND "
+                    "snapshot_id = ?"
+                )
+                db.execute(query, (json.dumps(value), *key))

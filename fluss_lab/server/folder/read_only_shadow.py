@@ -1,0 +1,117 @@
+"""A lab whose folder cannot be written, as on a read-only file system: it is served for reading, by way of a shadow.
+
+The shadow is a private folder among this machine's temporary ones, the same for all of a user's processes. What servers
+write for themselves goes there: locks, token, discovery file, logs. The metadata is copied, with what was not yet merged
+into its file; of the files of the buckets there are links, which recovery and replay may replace or remove. Nothing of that
+is kept: writers and whoever changes tables are refused (`read_only_disk`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from fluss_lab import files
+from fluss_lab.errors import LabError, StorageError
+from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
+from fluss_lab.server.folder.read_only_disk import SHADOW_MARK
+
+#: The database, and what was committed since it was last merged.
+_METADATA: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")
+#: Of a tablet server's folder: its lock, and what was dropped.
+_LEFT_OUT: Final = frozenset({"server.lock", "trash"})
+_NAME_LENGTH: Final = 32
+
+
+def is_read_only(folder: Path) -> bool:
+    """Tell whether a lab is in a folder, and cannot be written there."""
+    return (folder / DATABASE_FILE).exists() and not os.access(folder, os.W_OK)
+
+
+def home_of(folder: Path) -> Path:
+    """Return where the servers of a lab write: its folder, or its shadow, which need not exist."""
+    if not is_read_only(folder):
+        return folder
+    # Another lab at the same place, or this one after it was changed, has another shadow.
+    told = [str(folder.resolve()), *(_told(folder / name) for name in _METADATA)]
+    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:_NAME_LENGTH]
+    return Path(tempfile.gettempdir()) / f"fluss-lab-{os.geteuid()}" / name
+
+
+def _told(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+def make_home(folder: Path) -> Path:
+    """Return `home_of` a lab, made if it is a shadow.
+
+    Raises:
+        LabError: The shadow is another user's, or others may write in it; or no lab is in a folder that cannot be written.
+    """
+    home = home_of(folder)
+    if home == folder:
+        if not os.access(folder, os.W_OK):
+            raise LabError(
+                f"{folder}: expected a lab or a folder that can be written, found neither; name another place"
+            )
+        return home
+    for place in (home.parent, home):
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise LabError(
+                f"{place}: expected a folder that only this user can use, for the servers of {folder}, which cannot be written; "
+                "found another one: look who made it, and remove it, or set TMPDIR to another place"
+            )
+    return home
+
+
+def cast(folder: Path, home: Path) -> None:
+    """Make a lab's shadow, in place of an earlier one; its lock is held.
+
+    Raises:
+        StorageError: The lab cannot be read, or the shadow not be written.
+    """
+    try:
+        clear(home)
+        for name in _METADATA:
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, home / name)
+        for tablet in folder.glob("tablet*"):
+            if tablet.is_dir():
+                _link(tablet, home / tablet.name)
+        files.write_atomic(home / SHADOW_MARK, os.fsencode(folder), durable=False)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written, and not be served for reading by way of {home}: {error}"
+        ) from error
+
+
+def _link(source: Path, target: Path) -> None:
+    target.mkdir(mode=0o700, exist_ok=True)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.name in _LEFT_OUT:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                _link(Path(entry.path), target / entry.name)
+            else:
+                (target / entry.name).symlink_to(entry.path)
+
+
+def clear(home: Path) -> None:
+    """Remove what `cast` made. What belongs to the servers stays."""
+    for path in home.glob("tablet*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+    for path in home.glob(f"{DATABASE_FILE}*"):
+        path.unlink(missing_ok=True)

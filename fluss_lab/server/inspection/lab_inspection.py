@@ -1,0 +1,301 @@
+"""Looking at a whole lab's files while no server runs: metadata, logs, key-value snapshots, remote segments.
+
+Nothing is changed, not even times of files, beyond what reading does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError, UnsupportedError
+from fluss_lab.files import try_lock
+from fluss_lab.model.format_versions import newer_text
+from fluss_lab.model.names import TableBucket
+from fluss_lab.records.blocks import SegmentFile
+from fluss_lab.records.kv_files import check_files
+from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
+from fluss_lab.server.bucket_losses import KnownBuckets, Range, losses, read_known
+from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
+from fluss_lab.server.folder.folder_ids import check_metadata_is_there
+from fluss_lab.server.folder.folder_lock import LOCK_FILE
+from fluss_lab.server.folder.remote_folders import KV, LOG, remote_root
+from fluss_lab.server.folder.remote_owner import OWNER_FILE, owner_of
+from fluss_lab.server.inspection.findings import Finding
+from fluss_lab.server.process import server_process
+from fluss_lab.server.tablet.buckets.bucket_inspection import inspect_bucket
+from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
+from fluss_lab.server.tablet.damage.damaged_ranges import damaged_ranges, log_end
+from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX
+from fluss_lab.server.tablet.remote import remote_manifest
+
+#: Folders of tablet servers in a lab's folder: that of the first one, and of further ones.
+_TABLET_FOLDER: Final = re.compile(r"tablet(-\d+)?")
+_TABLE: Final = re.compile(r"t(\d+)")
+_PARTITION: Final = re.compile(r"p(\d+)")
+_BUCKET: Final = re.compile(r"b(\d+)")
+#: Of a table and a partition in remote storage: what is in front of it is for people.
+_REMOTE_ID: Final = re.compile(r".*-p?(\d+)")
+_COPY: Final = "Restore it from a copy if there is one"
+
+
+@contextmanager
+def nobody_serves(folder: Path) -> Iterator[None]:
+    """Keep servers of a lab from starting, for as long as the block lasts.
+
+    Raises:
+        LabLockedError: One runs.
+    """
+    fds = []
+    try:
+        for place in (folder, *_tablet_folders(folder)):
+            try:
+                fd = os.open(place / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            fds.append(fd)
+            if not try_lock(fd):
+                raise LabLockedError(
+                    f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
+                )
+        yield
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def inspect_lab(folder: Path) -> Iterator[Finding | str]:
+    """Yield every finding, and between them a line about each part that was looked at.
+
+    Args:
+        folder: The lab's; no server may run on it: see `nobody_serves`.
+
+    Cost: reads every file.
+    """
+    yield from _metadata(folder / DATABASE_FILE)
+    root = remote_root(server_process.read_options(folder), folder)
+    yield from _owner(root)
+    known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
+    for tablet in _tablet_folders(folder):
+        yield from _tablet(tablet, known, remote)
+    yield from _remote_logs(root / LOG)
+    yield from _snapshots(root / KV)
+
+
+def _tablet_folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("tablet*") if path.is_dir() and _TABLET_FOLDER.fullmatch(path.name))
+
+
+def _unreadable(path: Path, error: Exception) -> Finding:
+    return Finding(path, None, f"cannot be read: {error}", "It was not checked", "Look after the disk and permissions")
+
+
+# -- metadata --------------------------------------------------------------------------------------------------------
+
+
+def _metadata(path: Path) -> Iterator[Finding | str]:
+    """Check a copy of the metadata: opening a SQLite file changes what is beside it."""
+    if not path.exists():
+        yield from _no_metadata(path)
+        return
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
+        try:
+            with closing(sqlite3.connect(_copied(path, copies))) as db:
+                problems += [f"a row of {row[0]} refers to none" for row in db.execute("PRAGMA foreign_key_check")]
+                if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
+                    problems.append(f"application id {found:#x} is not fluss_lab's")
+                if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
+                    problems.append(newer_text("metadata", version, SCHEMA_VERSION))
+                if version == SCHEMA_VERSION and (problem := row_sums.problem(db)) is not None:
+                    problems.append(problem)
+        except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
+            problems.append(str(error))
+    for problem in problems:
+        yield Finding(
+            path, None, problem, "The coordinator's metadata is damaged or of another version; the server may not start",
+            "Restore the file from a backup, or use the fluss_lab that wrote it",
+        )  # fmt: skip
+    yield f"{path}: {len(problems)} problems"
+
+
+def _no_metadata(path: Path) -> Iterator[Finding | str]:
+    try:
+        check_metadata_is_there(path.parent)
+    except CorruptDataError as error:
+        meaning = "What tables there are is not known; servers do not start"
+        yield Finding(path, None, str(error), meaning, "Restore the file from a backup")
+    yield f"{path}: there is none"
+
+
+def _copied(path: Path, folder: str) -> Path:
+    """Copy metadata, with what was not yet merged into its file."""
+    for each in (path, path.with_name(path.name + "-wal")):
+        if each.exists():
+            shutil.copyfile(each, Path(folder) / each.name)
+    return Path(folder) / path.name
+
+
+def _known(path: Path) -> KnownBuckets | None:
+    """Return what the metadata knows of buckets; None when it cannot be read, which is told where it is checked."""
+    if not path.exists():
+        return None
+    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
+        try:
+            return read_known(_copied(path, copies))
+        except (sqlite3.DatabaseError, UnicodeError, OSError):
+            return None
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------
+
+
+def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range]) -> Iterator[Finding | str]:
+    data = folder / "data"
+    trash = data / "trash"
+    if trash.is_dir() and any(trash.iterdir()):
+        yield Finding(
+            trash, None, "buckets that were dropped are not yet deleted", "The next start deletes them",
+            "Nothing need be done", is_harmless=True,
+        )  # fmt: skip
+    for table in _numbered(data, _TABLE):
+        try:
+            schemas = kept_schemas(table)
+        except UnsupportedError as error:
+            yield Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
+            continue
+        for parent in (table, *_numbered(table, _PARTITION)):
+            for bucket in _numbered(parent, _BUCKET):
+                changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
+                count, is_whole = 0, True
+                try:
+                    for finding in inspect_bucket(bucket, schemas, changelog=changelog):
+                        count += 1
+                        is_whole = is_whole and finding.is_harmless
+                        yield finding
+                    found = _bucket_id(bucket)
+                    durable = 0 if known is None else known.durable.get(found, 0)
+                    if not is_whole or durable > log_end(bucket, schemas):
+                        ranges = damaged_ranges(bucket, schemas, durable)
+                        yield from losses(found, ranges, known, remote.get(found))
+                except UnsupportedError as error:
+                    count += 1
+                    yield Finding(bucket, None, str(error), "The bucket cannot be opened", "Use that version")
+                except OSError as error:
+                    count += 1
+                    yield _unreadable(bucket, error)
+                yield f"{bucket}: {count} findings"
+
+
+def _bucket_id(folder: Path) -> TableBucket:
+    """Return the bucket of a folder ``t<id>/[p<id>/]b<number>``."""
+    ids = {part[0]: int(part[1:]) for part in folder.parts[-3:] if part[:1] in {"t", "p", "b"} and part[1:].isdigit()}
+    return TableBucket(ids["t"], ids.get("p"), ids["b"])
+
+
+def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    try:
+        found = [(int(match[1]), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
+    except FileNotFoundError:
+        return []
+    return [path for _, path in sorted(found)]
+
+
+# -- remote storage --------------------------------------------------------------------------------------------------
+
+
+def _owner(root: Path) -> Iterator[Finding]:
+    try:
+        owner_of(root)
+    except (FlussError, OSError) as error:
+        meaning = "Whose remote.data.dir it is, is not known; what needs it is refused"
+        yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
+
+
+def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
+    """Yield the folder of each bucket below ``<root>/<database>``."""
+    for database in sorted(root.glob("*/")):
+        for table in sorted(database.glob("*/")):
+            if (match := _REMOTE_ID.fullmatch(table.name)) is None:
+                continue
+            table_id = int(match[1])
+            for inner in sorted(table.glob("*/")):
+                if inner.name.isdigit():
+                    yield inner, TableBucket(table_id, None, int(inner.name))
+                elif (part := _REMOTE_ID.fullmatch(inner.name)) is not None:
+                    for bucket in sorted(inner.glob("*/")):
+                        if bucket.name.isdigit():
+                            yield bucket, TableBucket(table_id, int(part[1]), int(bucket.name))
+
+
+def _remote_ranges(root: Path) -> dict[TableBucket, Range]:
+    """Return which offsets remote storage holds of each bucket; what cannot be read is told where it is checked."""
+    ranges: dict[TableBucket, Range] = {}
+    for folder, bucket in _remote_buckets(root):
+        with suppress(FlussError, OSError):
+            if (found := remote_manifest.load(folder, bucket)) is not None and found.segments:
+                ranges[bucket] = (found.start, found.end)
+    return ranges
+
+
+def _remote_logs(root: Path) -> Iterator[Finding | str]:
+    for folder, bucket in _remote_buckets(root):
+        count = 0
+        for finding in _remote_log(folder, bucket):
+            count += 1
+            yield finding
+        yield f"{folder}: {count} findings"
+
+
+def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
+    try:
+        found = remote_manifest.load(folder, bucket)
+    except (FlussError, OSError) as error:
+        yield Finding(
+            folder / remote_manifest.FILE_NAME, None, str(error), "What remote storage holds of the bucket cannot be read, and "
+            "nothing more is copied", _COPY,
+        )  # fmt: skip
+        return
+    for segment in () if found is None else found.segments:
+        try:
+            with SegmentFile(folder, segment.key) as file:
+                for block in range(len(file.index)):
+                    for _ in file.batches(block):
+                        pass
+                    if file.index.has_previous:
+                        file.previous(block)
+        except (CorruptDataError, UnsupportedError, OSError) as error:
+            yield Finding(
+                folder / segment.segment_id, None, str(error),
+                f"Offsets [{segment.base_offset}, {segment.end_offset}) cannot all be read from remote storage", _COPY,
+            )  # fmt: skip
+
+
+def _snapshots(root: Path) -> Iterator[Finding | str]:
+    for folder, _ in _remote_buckets(root):
+        count = 0
+        for finding in _snapshots_of(folder):
+            count += 1
+            yield finding
+        yield f"{folder}: {count} findings"
+
+
+def _snapshots_of(folder: Path) -> Iterator[Finding]:
+    names = [path for path in sorted(folder.iterdir()) if snapshot_id_of(path.name) is not None]
+    for path in names:
+        try:
+            check_files(folder, read_manifest(path))
+        except (FlussError, OSError) as error:
+            others = "An older one is used instead" if len(names) > 1 else "The whole changelog is replayed instead"
+            yield Finding(
+                path, None, str(error), f"This key-value snapshot is not used. {others}, if the log reaches back so far",
+                _COPY,
+            )  # fmt: skip

@@ -1,0 +1,254 @@
+"""Rows in append-only chunks, each found by the log offset of its record.
+
+Chunks of a store follow one another: every offset of one is smaller than every offset of the next, so a row's offset is
+its address for as long as it lives, whatever is merged or rewritten meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_lab.errors import RecordTooLargeError
+from fluss_lab.server.kv.keys.key_hashes import Longs
+from fluss_lab.server.kv.keys.row_equality import Mask
+from fluss_lab.server.kv.row_bytes import rows_bytes, widest_bytes
+from fluss_lab.server.kv.store_image import KvChunk
+
+#: Below this a binary search in the cache is as fast as anything.
+RANKED_ROWS_MIN: Final = 8192
+#: Offsets for each row up to which a bitmap of them is kept: at most 8 bytes a row.
+RANKED_SPREAD_MAX: Final = 32
+#: Rows whose keys are hashed and put into an index together: what they need stays in the cache.
+KEYS_ROWS: Final = 1 << 16
+
+_WORD_BITS: Final = 64
+
+
+#: Rows that are gathered at once for one call. Answers and changelogs are limited to a fraction of it by the server; this
+#: keeps a call that asks for far too much from filling the memory first, and Arrow's 32-bit string offsets from overflowing.
+GATHERED_BYTES_MAX: Final = 256 << 20
+
+
+def check_bytes(size: int, bytes_max: int = GATHERED_BYTES_MAX) -> None:
+    """Refuse to gather too much.
+
+    Raises:
+        RecordTooLargeError: It is more than `bytes_max`.
+    """
+    if size > bytes_max:
+        raise RecordTooLargeError(
+            f"the rows of these keys have {size} bytes, expected at most {bytes_max}; ask for fewer keys, or send smaller "
+            "batches"
+        )
+
+
+class Places:
+    """Rows of a chunk by offset: a bit for each offset of its range, and how many bits are set before each word."""
+
+    def __init__(self, offsets: Longs) -> None:
+        self._offsets = offsets
+        self._first = int(offsets[0])
+        self._ranks: tuple[npt.NDArray[np.uint64], Longs] | None = None
+        span = int(offsets[-1]) - self._first + 1
+        self._is_dense = span == offsets.size
+        self._is_ranked = offsets.size >= RANKED_ROWS_MIN and span <= RANKED_SPREAD_MAX * offsets.size
+        self._span = span
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bytes of the bitmap; it is made when it is first needed."""
+        return 0 if self._ranks is None else sum(part.nbytes for part in self._ranks)
+
+    def of(self, offsets: Longs) -> Longs:
+        """Return the rows of offsets that are all there. Cost: some 5 ns each, 40 ns where offsets lie far apart."""
+        if self._is_dense:
+            return offsets - self._first
+        if not self._is_ranked:
+            return np.searchsorted(self._offsets, offsets)
+        words, before = self._ranked()
+        bits = offsets - self._first
+        word = bits >> 6
+        below = (np.uint64(1) << (bits & (_WORD_BITS - 1)).astype(np.uint64)) - np.uint64(1)
+        rows: Longs = before[word] + np.bitwise_count(words[word] & below)
+        return rows
+
+    def _ranked(self) -> tuple[npt.NDArray[np.uint64], Longs]:
+        if self._ranks is None:
+            size = -(-self._span // _WORD_BITS) * _WORD_BITS
+            bits = np.zeros(size, np.bool_)
+            bits[self._offsets - self._first] = True
+            words = np.packbits(bits, bitorder="little").view(np.uint64)
+            counts = np.bitwise_count(words).astype(np.int64)
+            self._ranks = words, np.cumsum(counts) - counts
+        return self._ranks
+
+
+class Chunk:
+    """A `KvChunk` in use: which of its rows are live, and what helps to find them.
+
+    Attributes:
+        data: Never changes.
+        live: Whether each row is its key's present one. The writer changes it, unless it is `shared`.
+        live_count: How many are.
+        shared: Somebody reads `live` without the lock: the writer makes itself a copy before it changes it.
+        places: Rows by offset.
+        sidecar: What prefix lookups keep here, once there was one.
+    """
+
+    __slots__ = ("_selected", "_widest_bytes", "data", "live", "live_count", "places", "row_bytes", "shared", "sidecar")
+
+    def __init__(self, data: KvChunk, live: npt.NDArray[np.bool_] | None = None, *, shared: bool = False) -> None:
+        self.data = data
+        self.shared = shared
+        self.live = np.ones(data.rows.num_rows, np.bool_) if live is None else live
+        self.live_count = data.rows.num_rows if live is None else int(np.count_nonzero(live))
+        self.places = Places(data.offsets)
+        self.row_bytes = int(data.rows.nbytes)
+        self.sidecar: object | None = None
+        self._selected: tuple[list[int], pa.RecordBatch] | None = None
+        self._widest_bytes = -1
+
+    def __len__(self) -> int:
+        return int(self.data.rows.num_rows)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bytes of rows, offsets, timestamps and aids."""
+        held = self.data.offsets.nbytes + self.data.timestamps_ms.nbytes + self.live.nbytes
+        return self.row_bytes + held + self.places.memory_bytes
+
+    def select(self, columns: list[int]) -> pa.RecordBatch:
+        """Return some of the columns. The same are usually asked for again."""
+        held = self._selected
+        if held is None or held[0] != columns:
+            held = self._selected = columns, self.data.rows.select(columns)
+        return held[1]
+
+    def bytes_of(self, rows: int) -> int:
+        """Return about how many bytes some of the rows are."""
+        return self.row_bytes * rows // max(len(self), 1)
+
+    @property
+    def widest_bytes(self) -> int:
+        """Return how many bytes no row exceeds. Cost: a look at all lengths, the first time."""
+        if self._widest_bytes < 0:
+            self._widest_bytes = widest_bytes(self.data.rows.columns)
+        return self._widest_bytes
+
+    def keys(self, columns: Sequence[int]) -> Iterator[tuple[list[pa.Array], Mask, Longs]]:
+        """Yield columns of all rows, which of them are live, and their offsets, in parts."""
+        chosen = [self.data.rows.column(index) for index in columns]
+        for start in range(0, len(self), KEYS_ROWS):
+            part = slice(start, start + KEYS_ROWS)
+            yield [column.slice(start, KEYS_ROWS) for column in chosen], self.live[part], self.data.offsets[part]
+
+    def bury(self, rows: Longs) -> None:
+        """Mark rows as dead, all of which live."""
+        if self.shared:
+            self.live = self.live.copy()
+            self.shared = False
+        self.live[rows] = False
+        self.live_count -= rows.size
+
+    def live_rows(self, start: int = 0, stop: int | None = None) -> Longs:
+        """Return the live rows among some, ascending."""
+        return np.flatnonzero(self.live[start:stop]) + start
+
+
+def check_gathered(found: Sequence[tuple[Chunk, Longs]], bytes_max: int = GATHERED_BYTES_MAX) -> None:
+    """Refuse to gather rows of chunks that are too large together; a row counts as often as it is named.
+
+    Raises:
+        RecordTooLargeError: They have more than `bytes_max`. Nothing was copied.
+
+    Cost: next to nothing, unless there are rows so wide that as many of them would be too much.
+    """
+    if sum(rows.size * chunk.row_bytes for chunk, rows in found) <= bytes_max:
+        return
+    if sum(rows.size * chunk.widest_bytes for chunk, rows in found) > bytes_max:
+        check_bytes(sum(rows_bytes(chunk.data.rows.columns, rows) for chunk, rows in found), bytes_max)
+
+
+class Layout:
+    """The chunks of a store at one moment, in order of their offsets. Never changes; only its chunks' `live` does."""
+
+    __slots__ = ("_starts", "chunks")
+
+    def __init__(self, chunks: tuple[Chunk, ...] = ()) -> None:
+        self.chunks = chunks
+        self._starts = np.array([chunk.data.offsets[0] for chunk in chunks], np.int64)
+
+    def appended(self, chunk: Chunk) -> Layout:
+        """Return the layout with one more chunk."""
+        return Layout((*self.chunks, chunk))
+
+    def replaced(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Layout:
+        """Return the layout with other chunks in place of some."""
+        return Layout((*self.chunks[:start], *chunks, *self.chunks[stop:]))
+
+    def split(self, ascending: Longs) -> Iterator[tuple[Chunk, Longs]]:
+        """Yield chunk and rows of offsets that are all there, in ascending order."""
+        if ascending.size == 1:
+            # As most look-ups ask: no need to look at every chunk.
+            chunk = self.chunks[int(np.searchsorted(self._starts, ascending[0], "right")) - 1]
+            yield chunk, chunk.places.of(ascending)
+            return
+        edges = np.searchsorted(ascending, self._starts).tolist()
+        edges.append(ascending.size)
+        for chunk, (start, stop) in zip(self.chunks, pairwise(edges), strict=True):
+            if start < stop:
+                yield chunk, chunk.places.of(ascending[start:stop])
+
+    def gather(
+        self, ascending: Longs, columns: Sequence[int], schema: pa.Schema, bytes_max: int = GATHERED_BYTES_MAX
+    ) -> list[pa.Array]:
+        """Return columns of the rows at offsets that are all there, in ascending order.
+
+        Args:
+            ascending: Log offsets.
+            columns: Indexes in `schema`; columns that a chunk is too old to have are null.
+            schema: The current one.
+            bytes_max: Of whole rows, at most; a row counts as often as it is named.
+
+        Raises:
+            RecordTooLargeError: They would be more. Nothing was copied.
+        """
+        found = list(self.split(ascending))
+        check_gathered(found, bytes_max)
+        parts = [taken(chunk, rows, columns, schema) for chunk, rows in found]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return [pa.nulls(0, schema.field(index).type) for index in columns]
+        return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
+
+
+def taken(chunk: Chunk, chosen: Longs | slice, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
+    """Return columns of some rows; columns of `schema` that the rows are too old to have are null."""
+    width = chunk.data.rows.num_columns
+    held = [index for index in columns if index < width]
+    part = chunk.select(held)
+    if not isinstance(chosen, slice) and chosen.size == 1:
+        # Ten times as fast as taking it.
+        chosen = slice(row := int(chosen[0]), row + 1)
+    if isinstance(chosen, slice):
+        count = chosen.stop - chosen.start
+        part = part.slice(chosen.start, count)
+    else:
+        count = chosen.size
+        part = part.take(pa.array(chosen)) if held else part
+    if len(held) == len(columns):
+        return list(part.columns)
+    arrays = iter(part.columns)
+    return [next(arrays) if index < width else pa.nulls(count, schema.field(index).type) for index in columns]
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of a schema without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

@@ -1,0 +1,109 @@
+"""A store as it was at one moment, for as long as somebody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.server.kv.keys.key_hashes import Longs
+from fluss_lab.server.kv.keys.row_equality import Mask
+from fluss_lab.server.kv.row_chunks import Chunk, check_bytes, no_rows, taken
+
+#: Rows of one batch of a view, unless fewer are asked for: some 5 MB.
+VIEW_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KvView:
+    """The live rows of a store with all changes below a log offset, and none from it on.
+
+    It stays as it is while the store changes, and keeps the memory of what it shows.
+
+    Attributes:
+        log_offset: That offset.
+        schema_id: The schema that rows are given in.
+        schema: Its Arrow form.
+        parts: Chunks in order of their offsets, and which of their rows are live. Never changed.
+    """
+
+    log_offset: int
+    schema_id: int
+    schema: pa.Schema
+    parts: tuple[tuple[Chunk, Mask], ...]
+
+    @property
+    def row_count(self) -> int:
+        """Return how many live rows there are."""
+        return sum(int(live.sum()) for _, live in self.parts)
+
+    def batches(
+        self, columns: Sequence[int] | None = None, *, rows_max: int = VIEW_ROWS, bytes_max: int | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Longs, Longs]]:
+        """Yield the live rows in ascending order of the offset of their last change.
+
+        Args:
+            columns: Indexes of the columns wanted; None for all.
+            rows_max: Most rows of one batch.
+            bytes_max: Most bytes of one batch, though at least one row; None for no limit.
+
+        Returns:
+            Batches of at least one row, each with int64 log offsets and commit timestamps (epoch milliseconds).
+
+        Cost: memory of one batch of `rows_max` rows (of the projected columns).
+        """
+        wanted = checked_columns(columns, self.schema)
+        schema = self.schema if columns is None else pa.schema([self.schema.field(index) for index in wanted])
+        for chunk, live in self.parts:
+            for start in range(0, len(chunk), rows_max):
+                rows = live[start : start + rows_max].nonzero()[0] + start
+                if rows.size:
+                    arrays = taken(chunk, rows, wanted, self.schema)
+                    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    yield from _cut(batch, chunk.data.offsets[rows], chunk.data.timestamps_ms[rows], bytes_max)
+
+    def first(self, limit: int) -> pa.RecordBatch:
+        """Return the first rows, up to a limit, all columns.
+
+        Raises:
+            RecordTooLargeError: The rows are too large to be gathered at once.
+        """
+        found: list[pa.RecordBatch] = []
+        rest, size = limit, 0
+        if limit > 0:
+            for batch, _offsets, _timestamps in self.batches(rows_max=max(1, min(limit, VIEW_ROWS))):
+                found.append(batch.slice(0, rest))
+                check_bytes(size := size + found[-1].nbytes)
+                rest -= found[-1].num_rows
+                if rest <= 0:
+                    break
+        return pa.concat_batches(found) if found else no_rows(self.schema)
+
+
+def _cut(
+    rows: pa.RecordBatch, offsets: Longs, timestamps_ms: Longs, bytes_max: int | None
+) -> Iterator[tuple[pa.RecordBatch, Longs, Longs]]:
+    """Yield rows in halves of halves until each part is small enough."""
+    count = rows.num_rows
+    if bytes_max is None or count == 1 or rows.nbytes <= bytes_max:
+        yield rows, offsets, timestamps_ms
+        return
+    half = count // 2
+    yield from _cut(rows.slice(0, half), offsets[:half], timestamps_ms[:half], bytes_max)
+    yield from _cut(rows.slice(half), offsets[half:], timestamps_ms[half:], bytes_max)
+
+
+def checked_columns(columns: Sequence[int] | None, schema: pa.Schema) -> list[int]:
+    """Return column indexes as a list; all for None.
+
+    Raises:
+        InvalidRequestError: There is no column of some index.
+    """
+    if columns is None:
+        return list(range(len(schema)))
+    if wrong := [index for index in columns if not 0 <= index < len(schema)]:
+        raise InvalidRequestError(f"no column {wrong[0]}: expected indexes in [0, {len(schema)})")
+    return list(columns)

@@ -1,0 +1,85 @@
+"""How a server listens: where, with which certificate, with how many threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fluss_lab.errors import InvalidPropertyError, LabError
+from fluss_lab.model.config.options import (
+    REQUEST_SIZE_MAX,
+    SERVER_FETCH_THREADS,
+    SERVER_HOST,
+    SERVER_THREADS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+)
+from fluss_lab.rpc.access.tls import LOOPBACK, Identity, load_identity
+from fluss_lab.rpc.rpc_methods import TABLET_SERVER
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.rpc.serving.unread_answers import ConnectionLimits
+from fluss_lab.server.tablet.tablet_service import TabletService
+
+log = logging.getLogger(__name__)
+
+#: The coordinator calls its tablet server from threads of the common pool; these answer it even when all of those wait.
+NOTIFY_THREADS = 2
+
+
+def identity_of(options: Mapping[str, str], folder: Path) -> Identity | None:
+    """Return what servers show to callers; None: they speak plainly, on loopback.
+
+    Args:
+        options: Cluster options.
+        folder: The lab's; relative paths count from there.
+
+    Raises:
+        InvalidPropertyError: A host off loopback without TLS, half of what TLS needs, or files that do not serve.
+    """
+    host, certificate, key = SERVER_HOST.of(options), TLS_CERTIFICATE.of(options), TLS_KEY.of(options)
+    if bool(certificate) != bool(key):
+        given, missing = (TLS_CERTIFICATE, TLS_KEY) if certificate else (TLS_KEY, TLS_CERTIFICATE)
+        raise InvalidPropertyError(f"{given.key} is set, and {missing.key} is not: TLS needs both")
+    if certificate:
+        return load_identity(folder / Path(certificate).expanduser(), folder / Path(key).expanduser())
+    if host not in LOOPBACK:
+        raise InvalidPropertyError(
+            f"{SERVER_HOST.key}={host}: off loopback servers speak TLS only: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
+            f"or listen on {LOOPBACK[0]}"
+        )
+    return None
+
+
+def listen(options: Mapping[str, str], secret: str, identity: Identity | None, ports: Iterable[int]) -> Server:
+    """Return a server, not yet started.
+
+    Args:
+        options: Cluster options.
+        secret: The token that every call must bring.
+        identity: What it shows; None: it speaks plainly.
+        ports: To be tried one after another: that of the previous run, so that clients find it again. Then any free one.
+
+    Raises:
+        LabError: There is no port to be had.
+    """
+    host = SERVER_HOST.of(options)
+    refusal: Exception | None = None
+    for port in (*ports, 0):
+        try:
+            return Server(
+                host, port, secret,
+                threads=SERVER_THREADS.of(options), request_bytes_max=REQUEST_SIZE_MAX.of(options), identity=identity,
+                limits=ConnectionLimits.of(options),
+            )  # fmt: skip
+        except RuntimeError as error:  # gRPC's word for a port that cannot be had
+            log.info("event=port_taken port=%d error=%s", port, error)
+            refusal = error
+    raise LabError(f"{SERVER_HOST.key}={host}: expected an address of this machine with a free port ({refusal})")
+
+
+def serve_tablet(server: Server, tablet: TabletService, options: Mapping[str, str]) -> None:
+    """Serve a tablet server's calls."""
+    pools = dict.fromkeys(("notify_leader_and_isr", "stop_replica", "notify_lake_table_offset"), NOTIFY_THREADS)
+    pools = {**pools, "fetch_log": SERVER_FETCH_THREADS.of(options)}
+    server.add(TABLET_SERVER, tablet, pools, answered=tablet.answered)

@@ -1,0 +1,194 @@
+"""A node with its lake: what runs in a server process, and inside a test."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model import PartitionInfo, TableInfo, TablePath
+from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX, lake_format
+from fluss_lab.model.config.options import DATALAKE_FORMAT
+from fluss_lab.rpc.serving.grpc_server import as_fluss_error
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
+from fluss_lab.server.folder.lab_folder import make_lab_folder
+from fluss_lab.server.folder.read_only_shadow import make_home
+from fluss_lab.server.process import server_process
+from fluss_lab.server.process.process_memory import releasing_memory
+from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.serving_loss import end_when_serving_is_lost
+from fluss_lab.server.process.supervisor import Supervisor
+from fluss_lab.server.process.tablet_launch import Launcher, LocalTablets
+from fluss_lab.server.process.text_log_file import log_to
+from fluss_lab.server.server_options import check_server_options, resolve_server_options, with_lake
+
+log = logging.getLogger(__name__)
+
+#: Makes the catalog of a lake format (its name) with the format's own configuration.
+LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
+
+
+class LazyLakeTables:
+    """The lake's catalog, loaded with the first table that needs it: its libraries take a second to import.
+
+    Args:
+        load: Makes the catalog.
+        folder: Made before that; None where the lake lies elsewhere.
+        format_name: The format of this lake: tables of another one are refused.
+    """
+
+    def __init__(self, load: Callable[[], LakeTables], folder: Path | None, format_name: str) -> None:
+        self._load = load
+        self._format_name = format_name
+        self._folder = folder
+        self._tables: LakeTables | None = None
+        self._lock = threading.Lock()
+
+    def _loaded(self) -> LakeTables:
+        with self._lock:
+            if self._tables is None:
+                if self._folder is not None:
+                    self._folder.mkdir(mode=0o700, exist_ok=True)
+                self._tables = self._load()
+            return self._tables
+
+    def create_table(self, table: TableInfo) -> None:
+        """Create the lake table: see `LakeCatalog`.
+
+        Raises:
+            InvalidPropertyError: The table is to be of another format than the cluster's lake.
+        """
+        asked = DATALAKE_FORMAT.of(table.descriptor.properties)
+        if asked not in {"", self._format_name}:
+            raise InvalidPropertyError(
+                f"property {DATALAKE_FORMAT.key!r}: expected {self._format_name!r}, the format of the cluster's lake "
+                f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
+            )
+        self._loaded().create_table(table)
+
+    def alter_table(self, table: TableInfo) -> None:
+        """Bring the lake table's columns and properties to those of the table: see `LakeCatalog`."""
+        self._loaded().alter_table(table)
+
+    def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
+        """Drop or rename the lake table: see `LakeCatalog`."""
+        self._loaded().drop_table(path, table_id, keep)
+
+    def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
+        """Delete the rows of a partition: see `LakeCatalog`."""
+        self._loaded().drop_partition(table, partition)
+
+
+def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake) -> LazyLakeTables | None:
+    """Return the lake that cluster options configure; None when they configure none."""
+    if (format_name := options.get(FORMAT_KEY)) is None:
+        return None
+    prefix = f"{LAKE_PREFIX}{format_name}."
+    properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+    lake = folder.absolute() / "lake"
+    is_own = any(str(lake) in value for value in properties.values())
+    return LazyLakeTables(lambda: load_lake(format_name, properties), lake if is_own else None, format_name)
+
+
+def make_node(
+    folder: Path,
+    load_lake: LoadLake | None,
+    *,
+    options: Mapping[str, object],
+    ephemeral: bool = False,
+    clock: Clock | None = None,
+    launch: Launcher = LocalTablets,
+) -> Node:
+    """Return a node, not yet started, with the lake that its options configure.
+
+    Args:
+        folder: The lab's folder.
+        load_lake: Makes lake catalogs; None: no lake at all.
+        options: Cluster options; without any ``datalake.*`` the default lake in the folder is used.
+        ephemeral: End when nobody is attached any more.
+        clock: The server's clock; None: the machine's.
+        launch: Starts the tablet servers where there are several; by default in this process.
+
+    Raises:
+        InvalidPropertyError: An unknown or ill-typed option.
+    """
+    checked = check_server_options(options)
+    full = checked if load_lake is None else with_lake(checked, folder)
+    tables = None if load_lake is None else lake_tables_of(full, folder, load_lake)
+    return Node(
+        folder,
+        options=full,
+        clock=clock,
+        lake_tables=tables,
+        ephemeral=ephemeral,
+        restart_options=checked,
+        launch=launch,
+    )
+
+
+def run_server(
+    folder: Path,
+    given: Mapping[str, str],
+    load_lake: LoadLake,
+    tablet_command: Sequence[str],
+    check_format: Callable[[str], None],
+    *,
+    ephemeral: bool,
+    ready_fd: int | None = None,
+) -> int:
+    """Run a server in this process until it is asked to stop (SIGTERM, SIGINT, by call, or nobody attached).
+
+    Args:
+        folder: The lab's folder.
+        given: Options given as arguments; environment and file follow.
+        load_lake: Makes lake catalogs.
+        tablet_command: What runs ``fluss-lab tablet-server``, where there are several tablet servers.
+        check_format: Raises for a lake format that is not installed here.
+        ephemeral: End when nobody is attached any more.
+        ready_fd: Where to tell how the start went; None: nowhere.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        FlussError: Why it could not start.
+    """
+    os.umask(0o077)
+    end_when_serving_is_lost()
+    try:
+        folder = folder.absolute()
+        make_lab_folder(folder)
+        options = resolve_server_options(given, folder)
+        check_format(lake_format(options))
+        launch = partial(Supervisor, command=tablet_command)
+        node = make_node(folder, load_lake, options=options, ephemeral=ephemeral, launch=launch)
+        log_to(make_home(folder) / server_process.LOG_FILE)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
+            signal.signal(number, lambda *_: threading.Thread(target=node.ask_stop).start())
+        node.start()
+    except Exception as error:
+        known = as_fluss_error(error, f"starting a server on {folder}")
+        log.error("event=not_started error=%s", known)
+        server_process.report(ready_fd, known)
+        raise known from error
+    server_process.report(ready_fd, None)
+    host, port = node.address
+    # Into a file of the lab, where nobody is at a terminal: its disk may be full.
+    with suppress(OSError):
+        print(
+            f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
+            flush=True,
+        )
+    with releasing_memory():
+        node.wait()
+        node.stop()
+    return 0

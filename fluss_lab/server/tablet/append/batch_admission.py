@@ -1,0 +1,147 @@
+"""Which batches of a payload are new, which are retries, and what to do with one that came before its predecessor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from fluss_lab.errors import DuplicateSequenceError, FlussError, OutOfOrderSequenceError
+from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
+from fluss_lab.server.tablet.append.write_seal import Seal
+from fluss_lab.server.tablet.append.writer_state import SEQUENCE_MAX, WriterStates, WrittenBatch, following
+
+#: A sequence further ahead than this is one that lies behind: sequences begin again at 0 after the largest int32.
+_AHEAD_MAX: Final = (SEQUENCE_MAX + 1) // 2
+
+
+class _Gap(NamedTuple):
+    """A batch whose predecessor is not here."""
+
+    writer_id: int
+    expected: int
+    found: int
+
+
+class Admission:
+    """Guards the sequence of every writer of one bucket. All methods are called under the bucket's lock.
+
+    Args:
+        writers: The bucket's.
+        changed: The bucket's lock, on which appends wait for their predecessors.
+        waiting: How many may wait at once, over all buckets that share it, so that those for whom they wait find a
+            thread.
+
+    Attributes:
+        seal: Whether the bucket takes anything new at present.
+    """
+
+    def __init__(self, writers: WriterStates, changed: threading.Condition, waiting: threading.Semaphore) -> None:
+        self._writers = writers
+        self._changed = changed
+        self._waiting = waiting
+        self._waiters = 0
+        self.seal = Seal()
+
+    def admit(
+        self, batches: Sequence[CheckedBatch], wait_ms: int, check: Callable[[], None]
+    ) -> list[WrittenBatch | None]:
+        """Return for each batch where it is already, or None if it is to be appended.
+
+        Requests of one writer are sent one after another but may be taken up by threads in another order, so a batch
+        that is ahead of its turn waits a little.
+
+        Args:
+            batches: One payload, in order.
+            wait_ms: How long to wait for predecessors.
+            check: Called before and after waiting; raises what makes appending impossible.
+
+        Raises:
+            OutOfOrderSequenceError: A predecessor did not come.
+            DuplicateSequenceError: Another batch has the number, or the number is older than those remembered.
+            NotLeaderError: One of them is new, and the bucket is sealed.
+        """
+        check()
+        found = self._classify(batches)
+        if isinstance(found, list):
+            return self._open_to(found)
+        if wait_ms <= 0 or not self._waiting.acquire(blocking=False):
+            raise self._refusal(found)
+        # A condition waits by the machine's clock, which tests do not move.
+        deadline = time.monotonic() + wait_ms / 1000
+        self._waiters += 1
+        try:
+            while isinstance(found, _Gap):
+                left = deadline - time.monotonic()
+                if left <= 0 or self._is_behind(found):
+                    raise self._refusal(found)
+                self._changed.wait(left)
+                check()
+                found = self._classify(batches)
+            return self._open_to(found)
+        finally:
+            self._waiters -= 1
+            self._waiting.release()
+
+    def _open_to(self, found: list[WrittenBatch | None]) -> list[WrittenBatch | None]:
+        if None in found:
+            self.seal.check()
+        return found
+
+    def _classify(self, batches: Sequence[CheckedBatch]) -> list[WrittenBatch | None] | _Gap:
+        found: list[WrittenBatch | None] = []
+        turns: dict[int, int] = {}
+        for batch in batches:
+            writer_id, sequence = batch.header.writer_id, batch.header.batch_sequence
+            if writer_id < 0:
+                found.append(None)
+                continue
+            before = None if writer_id in turns else self._writers.find(writer_id, sequence)
+            found.append(before)
+            if before is not None and before.crc not in (None, batch.header.crc):
+                raise DuplicateSequenceError(
+                    f"batch sequence {sequence} of writer {writer_id}: another batch has this number and lies at offsets "
+                    f"[{before.base_offset}, {before.end_offset}): expected CRC {before.crc:08x}, found "
+                    f"{batch.header.crc:08x}; nothing was appended: rows that are new need a new number, or a new writer id"
+                )
+            if before is None:
+                expected = turns.get(writer_id, self._writers.expected(writer_id))
+                if sequence != expected:
+                    return _Gap(writer_id, expected, sequence)
+                turns[writer_id] = following(sequence)
+        return found
+
+    def _is_behind(self, gap: _Gap) -> bool:
+        return (gap.found - gap.expected) % (SEQUENCE_MAX + 1) > _AHEAD_MAX
+
+    def _refusal(self, gap: _Gap) -> FlussError:
+        text = f"batch sequence of writer {gap.writer_id}: expected {gap.expected}, found {gap.found}"
+        if not self._writers.knows(gap.writer_id):
+            hint = "the writer is not known here (or was forgotten after long idleness), so its first batch must be 0"
+        elif self._is_behind(gap):
+            return DuplicateSequenceError(
+                f"{text}; it is older than the batches remembered of the writer; it was appended before or never will be"
+            )
+        else:
+            hint = "send its predecessor first"
+        return OutOfOrderSequenceError(f"{text}; {hint}")
+
+    def add(self, writer_id: int, batch: WrittenBatch, used_ms: int) -> None:
+        """Remember a batch that was appended, and let those continue that waited for it."""
+        if writer_id >= 0:
+            self._writers.add(writer_id, batch, used_ms)
+            if self._waiters:
+                self._changed.notify_all()
+
+    def expire(self, before_ms: int) -> int:
+        """Forget the writers idle since before a time; return how many."""
+        return self._writers.expire(before_ms)
+
+    def adopt(self, older: WriterStates) -> None:
+        """Take in batches that are older than those known."""
+        self._writers.add_older(older)
+
+    def snapshot(self) -> WriterStates:
+        """Return a copy of the writers as they are now."""
+        return self._writers.copy()

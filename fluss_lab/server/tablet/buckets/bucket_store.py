@@ -1,0 +1,486 @@
+"""The buckets of a tablet server, in memory and on the disk.
+
+Paths are made of ids only, so a name used again is another place::
+
+    data/t<table id>/schema-<schema id>.json
+    data/t<table id>[/p<partition id>]/b<bucket>/     one bucket's log
+    data/trash/                                       deleted buckets, until their files are gone
+    data/looks/                                       stand-ins for lost logs, while they are looked at
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fluss_lab import files
+from fluss_lab.clock import Clock
+from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model.names import TableBucket
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.server.folder.remote_folders import KV, LOG, bucket_folder
+from fluss_lab.server.folder.remote_owner import RemoteDir
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
+from fluss_lab.server.tablet.buckets.bucket_folders import durable_offset_of, has_folders, make_folder, partition_of
+from fluss_lab.server.tablet.buckets.bucket_identity import check_identity
+from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
+from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
+from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets
+from fluss_lab.server.tablet.damage import log_cut
+from fluss_lab.server.tablet.damage.lost_log import LostLog, copy_beside
+from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.remote.remote_log import RemoteLog
+
+log = logging.getLogger(__name__)
+
+_TRASH: Final = "trash"
+_LOOKS: Final = "looks"
+#: Between the steps of beginning a lost log anew. Ended at any of them, it can be asked for again.
+FAILPOINTS: Final = ("tablet.lost.before", "tablet.lost.noted", "tablet.lost.begun")
+#: No log gets so far.
+OFFSET_MAX: Final = 2**63 - 1
+RESTORE_FOLDER: Final = (
+    "restore it from a copy, see what it would come to to do without (fluss-lab repair TABLE --skip-corrupt), or drop the table "
+    "or partition if nothing of it is needed"
+)
+
+
+class BucketStore:
+    """All buckets of one tablet server. Safe for threads; finding a bucket takes no lock.
+
+    Args:
+        folder: The server's; ``data`` is made in it.
+        options: How logs are kept.
+        clock: Gives the timestamps.
+        waiting_max: Appends that may wait for a predecessor at once.
+        remote: ``remote.data.dir``.
+        rows: How the rows of primary-key tables are kept.
+        reopen_max_ms: Longest wait until a bucket that could not be opened is tried again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: LogOptions,
+        clock: Clock,
+        waiting_max: int,
+        remote: RemoteDir,
+        *,
+        rows: RowOptions,
+        reopen_max_ms: int,
+    ) -> None:
+        self._data = folder / "data"
+        self._remote = remote
+        self._trash = self._data / _TRASH
+        self._options, self._clock, self._rows = options, clock, rows
+        self._pool = HandlePool()
+        self._waiting = threading.Semaphore(waiting_max)
+        # Held for moments; a bucket that is being opened is in `_opening`, and whoever else wants it waits.
+        self._lock = threading.Condition()
+        self._opening: set[TableBucket] = set()
+        self._tables: dict[int, Table] = {}
+        self._buckets: dict[TableBucket, Bucket] = {}
+        self._unopened = UnopenedBuckets(clock, reopen_max_ms)
+        #: Requests with definitions that could not be taken over.
+        self._undefined: dict[int, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
+        #: What each bucket was last asked to be opened with, without definitions.
+        self._requests: dict[TableBucket, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
+        self._lakes: dict[TableBucket, LakeState] = {}
+        #: The newest commit that was told of each bucket.
+        self._lake_sequences: dict[TableBucket, int] = {}
+        self._trash.mkdir(parents=True, exist_ok=True)
+        self._looks = self._data / _LOOKS
+        shutil.rmtree(self._looks, ignore_errors=True)
+        self._empty_trash()
+
+    def get(self, bucket: TableBucket) -> Bucket:
+        """Return a bucket that is open here.
+
+        Raises:
+            NotLeaderError: It is not; it may be elsewhere, or not yet be opened.
+            FlussError: It could not be opened: why.
+        """
+        found = self._buckets.get(bucket)
+        if found is None:
+            self._unopened.check(bucket)
+            raise NotLeaderError(f"bucket {bucket} is not held by this server; refresh the metadata and retry")
+        return found
+
+    def table(self, table_id: int) -> Table:
+        """Return a table with buckets here.
+
+        Raises:
+            NotLeaderError: There is none.
+            FlussError: None could be opened: why.
+        """
+        found = self._tables.get(table_id)
+        if found is None:
+            for error in self._unopened.of_table(table_id).values():
+                raise error
+            raise NotLeaderError(f"table id {table_id} has no buckets on this server; refresh the metadata and retry")
+        return found
+
+    def has_table(self, table_id: int) -> bool:
+        """Tell whether there are buckets of a table here."""
+        return table_id in self._tables
+
+    def all(self, table_id: int | None = None) -> list[Bucket]:
+        """Return the open buckets, of a table or of all, in order."""
+        found = [bucket for bucket in list(self._buckets.values()) if table_id in {None, bucket.id.table_id}]
+        return sorted(found, key=lambda bucket: bucket.id.sort_key())
+
+    def failures(self, table_id: int | None = None) -> dict[TableBucket, FlussError]:
+        """Return the buckets of a table, or of all, that could not be opened, and why."""
+        found = self._unopened.of_table(table_id)
+        # One that is open may not have taken over a new definition: that is tried again too, and it serves meanwhile.
+        return {bucket: error for bucket, error in found.items() if bucket not in self._buckets}
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    def define(self, requests: Iterable[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
+        """Take over the tables that requests define, before any of their buckets is opened.
+
+        Of a table's requests in one call the first brings the definition. One that cannot be taken over is told of by
+        `open`.
+        """
+        for request in requests:
+            if request.table_json:
+                with self._lock, suppress(Exception):
+                    self._define(bucket_of(request.table_bucket), request)
+
+    def reopen(self) -> int:
+        """Try again to open the buckets that could not be opened and are due; return how many are open now."""
+        due = self._unopened.due()
+        with self._lock:
+            undefined = list(self._undefined.values())
+        if due:
+            self.define(undefined)
+        opened = 0
+        for request in due:
+            with suppress(FlussError):
+                opened += self.open(request, again=True) is not None
+        return opened
+
+    def open(self, request: pb.PbNotifyLeaderAndIsrReqForBucket, *, again: bool = False) -> Bucket | None:
+        """Open a bucket, making it if there is none, and take over its table's definition.
+
+        Args:
+            request: Says what it is.
+            again: Only if it could not be opened before and is still wanted.
+
+        Returns:
+            The bucket; None when it is not wanted any more.
+
+        Raises:
+            FlussError: Why it cannot be opened; it names bucket, cause and remedy. It is tried again by `reopen`.
+        """
+        bucket = bucket_of(request.table_bucket)
+        with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
+            if again and bucket not in self._unopened:
+                return self._buckets.get(bucket)
+            self._requests[bucket] = _without_definition(request)
+            try:
+                table = self._define(bucket, request)
+                if (found := self._buckets.get(bucket)) is not None:
+                    self._unopened.forget(bucket)
+                    return found
+                self._make_bucket(bucket, request)
+            except Exception as error:
+                raise self._unopened.note(request, error) from error
+            self._opening.add(bucket)
+        with self._ending_open(bucket, request):
+            # Beside others: what takes time is reading, checking and replaying.
+            return self._register(self._open(bucket, table, partition_of(request), durable_offset_of(request)))
+
+    def durable_offset(self, bucket: TableBucket) -> int:
+        """Return up to where an open bucket's log was on the device, as the coordinator knew when it was opened; 0 if new."""
+        request = self._requests.get(bucket)
+        return request.durable_offset if request is not None else 0
+
+    def folder(self, bucket: TableBucket) -> Path:
+        """Return the folder of a bucket."""
+        return self._folder(bucket)
+
+    def renew(self, bucket: TableBucket, change: Callable[[Bucket], None]) -> Bucket:
+        """Close a bucket, have its files changed, and open it again. Those who want it meanwhile are told to retry.
+
+        Raises:
+            NotLeaderError: It is not open here.
+            FlussError: The change failed, or it cannot be opened: it is tried again by `reopen`.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
+            found, request = self.get(bucket), self._requests[bucket]
+            del self._buckets[bucket]
+            self._opening.add(bucket)
+        with self._ending_open(bucket, request):
+            _close(found, save=False)
+            change(found)
+            self._pool.forget_below(self._folder(bucket))
+            return self._register(self._open(bucket, found.table, found.partition, durable_offset_of(request)))
+
+    # -- logs that are gone --------------------------------------------------------------------------------------------
+
+    def is_lost(self, bucket: TableBucket) -> bool:
+        """Tell whether a bucket cannot be opened, and no segment of its log is left; it is tried to open it first."""
+        if (request := self._unopened.request(bucket)) is not None:
+            with suppress(FlussError):
+                self.open(request, again=True)
+        is_unopened = bucket in self._unopened and bucket not in self._buckets
+        return is_unopened and bucket.table_id in self._tables and not segment_bases(self._folder(bucket))
+
+    @contextmanager
+    def stand_in(self, bucket: TableBucket) -> Iterator[tuple[Bucket, Path]]:
+        """Open an empty log instead of a lost one, elsewhere, and give it and its folder: to be looked at in the block.
+
+        Raises:
+            NotLeaderError: The bucket is open meanwhile, or not wanted.
+            FlussError, OSError: As `LostLog.of`.
+        """
+        request = self._lost_request(bucket)
+        self._looks.mkdir(exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=self._looks))
+        try:
+            check_identity(place, request.identity, adopt=True)
+            copy_beside(self._folder(bucket), place)
+            lost = self._lost_log(bucket, request)
+            lost.note(place)
+            lost.begin(place)
+            opened = self._open(bucket, self._tables[bucket.table_id], partition_of(request), None, place)
+            opened.lake = self._lakes.get(bucket)
+            try:
+                yield opened, place
+            finally:
+                _close(opened, save=False)
+                self._pool.forget_below(place)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def begin_anew(self, bucket: TableBucket) -> Bucket:
+        """Lay an empty log where one is lost, and open it: damaged up to where it is known to have been.
+
+        Raises:
+            NotLeaderError: The bucket is not wanted here.
+            FlussError, OSError: As `LostLog.of`, and as `open`.
+        """
+        if (found := self._buckets.get(bucket)) is not None:
+            request = self._requests[bucket]
+            lost = self._lost_log(bucket, request).known_to(found.log)
+            return self.renew(bucket, lambda _: self._lay(bucket, request, lost))
+        request = self._lost_request(bucket)
+        self._lay(bucket, request, self._lost_log(bucket, request))
+        self.open(request, again=True)
+        return self.get(bucket)
+
+    def _lay(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket, lost: LostLog) -> None:
+        folder = self._folder(bucket)
+        make_folder(folder)
+        check_identity(folder, request.identity, adopt=request.adopt_unmarked)
+        failpoint("tablet.lost.before")
+        lost.note(folder)
+        failpoint("tablet.lost.noted")
+        lost.begin(folder)
+        failpoint("tablet.lost.begun")
+
+    def _lost_request(self, bucket: TableBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
+        request = self._unopened.request(bucket)
+        if request is None:
+            raise NotLeaderError(f"bucket {bucket} is open meanwhile, or not held by this server; look again")
+        return request
+
+    def _lost_log(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> LostLog:
+        folder, table = self._folder(bucket), self._tables[bucket.table_id]
+        if folder.exists() and any(folder.iterdir()):
+            check_identity(folder, request.identity, adopt=request.adopt_unmarked)
+        self._remote.check()
+        partition = partition_of(request)
+        away = [bucket_folder(self._remote.path, kind, table.path, partition, bucket) for kind in (LOG, KV)]
+        return LostLog.of(
+            folder, bucket, self._lakes.get(bucket), remote=away[0], snapshots=away[1],
+            durable_offset=request.durable_offset,
+        )  # fmt: skip
+
+    @contextmanager
+    def _ending_open(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Iterator[None]:
+        """Note why a bucket cannot be opened in the block, and let others have it behind the block."""
+        try:
+            yield
+        except Exception as error:
+            raise self._unopened.note(request, error) from error
+        finally:
+            with self._lock:
+                self._opening.discard(bucket)
+                self._lock.notify_all()
+
+    def _register(self, bucket: Bucket) -> Bucket:
+        with self._lock:
+            bucket.lake = self._lakes.get(bucket.id)
+            self._buckets[bucket.id] = bucket
+            self._unopened.forget(bucket.id)
+            return bucket
+
+    def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Table:
+        folder = self._data / f"t{bucket.table_id}"
+        if request.table_json:
+            self._undefined[bucket.table_id] = request
+        table = self._tables.get(bucket.table_id)
+        if table is None:
+            table = Table.opened(request, folder)
+        make_folder(folder)
+        table.define(request, folder)
+        self._tables[bucket.table_id] = table
+        if request.table_json:
+            del self._undefined[bucket.table_id]
+        return table
+
+    def _make_bucket(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> None:
+        folder = self._folder(bucket)
+        # An empty folder is a new bucket's, of which nothing was on the device, or somebody is just restoring it.
+        lost = not folder.exists() or (request.durable_offset > 0 and not any(folder.iterdir()))
+        if request.HasField("durable_offset") and lost:
+            raise CorruptDataError(
+                f"{folder} is gone or empty, with a log that was on the device up to offset {request.durable_offset}; "
+                f"{RESTORE_FOLDER}"
+            )
+        make_folder(folder)
+        check_identity(folder, request.identity, adopt=request.adopt_unmarked)
+
+    def _open(
+        self,
+        bucket: TableBucket,
+        table: Table,
+        partition: str | None,
+        durable_offset: int | None,
+        place: Path | None = None,
+    ) -> Bucket:
+        place = place or self._folder(bucket)
+        given_up = log_cut.finish(place)
+        logger = BucketLogger(log, str(table.path), partition, bucket)
+        has_rows = bool(table.descriptor.schema.primary_key)
+        opened = BucketLog(
+            place, self._options, self._pool, self._clock, logger, self._waiting,
+            changelog=has_rows, durable_offset=durable_offset,
+        )  # fmt: skip
+        try:
+            kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
+        except BaseException:
+            opened.close(save=False)
+            raise
+        away = bucket_folder(self._remote.path, LOG, table.path, partition, bucket)
+        known_start = opened.start if opened.stopped is None else 0
+        # Where a log that was found damaged would end is not known either: remote storage may have what comes behind.
+        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX
+        remote = RemoteLog(away, place, bucket, (known_start, known_end), logger, self._remote.check)
+        return Bucket(bucket, table, partition, opened, kv=kv, remote=remote, given_up=given_up.ranges)
+
+    def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:
+        """Take note of what the lake holds of a bucket, None for nothing; it may be opened later.
+
+        Args:
+            bucket: Which bucket.
+            lake: What the lake holds of it.
+            sequence: The commit that made it so; what is said of an older one than was told before comes too late.
+        """
+        with self._lock:
+            if sequence < self._lake_sequences.get(bucket, sequence):
+                return
+            self._lake_sequences[bucket] = sequence
+            if lake is None:
+                self._lakes.pop(bucket, None)
+            else:
+                self._lakes[bucket] = lake
+            if (found := self._buckets.get(bucket)) is not None:
+                found.lake = lake
+
+    def lake(self, bucket: TableBucket) -> LakeState | None:
+        """Return what was last said of a bucket in the lake."""
+        return self._lakes.get(bucket)
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    def release(self, bucket: TableBucket, *, delete: bool) -> None:
+        """Close a bucket and, if asked, delete its files. Doing it again does nothing.
+
+        Files are first moved aside at once, so that a crash leaves a bucket whole or gone.
+
+        Raises:
+            OSError: The file system refused to move them.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: bucket not in self._opening)
+            found = self._buckets.pop(bucket, None)
+            self._unopened.forget(bucket)
+            self._requests.pop(bucket, None)
+            if found is not None:
+                _close(found, save=not delete)
+            if not delete:
+                return
+            self._lakes.pop(bucket, None)
+            self._lake_sequences.pop(bucket, None)
+            folder = self._folder(bucket)
+            if folder.exists():
+                aside = Path(tempfile.mkdtemp(prefix=f"{bucket}-".replace("/", "-"), dir=self._trash))
+                files.replace(folder, aside / folder.name)
+                files.fsync_folder(folder.parent)
+                self._pool.forget_below(folder)
+            self._remove_empty(bucket)
+            self._empty_trash()
+
+    def _remove_empty(self, bucket: TableBucket) -> None:
+        """Remove the folders of a partition and a table that hold no bucket any more."""
+        table = self._data / f"t{bucket.table_id}"
+        if bucket.partition_id is not None:
+            with suppress(OSError):
+                self._folder(bucket).parent.rmdir()
+        if not has_folders(table):
+            self._tables.pop(bucket.table_id, None)
+            self._undefined.pop(bucket.table_id, None)
+            shutil.rmtree(table, ignore_errors=True)
+
+    def _empty_trash(self) -> None:
+        for path in self._trash.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def close(self, *, save: bool = True) -> None:
+        """Close all buckets, each with a recovery point at its end if that is to be saved."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._opening)
+            for bucket in self._buckets.values():
+                _close(bucket, save=save)
+
+    def _folder(self, bucket: TableBucket) -> Path:
+        folder = self._data / f"t{bucket.table_id}"
+        if bucket.partition_id is not None:
+            folder /= f"p{bucket.partition_id}"
+        return folder / f"b{bucket.bucket}"
+
+
+def _without_definition(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
+    """Return a request as it is kept for a bucket: its table's definition is kept once, with the table."""
+    kept = pb.PbNotifyLeaderAndIsrReqForBucket()
+    kept.CopyFrom(request)
+    kept.table_json = b""
+    kept.ClearField("schemas")
+    return kept
+
+
+def _close(bucket: Bucket, *, save: bool = True) -> None:
+    """End all use of a bucket."""
+    if bucket.remote is not None:
+        bucket.remote.close()
+    if bucket.kv is not None:
+        bucket.kv.snapshots.close()
+    bucket.log.close(save=save)

@@ -1,0 +1,171 @@
+"""What the server answers about damaged logs: what cannot be read, and giving that up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.server.folder.disk_reserve import DiskReserve
+from fluss_lab.server.kv.store_image import KvImage
+from fluss_lab.server.tablet.buckets.bucket import Bucket
+from fluss_lab.server.tablet.buckets.bucket_description import described_damage
+from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
+from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
+from fluss_lab.server.tablet.damage.bucket_damage import BucketDamage, checkpoint_behind, confirmed, cut_behind, look
+from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange
+from fluss_lab.server.tablet.damage.given_up_ranges import Cut
+from fluss_lab.server.tablet.damage.log_cut import begin
+from fluss_lab.server.tablet.damage.sound_tail import Tail, check_rows
+from fluss_lab.server.tablet.damage.uploaded_rows import SentRows
+from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.requests.bucket_scans import Scanners
+
+log = logging.getLogger(__name__)
+
+
+class DamageDesk:
+    """Looks at damaged buckets of one server, and cuts their logs. Safe for threads; one cut at a time.
+
+    Args:
+        store: The buckets.
+        snapshots: Keeps rows that a log cannot give any more.
+        scanners: Their scans end when a bucket is cut.
+        reserve: Says whether anything may be written.
+        clock: Tells when something was given up.
+        rows_ttl_ms: For how long rows are kept that were sent.
+        size_max: Bytes of one part of them, at most.
+    """
+
+    def __init__(
+        self,
+        store: BucketStore,
+        snapshots: KvSnapshotter,
+        scanners: Scanners,
+        reserve: DiskReserve,
+        clock: Clock,
+        *,
+        rows_ttl_ms: int,
+        size_max: int,
+    ) -> None:
+        self._store, self._snapshots, self._scanners = store, snapshots, scanners
+        self._reserve, self._clock = reserve, clock
+        self._cutting = threading.Lock()
+        self._sent = SentRows(clock, ttl_ms=rows_ttl_ms, size_max=size_max)
+
+    def describe(self, request: pb.DescribeDamageRequest) -> pb.DescribeDamageResponse:
+        """Return what cannot be read of a bucket's log, after reading every byte of it: see `bucket_damage.look`."""
+        if self._store.is_lost(bucket_of(request)):
+            with self._store.stand_in(bucket_of(request)) as (lost, folder):
+                return described_damage(lost, self._look_at_lost(lost, folder))
+        bucket = self._store.get(bucket_of(request))
+        return described_damage(bucket, self._look(bucket))
+
+    def confirm(self, bucket: Bucket, error: CorruptDataError) -> CorruptDataError:
+        """Return what to say of bytes of a log that failed their checks when they were read: see `bucket_damage.confirmed`."""
+        return confirmed(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
+
+    def take_rows(self, request: Frame[pb.SendRowsRequest]) -> pb.SendRowsResponse:
+        """Keep rows that are sent for a cut: see `SentRows.take`."""
+        table = self._store.table(request.message.table_id)
+        if not table.descriptor.schema.primary_key:
+            raise UnsupportedError(f"{table.path} has no primary key: no rows are made of its log")
+        return pb.SendRowsResponse(row_count=self._sent.take(request, table.schemas))
+
+    def expire(self) -> None:
+        """Let go of rows that were sent, and that nobody asks for."""
+        self._sent.expire()
+
+    def give_up(self, request: pb.GiveUpRangeRequest) -> pb.GiveUpRangeResponse:
+        """Have a bucket's log begin behind its first damaged range: see `bucket_damage` for what that must not lose."""
+        self._reserve.check_writable("nothing was given up")
+        with self._cutting:
+            if self._store.is_lost(bucket_of(request)):
+                self._begin_anew(request)
+            bucket = self._store.get(bucket_of(request))
+            # Asked again because the answer was lost.
+            is_done = any(each.start == request.start_offset for each in bucket.given_up)
+            if not is_done and request.start_offset < request.stop_offset:
+                bucket = self._cut(self._laid(bucket, request), request)
+            return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _begin_anew(self, request: pb.GiveUpRangeRequest) -> None:
+        """Lay an empty log where one is lost, if it may be given up."""
+        with self._store.stand_in(bucket_of(request)) as (bucket, folder):
+            self._cut_of(self._look_at_lost(bucket, folder), request)
+        renewed = self._store.begin_anew(bucket_of(request))
+        log.warning("event=lost_log_begun_anew log_start=%d", renewed.log.start, extra=renewed.log_fields)
+
+    def _laid(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+        """Return an open bucket; with an empty log instead of one whose files went meanwhile, if that may be given up."""
+        if segment_bases(self._store.folder(bucket.id)):
+            return bucket
+        self._cut_of(self._look(bucket), request)
+        if bucket.kv is not None and bucket.kv.is_live:
+            self._snapshots.take_of_stopped(bucket)
+        return self._store.begin_anew(bucket.id)
+
+    def _look_at_lost(self, bucket: Bucket, folder: Path) -> BucketDamage:
+        """Return what is gone of a bucket of which no segment is left: nothing, where nobody knows of a record in it."""
+        found = look(bucket, folder, 0)
+        place, start = self._store.folder(bucket.id), found.start
+        gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)
+        return replace(found, ranges=(gone._replace(path=place),), is_gone=True)
+
+    def _cut_of(self, found: BucketDamage, request: pb.GiveUpRangeRequest) -> Cut:
+        return cut_behind(
+            found,
+            request.start_offset,
+            request.stop_offset,
+            discard=request.discard_before,
+            now_ms=self._clock.now_ms(),
+            sent_offset=request.rows_offset if request.HasField("rows_offset") else None,
+        )
+
+    def _look(self, bucket: Bucket) -> BucketDamage:
+        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+
+    def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+        found, folder = self._look(bucket), self._store.folder(bucket.id)
+        cut = self._cut_of(found, request)
+        self._keep_rows(bucket, found, cut, request)
+        bucket.log.sync()
+        if found.remote_end is not None and bucket.remote is not None and cut.start <= found.remote_end:
+            bucket.remote.note_dropped(cut.start)
+        checkpoint = checkpoint_behind(bucket, folder, cut.start)
+        renewed = self._store.renew(bucket.id, lambda _: begin(folder, cut, checkpoint))
+        self._scanners.close_bucket(bucket.id)
+        log.warning("event=range_given_up start=%d stop=%d lost_from=%d log_start=%d", cut.noted.start, cut.noted.stop,
+                    cut.noted.lost_start, cut.start, extra=bucket.log_fields)  # fmt: skip
+        return renewed
+
+    def _keep_rows(self, bucket: Bucket, found: BucketDamage, cut: Cut, request: pb.GiveUpRangeRequest) -> None:
+        """Have a snapshot from which the rows are made behind the cut, without the log before it."""
+        if bucket.kv is None:
+            return
+        if bucket.kv.is_live:
+            self._snapshots.take_of_stopped(bucket)  # of the rows that the log cannot give any more
+        elif request.HasField("rows_offset"):
+            image = self._sent.give(bucket.id, request.rows_offset, request.row_count)
+            if found.is_gone:
+                image = replace(image, log_offset=cut.start)
+            try:
+                check_rows(bucket.table, image, Tail.behind(self._store.folder(bucket.id), found.ranges[-1]))
+            except CorruptDataError as error:
+                raise CorruptDataError(
+                    f"the rows that the lake has of the bucket at offset {image.log_offset} are not those that its log goes on "
+                    f"from: {error}. Nothing was changed; restore {found.ranges[0].path} from a copy"
+                ) from error
+            self._snapshots.take_anew(bucket, image)
+        elif found.is_gone and (found.rows_offset or 0) < cut.start:
+            loaded = bucket.kv.snapshots.load(bucket.table.schemas)
+            image = KvImage(0, (), (), 0) if loaded is None else loaded[1]
+            self._snapshots.take_anew(bucket, replace(image, log_offset=cut.start))

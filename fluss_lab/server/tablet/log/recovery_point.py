@@ -1,0 +1,94 @@
+"""The recovery point of a bucket: up to where its log is whole and on the device, and what was known there.
+
+One small file, replaced at once, with a CRC of its own. It is never needed, only believed when it is right: without it
+recovery reads all segments. So it is swapped in without waiting for the device, except when the log is closed. One of a
+newer version is refused: what that version wrote into the log may be more than this one can judge.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from fluss_lab import files
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model.format_versions import check_format
+from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.server.tablet.append.writer_state import WriterStates
+from fluss_lab.server.tablet.log.segment import SegmentMark
+from fluss_lab.server.tablet.log.sparse_index import IndexMark
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "recovery-point"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A bucket's recovery point.
+
+    Attributes:
+        recovery_point: All records below this offset are whole and on the device.
+        floor_ms: No later record has an earlier timestamp.
+        segments: The segments at that moment, oldest first; the last one ends at the recovery point.
+        writers: The writers at that moment.
+    """
+
+    recovery_point: int
+    floor_ms: int
+    segments: tuple[SegmentMark, ...]
+    writers: WriterStates
+
+    def mark_of(self, base_offset: int) -> SegmentMark | None:
+        """Return what is said of the segment with a base offset; None when nothing is."""
+        return next((mark for mark in self.segments if mark.base_offset == base_offset), None)
+
+
+def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
+    """Replace the recovery point of the bucket in a folder.
+
+    Raises:
+        OSError: The file system refused; the old one stands.
+    """
+    failpoint("tablet.checkpoint.before")
+    value = {
+        "version": VERSION,
+        "recovery_point": checkpoint.recovery_point,
+        "floor_ms": checkpoint.floor_ms,
+        "segments": [asdict(mark) for mark in checkpoint.segments],
+        "writers": checkpoint.writers.to_json(),
+    }
+    body = json.dumps(value, separators=(",", ":")).encode()
+    files.write_atomic(folder / FILE_NAME, sealed(body), durable=durable)
+
+
+def load(folder: Path) -> Checkpoint | None:
+    """Return the recovery point of the bucket in a folder; None when there is none that can be believed.
+
+    Raises:
+        UnsupportedError: A newer version wrote it.
+    """
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if (body := unsealed(data)) is None:
+        log.warning("%s: the checksum does not agree; the log is read from its start", path)
+        return None
+    try:
+        value = json.loads(body)
+        check_format(path, value["version"], VERSION)
+        if value["version"] != VERSION:
+            log.warning("%s: version %s is not known; the log is read from its start", path, value["version"])
+            return None
+        marks = tuple(SegmentMark(**{**mark, "index": IndexMark(**mark["index"])}) for mark in value["segments"])
+        writers = WriterStates.from_json(value["writers"])
+        return Checkpoint(int(value["recovery_point"]), int(value["floor_ms"]), marks, writers)
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("%s: not a recovery point (%r); the log is read from its start", path, error)
+        return None

@@ -1,0 +1,164 @@
+"""The manifest of a bucket's remote log: which segments there are. What it does not name does not exist.
+
+One file, ``manifest``, in the bucket's remote folder: JSON, a line end, and the CRC-32C of the JSON in hex. It is
+replaced at once, after the files that it names are on the device and before any that it no longer names is removed.
+Nothing in it is a path, so the folder may be moved.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab import files
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.names import TableBucket
+from fluss_lab.records.blocks import SegmentKey
+from fluss_lab.records.sealed import sealed, unsealed
+
+FILE_NAME: Final = "manifest"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSegment:
+    """One segment in remote storage.
+
+    Attributes:
+        segment_id: A UUID, the name of its folder.
+        base_offset: Offset of its first record.
+        end_offset: Offset after its last record.
+        size_bytes: Of its batches, as they lie in remote storage.
+        first_timestamp_ms: Of its first record.
+        max_timestamp_ms: Of its last record.
+        created_ms: When it was copied.
+    """
+
+    segment_id: str
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    created_ms: int
+
+    @property
+    def key(self) -> SegmentKey:
+        """Return what its files are found and checked by."""
+        return SegmentKey(self.segment_id, self.base_offset, self.end_offset, self.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteManifest:
+    """What remote storage holds of a bucket. It never changes; changes make another one.
+
+    Attributes:
+        bucket: Whose it is.
+        copied_offset: All segments below it were copied at some time; 0 before the first.
+        segments: Those that are there, oldest first, without a hole.
+    """
+
+    bucket: TableBucket
+    copied_offset: int = 0
+    segments: tuple[RemoteSegment, ...] = ()
+    _bases: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_bases", tuple(each.base_offset for each in self.segments))
+
+    @property
+    def start(self) -> int:
+        """Return the first offset held; `copied_offset` when nothing is."""
+        return self._bases[0] if self.segments else self.copied_offset
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the last one held."""
+        return self.segments[-1].end_offset if self.segments else self.copied_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all segments."""
+        return sum(each.size_bytes for each in self.segments)
+
+    def from_offset(self, offset: int) -> tuple[RemoteSegment, ...]:
+        """Return the segments from the one that holds an offset on; empty when none does."""
+        if not self.start <= offset < self.end:
+            return ()
+        return self.segments[bisect_right(self._bases, offset) - 1 :]
+
+    def added(self, segment: RemoteSegment) -> RemoteManifest:
+        """Return the manifest with a segment more. Segments that it does not continue are left out: see `RemoteLog`."""
+        before = self.segments if self.end == segment.base_offset else ()
+        return replace(self, copied_offset=segment.end_offset, segments=(*before, segment))
+
+    def without_first(self, count: int) -> RemoteManifest:
+        """Return the manifest without its oldest segments."""
+        return replace(self, segments=self.segments[count:])
+
+
+def save(folder: Path, manifest: RemoteManifest) -> None:
+    """Replace the manifest in a bucket's remote folder, durably.
+
+    Raises:
+        OSError: The file system refused; the old one stands.
+    """
+    bucket = manifest.bucket
+    value = {
+        "version": VERSION,
+        "table_id": bucket.table_id,
+        "partition_id": bucket.partition_id,
+        "bucket": bucket.bucket,
+        "copied_offset": manifest.copied_offset,
+        "segments": [asdict(each) for each in manifest.segments],
+    }
+    files.write_atomic(folder / FILE_NAME, sealed(json.dumps(value, indent=1).encode()))
+
+
+def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
+    """Return the manifest in a bucket's remote folder; None when there is none.
+
+    Raises:
+        CorruptDataError: It is damaged, or another bucket's.
+        UnsupportedError: A newer version wrote it.
+        OSError: It cannot be read.
+    """
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if (body := unsealed(data)) is None:
+        raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
+    value = json.loads(body)
+    check_format(path, value.get("version"), VERSION)
+    if value.get("version") != VERSION:
+        raise UnsupportedError(f"{path}: expected version {VERSION}, found {value.get('version')!r}")
+    try:
+        manifest = _from_json(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"{path}: not a manifest ({error!r}); {_REMEDY}") from error
+    if manifest.bucket != bucket:
+        raise CorruptDataError(f"{path}: expected the manifest of {bucket}, found that of {manifest.bucket}; {_REMEDY}")
+    return manifest
+
+
+_REMEDY: Final = (
+    "restore the file from a copy. Its segments are beside it and are left alone; nothing more is copied until then"
+)
+
+
+def _from_json(value: dict[str, Any]) -> RemoteManifest:
+    segments = tuple(RemoteSegment(**each) for each in value["segments"])
+    for before, after in pairwise(segments):
+        if before.end_offset != after.base_offset:
+            raise ValueError(f"a hole between offsets {before.end_offset} and {after.base_offset}")
+    if any(each.base_offset >= each.end_offset for each in segments):
+        raise ValueError("a segment without records")
+    bucket = TableBucket(value["table_id"], value["partition_id"], value["bucket"])
+    return RemoteManifest(bucket, value["copied_offset"], segments)

@@ -1,0 +1,206 @@
+"""Copying one segment to remote storage: read and checked batch by batch, packed, and on the device before it counts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import google_crc32c
+import pyarrow as pa
+
+from fluss_lab import files
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.records.batch import CRC_START, BatchHeader, Buffer, checksum, split_headers
+from fluss_lab.records.blocks import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
+from fluss_lab.server.tablet.log.segment import Place, Segment
+from fluss_lab.server.tablet.remote.batch_compression import Packer
+from fluss_lab.server.tablet.remote.remote_manifest import RemoteSegment
+
+#: Bytes of a segment read at once; a batch that is larger is read by itself.
+_CHUNK_BYTES: Final = 4 << 20
+#: Batches go into a block until it has so many bytes: what a reader reads beyond what it needs, at most, and with 32
+#: bytes of index each, 0.05 % of the copy.
+BLOCK_BYTES: Final = 64 << 10
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A copy under way."""
+
+    packer: Packer
+    log_fd: int
+    previous_fd: int | None
+    size: int = 0
+    first_timestamp_ms: int = -1
+    max_timestamp_ms: int = -1
+
+
+def copy_segment(
+    segment: Segment,
+    folder: Path,
+    schemas: Mapping[int, pa.Schema],
+    *,
+    created_ms: int,
+    check: Callable[[], None] = lambda: None,
+) -> RemoteSegment:
+    """Copy a segment to a bucket's remote folder and return what the copy is; it counts once the manifest names it.
+
+    Args:
+        segment: Rolled, so it is on the device and does not change.
+        folder: The bucket's remote folder; it exists.
+        schemas: Arrow schema of each schema id.
+        created_ms: Kept with the copy.
+        check: Called between blocks; what it raises ends the copy.
+
+    Returns:
+        The copy; its files and their names are on the device.
+
+    Raises:
+        CorruptDataError: The segment is damaged.
+        FileNotFoundError: It was deleted meanwhile.
+        OSError: The file system refused. What was written of the copy is removed, as far as that goes.
+
+    Cost: one pass of CRC and packing: some 300 MB a second; memory of a few chunks.
+    """
+    segment_id = str(uuid.uuid4())
+    place = folder / segment_id
+    place.mkdir(mode=0o700)
+    try:
+        failpoint("remote.copy.before_data")
+        copied = _copy(segment, folder, segment_id, schemas, created_ms, check)
+        files.fsync_folder(place)
+        files.fsync_folder(folder)
+        failpoint("remote.copy.after_data")
+        return copied
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _copy(
+    segment: Segment,
+    folder: Path,
+    segment_id: str,
+    schemas: Mapping[int, pa.Schema],
+    created_ms: int,
+    check: Callable[[], None],
+) -> RemoteSegment:
+    unsized = SegmentKey(segment_id, segment.base_offset, segment.end_offset, 0)
+    log_fd = _create(unsized.path(folder, LOG_SUFFIX))
+    previous_fd: int | None = None
+    blocks: list[Block] = []
+    try:
+        if segment.previous is not None:
+            previous_fd = _create(unsized.path(folder, PREVIOUS_SUFFIX))
+        draft = _Draft(Packer(schemas), log_fd, previous_fd)
+        for batches in _blocks(segment, draft):
+            check()
+            blocks.append(_write_block(segment, draft, batches))
+            failpoint("remote.copy.between_blocks")
+        for fd in (log_fd, previous_fd):
+            if fd is not None:
+                files.fsync_file(fd)
+    finally:
+        for fd in (log_fd, previous_fd):
+            if fd is not None:
+                os.close(fd)
+    key = SegmentKey(segment_id, segment.base_offset, segment.end_offset, draft.size)
+    index = BlockIndex.of(key, draft.max_timestamp_ms, previous_fd is not None, blocks)
+    fd = _create(key.path(folder, INDEX_SUFFIX))
+    try:
+        _write(fd, index.to_bytes())
+        files.fsync_file(fd)
+    finally:
+        os.close(fd)
+    return RemoteSegment(
+        segment_id, key.base_offset, key.end_offset, key.size_bytes, draft.first_timestamp_ms, draft.max_timestamp_ms,
+        created_ms,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Packed:
+    """Batches of one block."""
+
+    base_offset: int
+    end_offset: int
+    timestamp_ms: int
+    size: int
+    buffers: list[Buffer]
+
+
+def _blocks(segment: Segment, draft: _Draft) -> Iterator[_Packed]:
+    """Yield a segment's batches, packed, in blocks."""
+    block: _Packed | None = None
+    for header, whole in _batches(segment):
+        if header.record_count and draft.first_timestamp_ms < 0:
+            draft.first_timestamp_ms = header.timestamp_ms
+        draft.max_timestamp_ms = header.timestamp_ms
+        buffers = draft.packer.packed(header, whole)
+        if block is None:
+            block = _Packed(header.base_offset, header.base_offset, header.timestamp_ms, 0, [])
+        block.buffers += buffers
+        block.size += sum(len(memoryview(each)) for each in buffers)
+        block.end_offset = header.next_offset
+        if block.size >= BLOCK_BYTES:
+            yield block
+            block = None
+    if block is not None:
+        yield block
+
+
+def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the batches of a segment, each seen to be whole and to continue the one before.
+
+    Raises:
+        CorruptDataError: The segment is damaged.
+    """
+    place = Place(0, segment.base_offset, -1)
+    while place.position < segment.size:
+        data = segment.read(place.position, min(place.position + _CHUNK_BYTES, segment.size))
+        end, problem = segment.take_whole(data, place)
+        if end.position == place.position and problem is None:
+            data = segment.read(place.position, place.position + segment.header(place, segment.size).size)
+            end, problem = segment.take_whole(data, place)
+        for header, whole in split_headers(memoryview(data)[: end.position - place.position]):
+            if (found := checksum(whole[CRC_START:])) != header.crc:
+                raise CorruptDataError(
+                    f"{segment.path}: batch at offset {header.base_offset}: expected CRC {header.crc:08x}, found {found:08x}"
+                )
+            yield header, whole
+        if problem is not None:
+            raise problem
+        place = end
+    if place.base_offset != segment.end_offset:
+        raise CorruptDataError(
+            f"{segment.path}: expected records up to {segment.end_offset}, found {place.base_offset}"
+        )
+
+
+def _write_block(segment: Segment, draft: _Draft, block: _Packed) -> Block:
+    data = b"".join(memoryview(each) for each in block.buffers)
+    _write(draft.log_fd, data)
+    previous_crc = 0
+    if draft.previous_fd is not None and segment.previous is not None:
+        base = segment.base_offset
+        values = segment.previous.read(block.base_offset - base, block.end_offset - base)
+        previous_crc = google_crc32c.value(values)
+        _write(draft.previous_fd, values)
+    position, draft.size = draft.size, draft.size + len(data)
+    return Block(position, block.base_offset, block.timestamp_ms, google_crc32c.value(data), previous_crc)
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,171 @@
+"""Where a Spark that is started here runs, and what its workers are given, by its master.
+
+Spark on this machine (see `runs_here`) listens on loopback only and runs its workers on this Python. Workers in
+processes beside the driver's, on this machine or another, get fluss_lab as a file (see `package_archive`); what a round's tasks
+need beyond it, the server's address with token and certificate and the lake's configuration, is in each task. Nothing
+else of this process goes to them: no folder of the driver's, no environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import site
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fluss_lab.spark.session.java_home import find_java
+from fluss_lab.spark.session.package_archive import write_package
+from fluss_lab.spark.session.spark_masters import is_one_process, runs_here
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+DAEMON: Final = "fluss_lab.spark.session.worker_daemon"
+PYTHON: Final = "spark.pyspark.python"
+WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
+FILES: Final = "spark.files"
+
+
+class Placement:
+    """Settings and environment of a Spark that is going to start.
+
+    Args:
+        master: Spark's master.
+        asked: Settings that somebody asked for; they win, and paths among them are added to.
+        folder: Where Spark may put files; None: a temporary folder that goes with the process.
+    """
+
+    def __init__(self, master: str, asked: Mapping[str, str], folder: Path | None) -> None:
+        self._master = master
+        self._asked = asked
+        self._given = folder.absolute() if folder is not None else None
+        self._temporary: Path | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Return the Spark settings of the place, those asked for included."""
+        found = self._local() if runs_here(self._master) else {}
+        found["spark.python.daemon.module"] = DAEMON
+        if not is_one_process(self._master):
+            return found | dict(self._asked) | self._shipped()
+        if (source := _source()) is not None:
+            # A checkout: workers find it wherever the driver's current folder is.
+            found[WORKER_PATH] = source
+        return found | dict(self._asked)
+
+    def environment(self) -> dict[str, str | None]:
+        """Return the environment variables that Spark's start reads; None stands for one that must be absent.
+
+        Raises:
+            JavaNotFoundError: No Java 17 or newer.
+        """
+        python = _python(self._master, self._asked)
+        wanted: dict[str, str | None] = {
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # Any of these would make a Spark Connect session.
+            "SPARK_REMOTE": None,
+            "SPARK_API_MODE": None,
+            "SPARK_CONNECT_MODE_ENABLED": None,
+        }
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            wanted["JAVA_HOME"] = str(find_java().home)
+        if runs_here(self._master):
+            # The block manager and the UI follow this one only, not spark.driver.bindAddress.
+            wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+            # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
+            if (home := spark_home()) is not None:
+                is_cluster = self._master.startswith("local-cluster")
+                wanted["SPARK_HOME"] = str(_linked(home, self._scratch()) if is_cluster else home)
+        return wanted
+
+    def _local(self) -> dict[str, str]:
+        log_settings = Path(str(resources.files("fluss_lab.spark").joinpath("log4j2.properties")))
+        folder = self._given or self._scratch()
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
+            # As a URI: the launcher splits options at spaces.
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+            # 200 by default, which a few cores only pay for; four tasks a core even out skew.
+            "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+        }
+
+    def _shipped(self) -> dict[str, str]:
+        """Return the settings by which executors get this fluss_lab, joined with what was asked for."""
+        package = write_package(self._scratch())
+        path, files = self._asked.get(WORKER_PATH), self._asked.get(FILES)
+        return {
+            # Relative: the file lands in each executor's working folder.
+            WORKER_PATH: os.pathsep.join([package.name, path] if path else [package.name]),
+            FILES: ",".join([package.as_uri(), files] if files else [package.as_uri()]),
+        }
+
+    def _scratch(self) -> Path:
+        if self._temporary is None:
+            self._temporary = _scratch()
+        return self._temporary
+
+
+def ship_package(context: SparkContext) -> None:
+    """Give fluss_lab to the executors of a session that somebody else made; once a context is enough.
+
+    A session that `Placement` set up has it from its start, and workers that start faster.
+    """
+    shipped = "fluss_lab-" in (context.getConf().get(WORKER_PATH) or "")
+    if not shipped and not is_one_process(str(context.master)):
+        context.addPyFile(str(write_package(_scratch())))
+
+
+def _scratch() -> Path:
+    """Return a new folder that goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="fluss_lab-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def worker_python(master: str) -> str | None:
+    """Return the Python that workers of a session must run, whoever made it; None: what the session says."""
+    return sys.executable if runs_here(master) else None
+
+
+def spark_home() -> Path | None:
+    """Return the folder of the installed pyspark, which has Spark's scripts and jars; pyspark is not imported."""
+    spec = find_spec("pyspark")
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places))) if places else None
+
+
+def _python(master: str, asked: Mapping[str, str]) -> str:
+    """Return the Python of the workers: this one, or on other machines one that somebody named.
+
+    Without a name it is this one's path there too, which is right for one image or one shared disk. Spark's own
+    default, whatever ``python3`` is, has fluss_lab's requirements by luck only.
+    """
+    if runs_here(master):
+        return sys.executable
+    return asked.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _source() -> str | None:
+    """Return the folder to find this package in, when it is not installed where every Python looks."""
+    source = Path(__file__).parents[3]
+    return None if str(source) in {*site.getsitepackages(), site.getusersitepackages()} else str(source)
+
+
+def _linked(home: Path, folder: Path) -> Path:
+    """Return a Spark home that links to another: executors of ``local-cluster`` leave their folders in it."""
+    linked = folder / "home"
+    if not linked.exists():
+        linked.mkdir()
+        for name in ("bin", "jars", "python", "sbin", "conf"):
+            if (home / name).exists():
+                (linked / name).symlink_to(home / name)
+    return linked

@@ -1,0 +1,238 @@
+"""Sending what a sink has written down, under the numbers that it has written down.
+
+One log batch of each bucket is on its way at a time. How far it got is noted after at most `_ROUNDS_UNNOTED` batches of a
+bucket, so whoever goes on sends no more than these again; the server remembers the last `UNACKED_MAX` numbers of a writer
+in each bucket, and answers instead of appending.
+
+A bucket's first number is spent on a batch without rows, and that is noted before rows follow: so a server that has
+forgotten the writer (it was idle for days) refuses rows that are sent again, and never takes them for new. Then the log
+itself tells which numbers arrived.
+
+A sink whose folder is older than what the table holds (a checkpoint restored from a backup) has numbers that were used
+for other rows. That shows in answers that lie before what is new, or in a refusal, and ends the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fluss_lab.client import Connection
+from fluss_lab.client.write.bucket_queue import UNACKED_MAX
+from fluss_lab.client.write.idempotent_resend import NumberedBatch, NumberedSender, distance, following
+from fluss_lab.errors import (
+    CommitOutcomeUnknownError,
+    CorruptDataError,
+    DuplicateSequenceError,
+    FlussError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    PartitionNotFoundError,
+    RecordTooLargeError,
+)
+from fluss_lab.failpoints import failpoint
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder
+from fluss_lab.spark.sink.sink_rows import kind_of
+from fluss_lab.spark.sink.sink_staging import StagedRows
+
+log = logging.getLogger(__name__)
+
+#: Batches of a bucket that may be in the log without a note of them: one less than servers remember.
+_ROUNDS_UNNOTED: Final = UNACKED_MAX - 1
+#: Rows that are sent together, over all buckets.
+_SENT_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows that go to one bucket next; none: its first number is spent.
+
+    Attributes:
+        index: Of the bucket, among the intent's.
+        batch: The rows under their number.
+        run_rows: Rows of the run that they are of.
+    """
+
+    index: int
+    batch: NumberedBatch
+    run_rows: int
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows it has."""
+        return int(self.batch.rows.num_rows)
+
+
+class Sending:
+    """Sends one batch of a sink, from where it is known to be. Used once, under the folder's lock.
+
+    Args:
+        connection: To the cluster.
+        info: The table as it is now.
+        folder: Of the sink.
+        intent: The batch.
+    """
+
+    def __init__(self, connection: Connection, info: TableInfo, folder: SinkFolder, intent: Intent) -> None:
+        self._connection = connection
+        self._info = info = _as_staged(connection, info, intent.schema_id)
+        self._folder = folder
+        self._intent = intent
+        self._positions = folder.positions(intent)
+        self._rows = StagedRows(folder.staged, list(intent.files), keyed=not info.is_log_table)
+        self._sender = NumberedSender(connection, info, kind_of(info, intent.targets))
+        #: Buckets that got a new writer id: once is enough.
+        self._renewed: set[TableBucket] = set()
+
+    def run(self) -> list[Position]:
+        """Send what is left, and return where each bucket stands then.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+            ServerUnavailableError: No server answered in time; go on later.
+            CommitOutcomeUnknownError: A server has forgotten the sink, and the log that could tell what arrived has left it.
+            CorruptDataError: The folder's numbers were used for other rows before.
+            FlussError: Rows were refused.
+        """
+        rounds = 0
+        while left := [i for i, each in enumerate(self._intent.buckets) if self._positions[i].run < len(each.runs)]:
+            for group in self._groups(left):
+                answers = self._sender.send([piece.batch for piece in group])
+                failpoint("sink.send.after")
+                stops = [self._heard(piece, answer) for piece, answer in zip(group, answers, strict=True)]
+                if any(stops):
+                    self._note()
+            rounds += 1
+            if rounds % _ROUNDS_UNNOTED == 0:
+                self._note()
+        return self._positions
+
+    def _note(self) -> None:
+        failpoint("sink.note.before")
+        self._folder.write_positions(self._intent, self._positions)
+        failpoint("sink.note.after")
+
+    def _groups(self, left: Sequence[int]) -> Iterator[list[_Piece]]:
+        """Yield the next rows of buckets, some buckets at a time."""
+        group: list[_Piece] = []
+        size = 0
+        for index in left:
+            piece = self._next(index)
+            if group and size + piece.batch.rows.nbytes > _SENT_BYTES:
+                yield group
+                group, size = [], 0
+            group.append(piece)
+            size += piece.batch.rows.nbytes
+        if group:
+            yield group
+
+    def _next(self, index: int) -> _Piece:
+        each, position = self._intent.buckets[index], self._positions[index]
+        file, place, run_rows = each.runs[position.run]
+        count = _rows_next(position, _rows_of(each)) if position.sequence else 0
+        rows, changes = self._rows.rows(file, place, position.row, position.row + count)
+        batch = NumberedBatch(each.bucket, position.writer_id, position.sequence, rows, changes)
+        return _Piece(index, batch, run_rows)
+
+    def _heard(self, piece: _Piece, answer: int | FlussError) -> bool:
+        """Move a bucket's position on; return whether that must be noted before anything else is sent."""
+        position, each = self._positions[piece.index], self._intent.buckets[piece.index]
+        if isinstance(answer, int):
+            # New rows of a log table each have a record; changes of rows may have none.
+            expected = position.log_end + (piece.rows if self._info.is_log_table else 0)
+            if answer < expected:
+                raise self._used_before(each, position, f"log offset {expected} or a later one, found {answer}")
+            number = following(position.sequence)
+            self._positions[piece.index] = position.after(piece.rows, piece.run_rows, number, answer)
+            # Rows are sent only when it is noted that the first number is spent.
+            return not position.sequence
+        if isinstance(answer, RecordTooLargeError) and piece.rows > 1:
+            # How rows are cut must be the same when they are sent again.
+            moved = replace(position, rows_max=piece.rows // 2)
+        elif isinstance(answer, DuplicateSequenceError):
+            moved = self._ahead_of(each, position)
+            if moved == position:
+                raise self._used_before(each, position, f"a number that is free, found: {answer}") from answer
+        elif isinstance(answer, OutOfOrderSequenceError) and each.bucket not in self._renewed:
+            moved = self._found_out(each, position)
+        elif isinstance(answer, PartitionNotFoundError) and self._is_table_there():
+            # As if the rows had come just before.
+            log.warning("%s; rows of the batch for partition %r went with it", answer, each.partition)
+            moved = replace(position, run=len(each.runs), row=0)
+        else:
+            raise answer
+        self._positions[piece.index] = moved
+        return True
+
+    def _is_table_there(self) -> bool:
+        return self._connection.table_info(self._info.path).table_id == self._info.table_id
+
+    def _found_out(self, each: IntentBucket, position: Position) -> Position:
+        """Return the position behind what is in the log, when the server does not know its number any more."""
+        moved = self._ahead_of(each, position)
+        if moved != position:
+            return moved
+        # Nothing of what is left was written, so it may get other numbers.
+        self._renewed.add(each.bucket)
+        return replace(position, writer_id=new_writer_id(self._connection, self._info), sequence=0)
+
+    def _used_before(self, each: IntentBucket, position: Position, found: str) -> CorruptDataError:
+        return CorruptDataError(
+            f"write to {self._info.path}, bucket {each.bucket}, batch {self._intent.batch_id} of the sink in "
+            f"{self._folder.path}: its rows have number {position.sequence} of writer {position.writer_id}, which other rows "
+            f"had before (expected {found}): the sink's folder is older than what the table holds, such as a checkpoint "
+            "that was restored from a backup. These rows were not written (rows for other buckets may have been). Start a "
+            "new query, with a new checkpoint, behind the rows that the table has"
+        )
+
+    def _ahead_of(self, each: IntentBucket, position: Position) -> Position:
+        """Return the position behind those of its next batches that are in the log."""
+        ahead = self._ahead(each.bucket, position) if position.sequence else {}
+        runs = _rows_of(each)
+        for step in range(max(ahead, default=-1) + 1):
+            end = ahead.get(step, position.log_end)
+            rows = _rows_next(position, runs)
+            position = position.after(rows, runs[position.run], following(position.sequence), end)
+        return position
+
+    def _ahead(self, bucket: TableBucket, position: Position) -> dict[int, int]:
+        """Return which of the next batches are in the log: how many lie before each, and its end offset."""
+        try:
+            written = list(self._sender.written(bucket, position.log_end, position.writer_id))
+        except OffsetOutOfRangeError as error:
+            raise CommitOutcomeUnknownError(
+                f"write to {self._info.path}, bucket {bucket}: the server has forgotten writer {position.writer_id} of this "
+                f"sink, and the log from offset {position.log_end} on, which would tell what of the batch is in it, has left "
+                f"the server ({error}). Look whether the rows are there; then start a new query behind them"
+            ) from error
+        steps = ((distance(position.sequence, number), end) for number, end in written)
+        return {step: end for step, end in steps if step < _ROUNDS_UNNOTED}
+
+
+def new_writer_id(connection: Connection, info: TableInfo) -> int:
+    """Return a writer id that nobody had."""
+    path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+    return int(connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path])).writer_id)
+
+
+def _as_staged(connection: Connection, info: TableInfo, schema_id: int) -> TableInfo:
+    """Return the table with the columns that staged rows have."""
+    if schema_id == info.schema_id:
+        return info
+    schema = connection.schema(info, schema_id)
+    return replace(info, schema_id=schema_id, descriptor=replace(info.descriptor, schema=schema))
+
+
+def _rows_of(each: IntentBucket) -> list[int]:
+    """Return the rows of each run of a bucket."""
+    return [rows for _, _, rows in each.runs]
+
+
+def _rows_next(position: Position, run_rows: Sequence[int]) -> int:
+    """Return how many rows the next batch has."""
+    left = run_rows[position.run] - position.row
+    return min(left, position.rows_max or left)

@@ -1,0 +1,153 @@
+"""Ranges of the log as a Spark data source: tasks get an address, ranges and a token, and read from the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client.log.range_reader import read_range
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
+from fluss_lab.read.union.read_columns import evened, of_records
+from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN
+from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T  # noqa: N812
+
+#: The name under which the source is registered with a session.
+FORMAT: Final = "fluss_lab_log"
+
+
+def log_frame(
+    session: SparkSession, connection: Connection, info: TableInfo, ranges: Sequence[LogRange], schema: T.StructType
+) -> DataFrame:
+    """Return records of the log as a DataFrame.
+
+    Args:
+        session: Where.
+        connection: Tells the address and token that the tasks use.
+        info: The table.
+        ranges: Which records; what leaves the cluster before the frame is used is read from the lake.
+        schema: The user's and system columns wanted, in Spark's types.
+    """
+    session.dataSource.register(LogSource)
+    address = connection.address
+    plan = {
+        "host": address.host,
+        "port": address.port,
+        "tls": [address.tls, address.ca, address.name],
+        "options": connection.options,
+        "table": info.to_json(),
+        "tasks": [[_range_json(each) for each in task] for task in divided(ranges, _parallelism(session))],
+    }
+    # Spark shows no option whose name speaks of a token.
+    options = {"plan": json.dumps(plan), "token": address.token}
+    return session.read.format(FORMAT).schema(schema).options(**options).load()
+
+
+def _parallelism(session: SparkSession) -> int:
+    return max(1, int(session.sparkContext.defaultParallelism))
+
+
+def divided(ranges: Sequence[LogRange], parallelism: int) -> list[list[LogRange]]:
+    """Return ranges packed into tasks: small ones together, long ones cut."""
+    total = sum(each.records for each in ranges)
+    size = min(max(-(-total // parallelism), TASK_RECORDS_MIN), TASK_RECORDS_MAX)
+    tasks: list[list[LogRange]] = []
+    room = 0
+    for each in ranges:
+        start = each.start
+        while start < each.stop:
+            if not room:
+                tasks.append([])
+                room = size
+            stop = min(each.stop, start + room)
+            tasks[-1].append(LogRange(each.bucket, each.partition, start, stop))
+            room -= stop - start
+            start = stop
+    return tasks
+
+
+def _range_json(each: LogRange) -> list[Any]:
+    return [each.bucket.table_id, each.bucket.partition_id, each.bucket.bucket, each.partition, each.start, each.stop]
+
+
+class LogSource(DataSource):
+    """The data source; made by `log_frame` only."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._plan = options.get("plan", "{}")
+        self._token = options.get("token", "")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name it is registered under."""
+        return FORMAT
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        """Return the reader of the plan given in the options."""
+        return LogReader(json.loads(self._plan), self._token, schema)
+
+
+class LogPartition(InputPartition):
+    """The ranges of one task, as JSON."""
+
+    def __init__(self, ranges: list[list[Any]]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class LogReader(DataSourceReader):
+    """Reads ranges from the server."""
+
+    def __init__(self, plan: dict[str, Any], token: str, schema: T.StructType) -> None:
+        self._plan = plan
+        self._token = token
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition a task."""
+        return [LogPartition(task) for task in self._plan["tasks"]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a task's ranges, in Spark's Arrow types."""
+        assert isinstance(partition, LogPartition)
+        plan = self._plan
+        address = ServerAddress(plan["host"], plan["port"], self._token, *plan["tls"])
+        info = TableInfo.from_json(plan["table"])
+        target = arrow_schema(self._schema)
+        with Connection(lambda: address, plan["options"]) as connection:
+            batches = _records(connection, info, partition.ranges, self._schema.names)
+            for batch in evened(batches, _table_schema(info, self._schema.names)):
+                yield cast_batch(batch, target)
+
+
+def _table_schema(info: TableInfo, names: Sequence[str]) -> pa.Schema:
+    fields = [
+        pa.field(name, SYSTEM_TYPES[name], nullable=False)
+        if name in SYSTEM_TYPES
+        else info.schema.column(name).type.arrow_field(name)
+        for name in names
+    ]
+    return pa.schema(fields)
+
+
+def _records(
+    connection: Connection, info: TableInfo, ranges: Sequence[Sequence[Any]], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    schema = _table_schema(info, names)
+    user = [name for name in names if name not in SYSTEM_TYPES]
+    for table_id, partition_id, number, partition, start, stop in ranges:
+        bucket = TableBucket(table_id, partition_id, number)
+        found = read_range(connection, info, bucket, start, stop, partition=partition, projection=user)
+        for records in found:
+            yield of_records(records, number, schema)

@@ -1,0 +1,147 @@
+"""Filters of scans as Spark conditions, true for exactly the same rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_lab.read.filter import predicates as tree
+from fluss_lab.read.filter.filter_compiler import Filter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def spark_condition(where: Filter) -> Column:
+    """Return a filter as a Spark condition over columns of the same names.
+
+    What is computed is computed by Arrow here too, in Spark's Python workers: it means the same.
+    """
+    return _condition(where.predicate)
+
+
+def _condition(node: tree.Predicate) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    match node:
+        case tree.Constant():
+            return F.lit(bool(node.value))
+        case tree.Junction():
+            parts = [_condition(part) for part in node.parts]
+            return tree.balanced(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
+        case tree.Compare():
+            return _comparison(node)
+        case tree.Among():
+            return _among(node)
+        case tree.Null():
+            column = _column(node.column)
+            return column.isNotNull() if node.negated else column.isNull()
+        case tree.NotANumber():
+            # Spark's isnan of null is false; of rows that are asked for, null is in neither.
+            nan = F.isnan(_column(node.column))
+            return ~nan & _column(node.column).isNotNull() if node.negated else nan
+        case tree.Like():
+            like = _column(node.column).like(node.pattern)
+            return ~like if node.negated else like
+        case tree.Applied():
+            return _applied(node)
+
+
+def _applied(node: tree.Applied) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    names = list(dict.fromkeys(each.column for each in node.columns))
+    types = {each.column: each.type for each in node.columns if len(each.path) == 1}
+
+    def holds(*columns: pa.Array) -> pa.Array:
+        rows = pa.table(
+            {name: array.cast(types.get(name, array.type)) for name, array in zip(names, columns, strict=True)}
+        )
+        places = pa.array(np.arange(rows.num_rows))
+        try:
+            kept = rows.append_column("\0row", places).filter(tree.to_arrow(node))["\0row"]
+        except pa.ArrowException as error:
+            raise tree.cannot_apply(error) from error
+        mask = np.zeros(rows.num_rows, dtype=bool)
+        mask[kept.to_numpy()] = True
+        return pa.array(mask)
+
+    udf: Any = arrow_udf  # its types leave functions of any number of columns out
+    return cast("Column", udf(holds, "boolean")(*[F.col(f"`{name}`") for name in names]))
+
+
+def _column(reference: tree.Reference) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col(f"`{reference.path[0]}`")
+    for name in reference.path[1:]:
+        column = column.getField(name)
+    return column
+
+
+def _comparison(node: tree.Compare) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column, value = _column(node.column), _literal(node.value)
+    compared: dict[str, Column] = {
+        "=": column == value, "!=": column != value, "<": column < value,
+        "<=": column <= value, ">": column > value, ">=": column >= value,
+    }  # fmt: skip
+    condition = compared[node.operator]
+    if not pa.types.is_floating(node.column.type):
+        return condition
+    if node.operator in {">", ">="}:
+        # Spark sorts NaN above all numbers; here, as in IEEE 754, it is neither above nor below.
+        condition = condition & ~F.isnan(column)
+    return _kept_from_files(condition) if node.operator == "!=" or node.value.as_py() == 0 else condition
+
+
+def _among(node: tree.Among) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = _column(node.column)
+    if node.negated and node.with_null:
+        return F.lit(False)
+    if not node.values:
+        return column.isNotNull() if node.negated else F.lit(False)
+    found = column.isin([_literal(value) for value in node.values])
+    found = ~found if node.negated else found
+    if not pa.types.is_floating(node.column.type):
+        return found
+    return _kept_from_files(found) if node.negated or any(value.as_py() == 0 for value in node.values) else found
+
+
+def _kept_from_files(condition: Column) -> Column:
+    """Keep a condition from being pushed to Parquet files.
+
+    Their statistics leave NaN out, so what is true of NaN would lose it; and their readers tell -0.0 from 0.0, which
+    are equal.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.coalesce(condition, F.lit(False))
+
+
+def _literal(value: pa.Scalar) -> Column:
+    """Return a literal in the Spark type of its column's type; a cast of a literal is folded before filters are pushed."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    dtype = value.type
+    if pa.types.is_timestamp(dtype):
+        text = str(value.cast(pa.timestamp("us", dtype.tz)).cast(pa.string()).as_py())
+        return F.lit(text).cast("timestamp" if dtype.tz else "timestamp_ntz")
+    if pa.types.is_time(dtype):
+        return F.lit(str(value.cast(pa.time64("us")).cast(pa.string()).as_py())).cast("time(6)")
+    if pa.types.is_date(dtype):
+        return F.lit(str(value.cast(pa.string()).as_py())).cast("date")
+    if pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
+        return F.lit(bytes(value.as_py()))
+    if pa.types.is_decimal(dtype):
+        return F.lit(value.as_py()).cast(f"decimal({dtype.precision},{dtype.scale})")
+    names = {pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+             pa.float32(): "float", pa.float64(): "double"}  # fmt: skip
+    literal = F.lit(value.as_py())
+    return literal.cast(names[dtype]) if dtype in names else literal

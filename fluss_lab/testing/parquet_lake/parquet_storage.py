@@ -1,0 +1,145 @@
+"""The format: where everything else comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from fluss_lab.errors import InvalidPropertyError, UnsupportedError
+from fluss_lab.lake import (
+    CommitterInitContext,
+    FlussLogSource,
+    LakeCatalog,
+    LakeCommitter,
+    LakeSource,
+    LakeStorage,
+    LakeTieringFactory,
+    LakeWriter,
+    SimpleVersionedSerializer,
+    SupportsCreateFlussLogSource,
+    SupportsEmptyBuckets,
+    WriterInitContext,
+)
+from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.testing.parquet_lake.parquet_catalog import ParquetLakeCatalog
+from fluss_lab.testing.parquet_lake.parquet_committer import ParquetLakeCommitter
+from fluss_lab.testing.parquet_lake.parquet_log import ParquetFlussLogSource
+from fluss_lab.testing.parquet_lake.parquet_source import ParquetLakeSource
+from fluss_lab.testing.parquet_lake.parquet_write_result import (
+    CommittableSerializer,
+    ParquetCommittable,
+    ParquetWriteResult,
+    WriteResultSerializer,
+)
+from fluss_lab.testing.parquet_lake.parquet_writer import ParquetLakeWriter
+from fluss_lab.testing.parquet_lake.table_versions import BucketKey, LakeFolder
+
+#: The name under which the format is installed.
+FORMAT: str = "parquet"
+
+
+class ParquetLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsEmptyBuckets):
+    """A folder of tables.
+
+    Args:
+        properties: ``warehouse``: the folder, an absolute path or ``file://`` URI; it is made when it is needed.
+
+    Raises:
+        InvalidPropertyError: The warehouse is missing, or no such place.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self.warehouse = _folder(properties.get("warehouse", ""))
+
+    @property
+    def format_name(self) -> str:
+        """Return ``parquet``."""
+        return FORMAT
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Return the configuration."""
+        return self._properties
+
+    @property
+    def local_folder(self) -> Path | None:
+        """Return the warehouse."""
+        return self.warehouse
+
+    def create_lake_tiering_factory(self) -> LakeTieringFactory[Any, Any]:
+        """Return the factory of writers and committers."""
+        return ParquetLakeTieringFactory(self.warehouse)
+
+    def create_lake_catalog(self) -> LakeCatalog:
+        """Return the catalog of lake tables."""
+        return ParquetLakeCatalog(self.warehouse)
+
+    def create_lake_source(self, table: TableInfo) -> LakeSource:
+        """Return a reader of a log table's rows."""
+        return ParquetLakeSource(LakeFolder(self.warehouse, table.path), table)
+
+    def create_fluss_log_source(self, table: TableInfo) -> FlussLogSource:
+        """Return the log of a table."""
+        return ParquetFlussLogSource(LakeFolder(self.warehouse, table.path), table)
+
+    def empty_buckets(
+        self,
+        table: TableInfo,
+        buckets: Sequence[BucketKey],
+        planned_snapshot_id: int | None,
+        properties: Mapping[str, str],
+    ) -> int:
+        """Commit a snapshot without the files of some buckets."""
+        context = CommitterInitContext(table, properties.get(COMMIT_ID_KEY, ""))
+        with ParquetLakeCommitter(LakeFolder(self.warehouse, table.path), context) as committer:
+            return committer.commit_on(planned_snapshot_id, properties, frozenset(buckets))
+
+
+class ParquetLakeTieringFactory(LakeTieringFactory[ParquetWriteResult, ParquetCommittable]):
+    """Makes writers and committers, and what serializes between them."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self._warehouse = warehouse
+
+    def describe_table(self, table: TableInfo) -> dict[str, Any]:
+        """Return where the files go; that the lake table fits is checked here, once a round."""
+        folder = self._folder(table.path)
+        found = folder.owned(table.table_id).descriptor.schema
+        if missing := [column for column in table.schema.columns if column not in found.columns]:
+            raise UnsupportedError(f"lake table {table.path}: column {missing[0].name!r} is missing, or another one")
+        return {"table": str(table.path)}
+
+    def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[ParquetWriteResult]:
+        """Return a writer for one split."""
+        return ParquetLakeWriter(self._folder(TablePath.parse(context.lake_table["table"])), context)
+
+    def write_result_serializer(self) -> SimpleVersionedSerializer[ParquetWriteResult]:
+        """Return the serializer of write results."""
+        return WriteResultSerializer()
+
+    def create_lake_committer(
+        self, context: CommitterInitContext
+    ) -> LakeCommitter[ParquetWriteResult, ParquetCommittable]:
+        """Return a committer for one round."""
+        return ParquetLakeCommitter(self._folder(context.table.path), context)
+
+    def committable_serializer(self) -> SimpleVersionedSerializer[ParquetCommittable]:
+        """Return the serializer of committables."""
+        return CommittableSerializer()
+
+    def _folder(self, path: TablePath) -> LakeFolder:
+        return LakeFolder(self._warehouse, path)
+
+
+def _folder(place: str) -> Path:
+    """Return the folder that a path or ``file://`` URI means."""
+    parts = urlsplit(place)
+    if place.startswith("/"):
+        return Path(place)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
+        return Path(unquote(parts.path))
+    raise InvalidPropertyError(f"property 'warehouse': expected an absolute path or file:///path, found {place!r}")

@@ -1,0 +1,120 @@
+"""The writer of one split: log records in, one Parquet file out.
+
+A primary-key table's files hold its changelog as it is: every record with its change type and the offset of the row that
+it ends. So nothing has to be placed, looked up or rewritten; `table_rows` makes rows of it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fluss_lab.errors import InternalError, StorageError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.files import fsync_folder, fsync_path
+from fluss_lab.lake import SYSTEM_FIELDS, LakeWriter, WriterInitContext
+from fluss_lab.model import TableInfo
+from fluss_lab.records import LogRecords
+from fluss_lab.testing.parquet_lake.parquet_write_result import ParquetWriteResult
+from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder
+
+#: Records gathered before they are written as a row group: the unit in which files are read.
+ROW_GROUP_RECORDS: Final = 65_536
+#: Beside the system columns, in files of primary-key tables.
+CHANGE_TYPE: Final = pa.field("_change_type", pa.int8(), nullable=False)
+PREVIOUS_OFFSET: Final = pa.field("_previous_offset", pa.int64(), nullable=False)
+
+
+def file_schema(table: TableInfo) -> pa.Schema:
+    """Return the columns of a table's files: the user's, the system's, of a primary-key table two more."""
+    keyed = () if table.is_log_table else (CHANGE_TYPE, PREVIOUS_OFFSET)
+    return pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS, *keyed])
+
+
+class ParquetLakeWriter(LakeWriter[ParquetWriteResult]):
+    """Writes a split's records into one file, which is durable when `complete` returns."""
+
+    def __init__(self, folder: LakeFolder, context: WriterInitContext) -> None:
+        self._context = context
+        self._schema = file_schema(context.table)
+        round_id = re.sub(r"[^A-Za-z0-9_-]", "_", context.round_id)
+        # Attempts at a split may run at the same time: each has a name of its own.
+        self._name = f"{round_id}-b{context.bucket.bucket}-s{context.split_index}-{uuid.uuid4().hex}.parquet"
+        self._path = folder.data_file(self._name)
+        self._gathered: list[LogRecords] = []
+        self._file: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._offsets: tuple[int, int] | None = None
+        self._max_timestamp_ms = -1
+
+    def write(self, records: LogRecords) -> None:
+        """Take records of the bucket, ascending by offset across calls."""
+        first, last = self._offsets or (records.base_offset, records.base_offset - 1)
+        if records.base_offset <= last:
+            raise InternalError(
+                f"split {self._context.split_index}: expected offsets after {last}, found {records.base_offset}"
+            )
+        self._offsets = (first, records.next_offset - 1)
+        self._max_timestamp_ms = int(records.timestamps_ms[-1].as_py())
+        self._gathered.append(records)
+        if sum(map(len, self._gathered)) >= ROW_GROUP_RECORDS:
+            self._flush()
+
+    def complete(self) -> ParquetWriteResult:
+        """Finish the file; without records there is none."""
+        context = self._context
+        files: tuple[LakeFile, ...] = ()
+        if self._offsets is not None:
+            self._flush()
+            assert self._file is not None
+            try:
+                self._file.close()
+                fsync_path(self._path)
+                fsync_folder(self._path.parent)
+                size_bytes = self._path.stat().st_size
+            except OSError as error:
+                raise StorageError(f"lake file {self._path}: {error}") from error
+            place = (context.partition, context.bucket.bucket)
+            files = (LakeFile(self._name, *place, *self._offsets, self._max_timestamp_ms, self._rows, size_bytes),)
+            failpoint("lake.write.after_file")
+        return ParquetWriteResult(context.table.table_id, context.partition, context.bucket.bucket, files)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        self._gathered.clear()
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._path.unlink(missing_ok=True)
+        except (OSError, pa.ArrowException):
+            return  # a file that no snapshot names is garbage, not part of the table
+
+    def _flush(self) -> None:
+        """Write what is gathered as a row group."""
+        if not self._gathered:
+            return
+        rows = pa.Table.from_batches([self._batch(records) for records in self._gathered])
+        self._gathered.clear()
+        try:
+            if self._file is None:
+                self._file = pq.ParquetWriter(self._path, self._schema)
+            self._file.write_table(rows, row_group_size=len(rows))
+        except OSError as error:
+            raise StorageError(f"lake file {self._path}: {error}") from error
+        self._rows += len(rows)
+
+    def _batch(self, records: LogRecords) -> pa.RecordBatch:
+        """Return records as the columns of the file."""
+        times = pa.array(records.timestamps_ms.to_numpy() * 1000).view(SYSTEM_FIELDS[2].type)
+        buckets = pa.array(np.full(len(records), self._context.bucket.bucket, dtype=np.int32))
+        columns = [*records.rows.columns, buckets, records.offsets, times]
+        if not self._context.table.is_log_table:
+            if records.change_types is None or records.previous_offsets is None:
+                raise InternalError("records of a primary-key table without change types or previous offsets")
+            columns += [records.change_types, records.previous_offsets]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -1,0 +1,185 @@
+"""Planning a round: fence a predecessor, catch up with what it left, and cut what is to do into splits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.errors import (
+    CommitConflictError,
+    LakeNotConfiguredError,
+    LakeSnapshotNotFoundError,
+    TableNotFoundError,
+)
+from fluss_lab.failpoints import failpoint
+from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter
+from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import TieringAssignment
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
+from fluss_lab.tiering.round.splits import TieringSplit
+from fluss_lab.tiering.round.tiered_offsets import (
+    LakeOffsets,
+    advanced,
+    committed_offsets,
+    committed_starts,
+    merge_offsets,
+)
+from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What a round was planned from, and its splits.
+
+    Attributes:
+        table: As it was.
+        planned_id: The lake's newest snapshot, of whomever: the commit is conditional on it.
+        known_id: The snapshot that Fluss knows.
+        known: How far each bucket is tiered in it.
+        splits: What to do.
+        is_limited: Whether more is to do, beyond the limits of a round.
+    """
+
+    table: TableInfo
+    planned_id: int | None
+    known_id: int | None
+    known: LakeOffsets
+    splits: Sequence[TieringSplit]
+    is_limited: bool = False
+
+
+class RoundPlanner:
+    """Plans one round of a table, as often as it takes. The first plan after a takeover fences the predecessor."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        enumerator: TieringSourceEnumerator,
+        assignment: TieringAssignment,
+        options: TieringOptions,
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
+    ) -> None:
+        self._sound = sound
+        self._connection = connection
+        self._enumerator = enumerator
+        self._assignment = assignment
+        self._options = options
+        self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
+        self._must_fence = assignment.takeover
+
+    def table(self) -> TableInfo:
+        """Return the table as it is now.
+
+        Raises:
+            TableNotFoundError: It was dropped since it was handed out, whatever has its name now.
+            LakeNotConfiguredError: It is not tiered.
+        """
+        table = self._connection.admin().table_info(self._assignment.path)
+        if table.table_id != self._assignment.table_id:
+            raise TableNotFoundError(f"{self._assignment}: dropped; its path names table id {table.table_id} now")
+        if not table.descriptor.lake_enabled:
+            raise LakeNotConfiguredError(f"table {table.path}: not lake-enabled; set table.datalake.enabled")
+        return table
+
+    def plan(self, table: TableInfo, lake: LakeCommitter[Any, Any], parallelism: int) -> RoundPlan:
+        """Return what there is to do.
+
+        The newest lake snapshot is read first, then the coordinator confirms that the table is still ours. Whoever
+        commits or takes over later therefore makes our commit fail, since it is conditional on that snapshot.
+
+        Raises:
+            FencedTieringEpochError: The table is not ours any more.
+            CommitConflictError: Somebody committed while the predecessor was fenced, or the table's columns were altered
+                meanwhile: plan again.
+            LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
+            ForeignCommitError: Somebody else changed the rows of the lake table.
+            OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
+            UnavailableError: A key-value snapshot is needed that was not taken yet.
+        """
+        planned_id, partitions, known_id, known = self.catch_up(table, lake)
+        generator = TieringSplitGenerator(self._connection, table, partitions, self._options, self._sound)
+        generated = generator.generate(known, parallelism)
+        # After the splits: a record of columns that the plan does not know can not be below their ends then.
+        if (schema_id := self.table().schema_id) != table.schema_id:
+            raise CommitConflictError(
+                f"{self._assignment}: planned with schema {table.schema_id}, the table has schema {schema_id} now"
+            )
+        return RoundPlan(table, planned_id, known_id, known, generated.splits, generated.is_limited)
+
+    def catch_up(
+        self, table: TableInfo, lake: LakeCommitter[Any, Any]
+    ) -> tuple[int | None, list[PartitionInfo], int | None, LakeOffsets]:
+        """Fence a predecessor, read where lake and cluster are, and register what was committed and never told.
+
+        Returns:
+            The lake's newest snapshot, the table's partitions, and the snapshot and offsets that the cluster knows now.
+
+        Raises:
+            FlussError: As `plan`.
+        """
+        if self._must_fence:
+            self._fence(table, lake)
+        planned_id = lake.current_snapshot_id()
+        self._enumerator.renew(self._assignment)
+        # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
+        partitions = self._partitions(table)
+        known_id, known = self._known(table)
+        missing, merged = self._with_missing(table, lake, partitions, known_id, known)
+        if missing is not None:
+            # What a predecessor committed and did not live to tell.
+            newer = advanced(merged, known)
+            first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
+            self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
+            known_id, known = missing.snapshot_id, merged
+            failpoint("tiering.register.after")
+        return planned_id, partitions, known_id, known
+
+    def _partitions(self, table: TableInfo) -> list[PartitionInfo]:
+        return self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
+
+    def _fence(self, table: TableInfo, lake: LakeCommitter[Any, Any]) -> None:
+        """Commit an empty snapshot: whatever a predecessor planned, should it still live, can not be committed any more."""
+        planned_id = lake.current_snapshot_id()
+        self._enumerator.renew(self._assignment)
+        known_id, known = self._known(table)
+        _, merged = self._with_missing(table, lake, self._partitions(table), known_id, known)
+        TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(merged, known, planned_id)
+        self._must_fence = False
+        failpoint("tiering.fence.after")
+
+    def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
+        try:
+            snapshot = self._connection.admin().lake_snapshot(table.path, table_id=table.table_id)
+        except LakeSnapshotNotFoundError:
+            return None, {}
+        return snapshot.snapshot_id, snapshot.offsets
+
+    def _with_missing(
+        self,
+        table: TableInfo,
+        lake: LakeCommitter[Any, Any],
+        partitions: Sequence[PartitionInfo],
+        known_id: int | None,
+        known: LakeOffsets,
+    ) -> tuple[CommittedLakeSnapshot | None, LakeOffsets]:
+        """Return the newest lake snapshot of ours that Fluss does not know, and all offsets with it; None: there is none."""
+        missing = lake.missing_lake_snapshot(known_id)
+        if missing is None:
+            return None, known
+        recovered = committed_offsets(missing, table.table_id, _partition_ids(partitions, known))
+        return missing, merge_offsets(known, recovered)
+
+
+def _partition_ids(partitions: Sequence[PartitionInfo], known: Mapping[TableBucket, LakeOffset]) -> dict[str, int]:
+    """Return name to id of the partitions that exist, and of dropped ones that were tiered before."""
+    ids = {
+        offset.partition: bucket.partition_id
+        for bucket, offset in known.items()
+        if offset.partition is not None and bucket.partition_id is not None
+    }
+    return ids | {partition.name: partition.partition_id for partition in partitions}

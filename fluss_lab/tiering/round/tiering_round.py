@@ -1,0 +1,339 @@
+"""A tiering round: one table, from the coordinator's word to the coordinator's word (design, section 6).
+
+Every step leaves a state from which the next round goes on. What makes it safe against tierers that wake up late: the
+newest lake snapshot is read first, then the coordinator confirms that the table is still held by this round, and the
+commit is conditional on that snapshot. Whoever takes the table over commits an (empty) snapshot before anything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Final
+
+from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.clock import SystemClock
+from fluss_lab.errors import (
+    CommitConflictError,
+    FencedTieringEpochError,
+    FlussError,
+    InternalError,
+    KvSnapshotNotFoundError,
+    PartitionNotFoundError,
+    UnavailableError,
+)
+from fluss_lab.failpoints import failpoint
+from fluss_lab.interrupts import Flag
+from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
+from fluss_lab.model import TableBucket
+from fluss_lab.model.config.options import DATALAKE_FRESHNESS
+from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintained
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent, TieringAssignment
+from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner
+from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.splits import TieringSnapshotSplit
+from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.tiering_committer import (
+    FlussTableLakeSnapshotCommitter,
+    TieringCommitter,
+    WrittenSplit,
+    contiguous,
+    ends_of,
+    first_starts,
+    starts_of,
+)
+from fluss_lab.tiering.task.interruptible_work import beside
+from fluss_lab.tiering.task.round_progress import RoundMeter, RoundProgress
+from fluss_lab.tiering.task.round_tasks import tasks_of, written_by
+from fluss_lab.tiering.task.stage_times import StageWatch
+from fluss_lab.tiering.task.task_executor import TieringExecutor
+
+log = logging.getLogger(__name__)
+
+_DEFAULTS: Final = TieringOptions()
+
+
+def run_round(
+    connection: Connection,
+    storage: LakeStorage,
+    executor: TieringExecutor,
+    *,
+    table_id: int | None,
+    session_id: int | None = None,
+    progress: RoundProgress | None = None,
+    options: TieringOptions = _DEFAULTS,
+    sound: Mapping[TableBucket, KnownBucket] | None = None,
+) -> TieringReport | None:
+    """Tier one table: what is durable in the cluster and not yet in the lake, in one lake snapshot.
+
+    All of it, unless a limit of the options ends the round before; then the report says so, and the next round goes on.
+
+    Args:
+        connection: To the cluster.
+        storage: The lake.
+        executor: Where the splits are written.
+        table_id: Which table, due or not; None: whichever is due by its freshness.
+        session_id: An attached session of this process, by whose end the table is freed; None: one is made for the
+            round.
+        progress: Told how far the round is, now and then, from any thread.
+        options: Limits.
+        sound: What can be read of buckets whose logs are damaged behind it: only these are tiered, up to there. None: all
+            buckets, whose logs must be whole.
+
+    Returns:
+        What was done; rows are 0 when the lake was up to date already. None when no table is due.
+
+    Raises:
+        TieringInProgressError: A living tierer works on the table.
+        FencedTieringEpochError: Another tierer took the table over during the round.
+        CommitConflictError: The lake moved on each time the round was planned; try again.
+        ForeignCommitError: Somebody else changed the rows of the lake table.
+        CommitOutcomeUnknownError: The lake did not say whether it committed; the next round finds out.
+        LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
+        OffsetOutOfRangeError: Records left the cluster before they were tiered.
+        UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
+
+    After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
+    commit. An interrupt of the main thread makes the round fail, and is raised when it has; one that comes behind the
+    commit lets it be.
+    """
+    stopped = Flag()
+
+    def work() -> TieringReport | None:
+        return _run(connection, storage, executor, table_id, session_id, progress, options, stopped, sound)
+
+    def cancel() -> None:
+        stopped.set()
+        executor.cancel()
+
+    return beside(work, cancel)
+
+
+def _run(
+    connection: Connection,
+    storage: LakeStorage,
+    executor: TieringExecutor,
+    table_id: int | None,
+    session_id: int | None,
+    progress: RoundProgress | None,
+    options: TieringOptions,
+    stopped: Flag,
+    sound: Mapping[TableBucket, KnownBucket] | None,
+) -> TieringReport | None:
+    with ExitStack() as stack:
+        if session_id is None:
+            session_id = stack.enter_context(TieringSession(connection)).session_id
+        enumerator = TieringSourceEnumerator(connection, session_id, options.renew_interval_s)
+        watch = StageWatch()
+        with watch.stage("plan"):
+            assignment = enumerator.request(table_id)
+        if assignment is None:
+            return None
+        tiering = TieringRound(
+            connection, storage, executor, enumerator, assignment, progress=progress, options=options, stopped=stopped,
+            sound=sound,
+        )  # fmt: skip
+        return tiering.run(watch)
+
+
+class TieringRound:
+    """One round of a table that the coordinator handed out. Run it once; see `run_round`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        storage: LakeStorage,
+        executor: TieringExecutor,
+        enumerator: TieringSourceEnumerator,
+        assignment: TieringAssignment,
+        *,
+        progress: RoundProgress | None = None,
+        options: TieringOptions = _DEFAULTS,
+        stopped: Flag | None = None,
+        sound: Mapping[TableBucket, KnownBucket] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._storage = storage
+        self._executor = executor
+        self._enumerator = enumerator
+        self._assignment = assignment
+        self._meter = RoundMeter(progress)
+        self._options = options
+        self._watch = StageWatch()
+        self._planner = RoundPlanner(connection, enumerator, assignment, options, sound)
+        self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
+        self._lost = Flag()
+        self._stopped = stopped or Flag()
+
+    def run(self, watch: StageWatch | None = None) -> TieringReport:
+        """Run the round, and tell the coordinator how it ended.
+
+        Args:
+            watch: Started when the table was asked for; default: started now.
+        """
+        self._watch = watch or self._watch
+        with self._enumerator.holding(self._assignment, self._on_lost):
+            failpoint("tiering.heartbeat.after")
+            report = self._maintain(self._tier())
+            failpoint("tiering.finish.before")
+        self._meter.enter("finish")
+        with self._watch.stage("finish"):
+            records = report.rows + report.events
+            event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited)
+            self._enumerator.handle(event)
+        return replace(report, seconds=self._watch.seconds())
+
+    def _maintain(self, report: TieringReport) -> TieringReport:
+        """Look after the table's shape, while it is held. Whatever comes of that, the round's data is where it belongs."""
+        self._meter.enter("maintain")
+        with self._watch.stage("maintain"):
+            scene = MaintenanceScene(
+                self._connection,
+                self._storage,
+                self._executor,
+                self._assignment,
+                self._confirm_held,
+                progress=self._meter.did,
+            )
+            done = maintained(scene, self._planner.table)
+        if done is None:
+            return report
+        return replace(report, maintenance=done, snapshot_id=done.snapshot_id or report.snapshot_id)
+
+    def _confirm_held(self) -> None:
+        self._check_held()
+        self._enumerator.renew(self._assignment)
+
+    def _on_lost(self) -> None:
+        self._lost.set()
+        self._executor.cancel()
+
+    def _check_held(self) -> None:
+        if self._stopped.is_set():
+            raise UnavailableError(
+                f"{self._assignment}: the round was interrupted; the next one goes on from where it began"
+            )
+        if self._lost.is_set():
+            raise FencedTieringEpochError(f"{self._assignment}: another tierer holds the table now; this round ends")
+
+    def _tier(self) -> TieringReport:
+        """Plan, write and commit; plan again, a few times, when lake or table moved on in between."""
+        for replans_left in reversed(range(self._options.replans_max + 1)):
+            try:
+                return self._attempt()
+            except (CommitConflictError, PartitionNotFoundError, KvSnapshotNotFoundError) as error:
+                if not replans_left:
+                    raise
+                log.info("%s: planned again: %s", self._assignment, error)
+        raise InternalError(f"{self._assignment}: no attempt was made")
+
+    def _attempt(self) -> TieringReport:
+        round_id = uuid.uuid4().hex
+        self._check_held()
+        with ExitStack() as stack:
+            with self._watch.stage("plan"):
+                factory = self._storage.create_lake_tiering_factory()
+                table = self._planner.table()
+                context = CommitterInitContext(table, round_id)
+                lake = stack.enter_context(factory.create_lake_committer(context))
+                plan = self._planner.plan(table, lake, self._executor.parallelism)
+                failpoint("tiering.plan.after")
+            if not plan.splits:
+                return self._report(plan.known_id, [])
+            written = self._write(plan, factory, lake, round_id)
+            with self._watch.stage("commit"):
+                return self._commit(plan, lake, written, round_id)
+
+    # -- write ---------------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], lake: LakeCommitter[Any, Any], round_id: str
+    ) -> list[WrittenSplit]:
+        """Run the tasks; return what all of them wrote, or remove it and raise."""
+        with self._watch.stage("plan"):
+            tasks = self._tasks(plan, factory, round_id)
+        self._meter.plan(plan.splits)
+        self._check_held()
+        with self._watch.stage("write"):
+            try:
+                data = self._executor.run(tasks, self._meter.wrote)
+            except FlussError as error:
+                self._check_held()
+                raise error
+        written, failures = written_by(plan, factory, data)
+        if failures:
+            self._remove(lake, written)
+            # What would fail again says more than what may pass.
+            raise min(failures, key=lambda failure: failure.retriable)
+        return written
+
+    def _tasks(self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], round_id: str) -> list[bytes]:
+        duration_s = self._options.duration_max_s(DATALAKE_FRESHNESS.of(plan.table.descriptor.properties))
+        return tasks_of(
+            plan,
+            factory,
+            self._connection,
+            self._storage,
+            round_id=round_id,
+            deadline_ms=SystemClock().now_ms() + int(duration_s * 1000),
+            parallelism=self._executor.parallelism,
+        )
+
+    @staticmethod
+    def _remove(lake: LakeCommitter[Any, Any], written: Sequence[WrittenSplit]) -> None:
+        lake.abort([each.result for each in written if each.result is not None])
+
+    # -- commit --------------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self, plan: RoundPlan, lake: LakeCommitter[Any, Any], written: list[WrittenSplit], round_id: str
+    ) -> TieringReport:
+        try:
+            failpoint("tiering.write.after")
+            self._meter.enter("commit")
+            kept, rest = contiguous(plan.splits, written)
+            self._planner.table()
+            self._check_held()
+        except BaseException:
+            self._remove(lake, written)
+            raise
+        self._remove(lake, rest)
+        if not kept:
+            return self._report(plan.known_id, [])
+        committer = TieringCommitter(lake, self._assignment, round_id)
+        snapshot_id = committer.commit(kept, plan.known, plan.known_id, plan.planned_id)
+        failpoint("tiering.lake_commit.after")
+        self._fluss.commit(snapshot_id, ends_of(kept), first_starts(kept, plan.known))
+        failpoint("tiering.fluss_commit.after")
+        is_limited = plan.is_limited or any(each.result is None for each in rest)
+        return self._report(snapshot_id, kept, is_limited=is_limited)
+
+    # -- report --------------------------------------------------------------------------------------------------------
+
+    def _report(
+        self, snapshot_id: int | None, written: Sequence[WrittenSplit], *, is_limited: bool = False
+    ) -> TieringReport:
+        starts = starts_of(written)
+        buckets = [
+            TieredBucket(offset.partition, bucket.bucket, starts[bucket], offset.end, offset.max_timestamp_ms)
+            for bucket, offset in ends_of(written).items()
+        ]
+        buckets.sort(key=lambda each: (each.partition or "", each.bucket))
+        return TieringReport(
+            table=self._assignment.path,
+            rows=sum(each.rows for each in written),
+            files=sum(each.result.file_count for each in written),
+            bytes=sum(each.result.size_bytes for each in written),
+            snapshot_id=snapshot_id,
+            epoch=self._assignment.tiering_epoch,
+            splits=len(written),
+            buckets=tuple(buckets),
+            events=sum(each.events for each in written),
+            snapshots=sum(isinstance(each.split, TieringSnapshotSplit) for each in written),
+            is_limited=is_limited,
+        )

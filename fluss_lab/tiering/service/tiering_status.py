@@ -1,0 +1,342 @@
+"""What a tiering service tells of itself: by table, how far the lake lags, how fast rounds are, what went wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.display import html_table
+from fluss_lab.errors import LakeSnapshotNotFoundError
+from fluss_lab.model import LakeOffset, TableBucket, TablePath
+from fluss_lab.model.config.options import DATALAKE_FRESHNESS
+from fluss_lab.model.times import format_duration, format_moment
+from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.task.round_progress import RoundState
+
+#: Rounds of a table over which its throughput is averaged; what is kept of a table does not grow beyond them.
+ROUNDS_KEPT: Final = 20
+#: Rounds take what is durable, which trails what is written by so long (``log.flush.interval``).
+DURABLE_MS: Final = 1_000
+#: Of an error's text: it is shown in a table.
+ERROR_LENGTH_MAX: Final = 500
+
+_COLUMNS: Final = (
+    "table", "state", "now", "lag", "newest in lake", "freshness", "last round", "rounds", "rows", "rows/s", "MB/s",
+    "failures", "last error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableLag:
+    """How far the lake lags behind one table.
+
+    Attributes:
+        records: Log records in the cluster that are not in the lake.
+        ms: So old at most is the oldest of them, milliseconds; 0 without any.
+        newest_ms: Timestamp of the newest record that the lake holds, epoch milliseconds; None before the first.
+        freshness_ms: How far the lake may lag: ``table.datalake.freshness``.
+        is_complete: Whether every bucket is known; one that is not is not counted, and may lag as far as it likes.
+        error: Why one is not; None when `is_complete`.
+    """
+
+    records: int
+    ms: int
+    newest_ms: int | None
+    freshness_ms: int
+    is_complete: bool = True
+    error: str | None = None
+
+
+def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms: int | None = None) -> TableLag:
+    """Return how far the lake lags behind a table now; servers that are away are not waited for.
+
+    Args:
+        connection: To the cluster.
+        path: The table.
+        now_ms: The time, epoch milliseconds.
+        complete_ms: When a round was planned that brought everything durable into the lake, if one did.
+
+    Raises:
+        TableNotFoundError: It was dropped.
+        UnavailableError: The coordinator is away.
+
+    Cost: three small calls, and one for each server that holds buckets.
+    """
+    info = connection.table_info(path)
+    try:
+        offsets: Mapping[TableBucket, LakeOffset] = (
+            connection.admin().lake_snapshot(path, table_id=info.table_id).offsets
+        )
+    except LakeSnapshotNotFoundError:
+        offsets = {}
+    statuses = connection.admin().buckets(info, patient=False)
+    buckets = [each for each in statuses if isinstance(each, KnownBucket) and not _is_doubtful(each, offsets)]
+    errors = [each.error for each in statuses if each.error is not None and each not in buckets]
+    behind = [each for each in buckets if _missing(each, offsets)]
+    # A bucket's next record is no older than the newest one in the lake, of one without any than the table, and no older
+    # than the last plan that took all.
+    least_ms = max(info.created_ms, complete_ms or 0)
+    floors = [max(_newest_ms(offsets.get(each.bucket)) or 0, least_ms) for each in behind]
+    newest = [found for each in offsets.values() if (found := _newest_ms(each)) is not None]
+    return TableLag(
+        sum(_missing(each, offsets) for each in behind),
+        max((max(0, now_ms - floor) for floor in floors), default=0),
+        max(newest, default=None),
+        DATALAKE_FRESHNESS.of(info.descriptor.properties),
+        not errors,
+        str(errors[0]) if errors else None,
+    )
+
+
+def _is_doubtful(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> bool:
+    """Return whether it is not known how far a bucket lags: where it begins is not, and none of it is in the lake."""
+    return bucket.error is not None and bucket.bucket not in offsets
+
+
+def _missing(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> int:
+    held = offsets.get(bucket.bucket)
+    return max(0, bucket.end_offset - (held.end if held is not None else bucket.start_offset))
+
+
+def _newest_ms(offset: LakeOffset | None) -> int | None:
+    return offset.max_timestamp_ms if offset is not None and offset.max_timestamp_ms >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How fast a table's rounds are, of those that tiered something.
+
+    Attributes:
+        rows_per_s: Of the last one: records a second, from its begin to its end.
+        bytes_per_s: Of the last one: bytes of files written a second.
+        mean_rows_per_s: Over the last `ROUNDS_KEPT`.
+        mean_bytes_per_s: Over the last `ROUNDS_KEPT`.
+    """
+
+    rows_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    mean_rows_per_s: float = 0.0
+    mean_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What the service did for one table since it was made, and how the table stands.
+
+    Attributes:
+        table: Its path.
+        tiering: Whether a round of this service is under way.
+        rounds: Rounds that ended well, those with nothing to tier included.
+        rows: Rows tiered by them.
+        size_bytes: Bytes of the files that they wrote.
+        failures: Rounds that failed since the last that ended well.
+        failures_total: Rounds that failed.
+        last_report: Of the last round that ended well.
+        last_round_ms: When that was, epoch milliseconds.
+        last_error: Of the last round that failed, as long as none has ended well since.
+        last_error_ms: When that was, epoch milliseconds.
+        progress: How far the round under way is.
+        throughput: How fast rounds were.
+        state: Where the coordinator has the table (``Scheduled``, ``Pending``, ``Tiering``, ...); None when it was not
+            asked, or is away. Another tierer may be the one that works on it.
+        lag: How far the lake lags; None when nobody was asked, or servers are away.
+    """
+
+    table: TablePath
+    tiering: bool = False
+    rounds: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    failures: int = 0
+    failures_total: int = 0
+    last_report: TieringReport | None = None
+    last_round_ms: int | None = None
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    progress: RoundState | None = None
+    throughput: Throughput = field(default_factory=Throughput)
+    state: str | None = None
+    lag: TableLag | None = None
+
+    @property
+    def complete_ms(self) -> int | None:
+        """Return a moment (epoch milliseconds) all records before which are in the lake; None when no round says so."""
+        if self.last_report is None or self.last_round_ms is None or self.last_report.is_limited:
+            return None
+        return self.last_round_ms - round(self.last_report.seconds.get("total", 0.0) * 1000) - DURABLE_MS
+
+    def metrics(self, now_ms: int) -> dict[str, int | float | None]:
+        """Return the table's metrics under the names of Apache Fluss; None where there is nothing to tell.
+
+        ``tierLag`` milliseconds since the last round ended well, ``tieredTimestamp`` when that was, ``tierDuration`` how
+        many milliseconds it took, ``failuresTotal``, ``fileSize`` and ``recordCount`` of that round, ``freshness``; and,
+        not in Fluss, ``lagRecords``, ``lagMs`` (None while a bucket is not known), ``rowsPerSecond``, ``bytesPerSecond``
+        (moving averages).
+        """
+        last, lag = self.last_report, self.lag
+        return {
+            "tierLag": None if self.last_round_ms is None else max(0, now_ms - self.last_round_ms),
+            "tieredTimestamp": self.last_round_ms,
+            "tierDuration": None if last is None else round(last.seconds.get("total", 0.0) * 1000),
+            "failuresTotal": self.failures_total,
+            "fileSize": None if last is None else last.bytes,
+            "recordCount": None if last is None else last.rows,
+            "freshness": None if lag is None else lag.freshness_ms,
+            "lagRecords": None if lag is None or not lag.is_complete else lag.records,
+            "lagMs": None if lag is None or not lag.is_complete else lag.ms,
+            "rowsPerSecond": self.throughput.mean_rows_per_s,
+            "bytesPerSecond": self.throughput.mean_bytes_per_s,
+        }
+
+
+class TableHistory:
+    """What the service keeps of one table: counters, and a few of its last rounds. Not safe for threads by itself.
+
+    Args:
+        table: Its path.
+    """
+
+    def __init__(self, table: TablePath) -> None:
+        self.status = TableStatus(table)
+        # Rows, bytes and seconds.
+        self._speeds: deque[tuple[int, int, float]] = deque(maxlen=ROUNDS_KEPT)
+
+    def begin(self) -> None:
+        """Note that a round begins."""
+        self.status = replace(self.status, tiering=True, progress=None)
+
+    def advance(self, state: RoundState) -> None:
+        """Note how far it is."""
+        if self.status.tiering:
+            self.status = replace(self.status, progress=state)
+
+    def succeed(self, report: TieringReport, now_ms: int) -> None:
+        """Note that it ended well."""
+        before, records = self.status, report.rows + report.events
+        if records and (seconds := report.seconds.get("total", 0.0)):
+            self._speeds.append((records, report.bytes, seconds))
+        self.status = replace(
+            before,
+            tiering=False,
+            progress=None,
+            rounds=before.rounds + 1,
+            rows=before.rows + report.rows,
+            size_bytes=before.size_bytes + report.bytes,
+            failures=0,
+            last_report=report,
+            last_round_ms=now_ms,
+            last_error=None,
+            last_error_ms=None,
+            throughput=self._throughput(),
+        )
+
+    def fail(self, error: BaseException, now_ms: int) -> None:
+        """Note that it failed."""
+        before = self.status
+        self.status = replace(
+            before,
+            tiering=False,
+            progress=None,
+            failures=before.failures + 1,
+            failures_total=before.failures_total + 1,
+            last_error=f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX],
+            last_error_ms=now_ms,
+        )
+
+    def _throughput(self) -> Throughput:
+        if not self._speeds:
+            return Throughput()
+        rows, size_bytes, seconds = self._speeds[-1]
+        all_rows, all_bytes, all_seconds = (sum(column) for column in zip(*self._speeds, strict=True))
+        return Throughput(rows / seconds, size_bytes / seconds, all_rows / all_seconds, all_bytes / all_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The state of a service at one moment.
+
+    Attributes:
+        running: Whether it was started and not stopped.
+        max_tables: Tables tiered at the same time.
+        tables: By path: the lake-enabled ones when the coordinator was asked, else those that had a round.
+        error: Why the service cannot work at all at the moment (no server answers, for instance).
+        now_ms: The moment, epoch milliseconds.
+        restarts: How often Spark was started again after it had died.
+    """
+
+    running: bool
+    max_tables: int
+    tables: tuple[TableStatus, ...]
+    error: str | None = None
+    now_ms: int = 0
+    restarts: int = 0
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics under the names of Apache Fluss, as JSON.
+
+        ``pendingTablesCount`` and ``runningTablesCount`` (the coordinator's; tables that wait for a tierer, and that any
+        tierer works on), and by path under ``tables`` what `TableStatus.metrics` tells.
+        """
+        return {
+            "pendingTablesCount": sum(each.state == "Pending" for each in self.tables),
+            "runningTablesCount": sum(each.state == "Tiering" or each.tiering for each in self.tables),
+            "tables": {str(each.table): each.metrics(self.now_ms) for each in self.tables},
+        }
+
+    def __repr__(self) -> str:
+        busy = sum(each.tiering for each in self.tables)
+        failed = sum(each.last_error is not None for each in self.tables)
+        state = "running" if self.running else "stopped"
+        behind = [each.lag.records for each in self.tables if each.lag is not None]
+        unknown = sum(each.lag is not None and not each.lag.is_complete for each in self.tables)
+        lag = f", {'at least ' if unknown else ''}{sum(behind):,} records behind" if behind else ""
+        lag += f", {unknown} with buckets that are not known" if unknown else ""
+        trouble = f", {self.error}" if self.error else ""
+        return f"<tiering service {state}: {len(self.tables)} tables, {busy} tiering, {failed} failed{lag}{trouble}>"
+
+    def _repr_html_(self) -> str:
+        rows = [[*_cells(each, self.now_ms)] for each in self.tables]
+        return html_table(repr(self).strip("<>"), _COLUMNS, rows)
+
+
+def _lag_text(lag: TableLag) -> str:
+    known = f"{lag.records:,} records, {_ago(lag.ms)}" if lag.records else "0 records"
+    # What is not known is not up to date.
+    return known if lag.is_complete else f"at least {known}; not known: {(lag.error or '')[:ERROR_LENGTH_MAX]}"
+
+
+def _cells(each: TableStatus, now_ms: int) -> list[object]:
+    lag, speed = each.lag, each.throughput
+    state = "tiering" if each.tiering else "failed" if each.last_error else each.state or "tiered"
+    failed_at = "" if each.last_error_ms is None else f"{format_moment(each.last_error_ms)} "
+    return [
+        str(each.table),
+        state,
+        str(each.progress) if each.progress is not None else None,
+        None if lag is None else _lag_text(lag),
+        None if lag is None or lag.newest_ms is None else f"{_ago(now_ms - lag.newest_ms)} old",
+        None if lag is None else format_duration(lag.freshness_ms),
+        None if each.last_round_ms is None else f"{_ago(now_ms - each.last_round_ms)} ago",
+        each.rounds,
+        each.rows,
+        f"{speed.rows_per_s:,.0f} (mean {speed.mean_rows_per_s:,.0f})" if speed.rows_per_s else None,
+        f"{speed.bytes_per_s / 1e6:,.2f} (mean {speed.mean_bytes_per_s / 1e6:,.2f})" if speed.rows_per_s else None,
+        each.failures,
+        None if each.last_error is None else failed_at + each.last_error,
+    ]
+
+
+def _ago(ms: int) -> str:
+    """Return a time as people say it: ``320 ms``, ``4.2 s``, ``3.5 min``, ``2.1 h``, ``6.0 d``."""
+    for limit, unit, word in (
+        (1_000, 1, "ms"),
+        (60_000, 1_000, "s"),
+        (3_600_000, 60_000, "min"),
+        (86_400_000, 3_600_000, "h"),
+    ):
+        if ms < limit:
+            return f"{max(0, ms)} ms" if unit == 1 else f"{ms / unit:.1f} {word}"
+    return f"{ms / 86_400_000:.1f} d"

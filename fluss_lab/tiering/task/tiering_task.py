@@ -1,0 +1,317 @@
+"""A task of a round: one split, read from the cluster and written to the lake. Stateless, in any process.
+
+Everything a task needs is in its bytes; everything it did is in the bytes it returns. It knows no driver, no folder and
+no catalog beyond what stands there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.clock import SystemClock
+from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_code, error_from_code
+from fluss_lab.failpoints import failpoint
+from fluss_lab.lake import LakeTieringFactory, LakeWriter, WriterInitContext, lake_storage
+from fluss_lab.model import TableInfo
+from fluss_lab.tiering.round.splits import TieringSplit, split_from_json
+from fluss_lab.tiering.task.split_reader import TieringSplitReader
+
+log = logging.getLogger(__name__)
+
+#: Version 2 has primary-key tables, deadlines, and tasks of maintenance.
+TASK_VERSION: Final = 2
+#: A write result names a few files with their metrics; 2,000 columns of a file make about 0.5 MB. More is a defect, and
+#: would fill the driver.
+RESULT_BYTES_MAX: Final = 16 << 20
+#: What a task does, in its JSON.
+KIND: Final = "kind"
+WRITE: Final = "write"
+MAINTAIN: Final = "maintain"
+
+
+@dataclass(frozen=True, slots=True)
+class TieringTask:
+    """What one task does.
+
+    Attributes:
+        server: Where the cluster is, with its token.
+        client_options: Of the connection.
+        table: As planned.
+        split: Which records.
+        lake_format: As in ``table.datalake.format``.
+        lake_properties: The lake format's configuration.
+        lake_table: From `LakeTieringFactory.describe_table`.
+        round_id: In the name of every file.
+        lake_bucket: From `LakeTieringFactory.describe_buckets`; empty where the writer needs nothing.
+        alone: Whether no other split of the round is of this bucket.
+        deadline_ms: Epoch milliseconds by the worker's clock: a task that begins later writes nothing, and the round goes
+            without it; None: it writes whenever it begins. A task that has begun is never cut short.
+    """
+
+    server: ServerAddress
+    client_options: Mapping[str, str]
+    table: TableInfo
+    split: TieringSplit
+    lake_format: str
+    lake_properties: Mapping[str, str]
+    lake_table: Mapping[str, Any]
+    round_id: str
+    lake_bucket: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = True
+    deadline_ms: int | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return the task as versioned JSON. It holds the token: it is for workers only."""
+        return json.dumps(
+            {
+                "version": TASK_VERSION,
+                KIND: WRITE,
+                "server": self.server.to_json(),
+                "client_options": dict(self.client_options),
+                "table": self.table.to_json(),
+                "split": self.split.to_json(),
+                "lake_format": self.lake_format,
+                "lake_properties": dict(self.lake_properties),
+                "lake_table": dict(self.lake_table),
+                "round_id": self.round_id,
+                "lake_bucket": dict(self.lake_bucket),
+                "alone": self.alone,
+                "deadline_ms": self.deadline_ms,
+            }
+        ).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> TieringTask:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CorruptDataError: Another version, or no task.
+        """
+        try:
+            value = json.loads(data)
+            _check_version(value, "tiering task")
+            deadline_ms = value["deadline_ms"]
+            return TieringTask(
+                ServerAddress.from_json(value["server"]),
+                {str(key): str(text) for key, text in value["client_options"].items()},
+                TableInfo.from_json(value["table"]),
+                split_from_json(value["split"]),
+                str(value["lake_format"]),
+                {str(key): str(text) for key, text in value["lake_properties"].items()},
+                value["lake_table"],
+                str(value["round_id"]),
+                value["lake_bucket"],
+                bool(value["alone"]),
+                None if deadline_ms is None else int(deadline_ms),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(f"tiering task: not the form of a task: {type(error).__name__}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What one task did, or why it did not.
+
+    Attributes:
+        split_index: Of its split.
+        end: Records up to here (exclusive) were written; of a split that was left to a later round, where it begins.
+        max_timestamp_ms: Timestamp of the last of them; -1 when there is none.
+        rows: Rows written: all records of a log table, ``+I`` and ``+U`` of a primary-key table, rows of a snapshot.
+        size_bytes: Of the files written.
+        write_version: Version of the write result's serializer.
+        write_result: Its bytes; empty for a failed task, and for one that wrote nothing because it began too late.
+        error: Why the task failed; its files are removed.
+        start: First offset written: after the split's own when a ``+U`` there belongs to the split before.
+        events: ``-U`` and ``-D`` written.
+    """
+
+    split_index: int
+    end: int = 0
+    max_timestamp_ms: int = -1
+    rows: int = 0
+    write_version: int = 0
+    write_result: bytes = b""
+    error: FlussError | None = None
+    size_bytes: int = 0
+    start: int = 0
+    events: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the result as versioned JSON."""
+        value: dict[str, Any] = {"version": TASK_VERSION, "split_index": self.split_index}
+        if self.error is not None:
+            value["error"] = {"code": error_code(self.error), "message": str(self.error)}
+        else:
+            value |= {
+                "end": self.end,
+                "max_timestamp_ms": self.max_timestamp_ms,
+                "rows": self.rows,
+                "size_bytes": self.size_bytes,
+                "write_version": self.write_version,
+                "write_result": base64.b64encode(self.write_result).decode(),
+                "start": self.start,
+                "events": self.events,
+            }
+        return json.dumps(value).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> TaskResult:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CorruptDataError: Another version, or no result.
+        """
+        try:
+            value = json.loads(data)
+            _check_version(value, "tiering task result")
+            if (error := value.get("error")) is not None:
+                return TaskResult(
+                    int(value["split_index"]), error=error_from_code(int(error["code"]), str(error["message"]))
+                )
+            return TaskResult(
+                int(value["split_index"]),
+                int(value["end"]),
+                int(value["max_timestamp_ms"]),
+                int(value["rows"]),
+                int(value["write_version"]),
+                base64.b64decode(value["write_result"], validate=True),
+                size_bytes=int(value["size_bytes"]),
+                start=int(value["start"]),
+                events=int(value["events"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(f"tiering task result: not the form of a result: {error!r}") from error
+
+
+def run_task(data: bytes) -> bytes:
+    """Run one task to its end and return its `TaskResult` as bytes.
+
+    It may run in any process that can reach the server and the lake's files, again and again: every attempt writes
+    files of its own, and one that fails removes them. An error is part of the result, so that the results of other
+    tasks, and thereby their files, stay known.
+
+    Args:
+        data: A `TieringTask` as bytes.
+
+    Raises:
+        CorruptDataError: The bytes are no task of this release.
+    """
+    value = _kind_of(data)
+    if value is not None:
+        # It makes results of this module's kind.
+        from fluss_lab.tiering.maintenance.maintenance_task import run_maintenance
+
+        return run_maintenance(value).to_bytes()
+    task = TieringTask.from_bytes(data)
+    try:
+        result = _begun_too_late(task) or _write(task)
+    except FlussError as error:
+        result = TaskResult(task.split.split_index, error=error)
+    except Exception as error:
+        log.exception("tiering task of %s failed", task.split)
+        text = f"{task.split}: {type(error).__name__}: {error}"
+        result = TaskResult(task.split.split_index, error=InternalError(text))
+    return result.to_bytes()
+
+
+def task_index(data: bytes) -> int:
+    """Return the number of a task of any kind, which its `TaskResult` has as `split_index`.
+
+    Raises:
+        CorruptDataError: The bytes are no task of this release.
+    """
+    value = _kind_of(data)
+    return TieringTask.from_bytes(data).split.split_index if value is None else int(value["index"])
+
+
+def _kind_of(data: bytes) -> dict[str, Any] | None:
+    """Return the JSON of a task of maintenance; None for one that writes a split.
+
+    Raises:
+        CorruptDataError: No task, or of a kind that this release does not know.
+    """
+    try:
+        value = json.loads(data)
+        kind = value.get(KIND, WRITE)  # each kind checks its own version
+    except (ValueError, AttributeError) as error:
+        raise CorruptDataError(f"tiering task: not the form of a task: {type(error).__name__}") from error
+    if kind not in (WRITE, MAINTAIN):
+        raise CorruptDataError(f"tiering task: expected kind {WRITE!r} or {MAINTAIN!r}, found {kind!r}")
+    return value if kind == MAINTAIN else None
+
+
+def _begun_too_late(task: TieringTask) -> TaskResult | None:
+    if task.deadline_ms is None or SystemClock().now_ms() < task.deadline_ms:
+        return None
+    return TaskResult(task.split.split_index, end=task.split.start, start=task.split.start)
+
+
+def _write(task: TieringTask) -> TaskResult:
+    factory = lake_storage(task.lake_format, task.lake_properties).create_lake_tiering_factory()
+    split = task.split
+    context = WriterInitContext(
+        task.table,
+        split.table_bucket,
+        split.partition_name,
+        task.lake_table,
+        task.round_id,
+        split.split_index,
+        task.lake_bucket,
+        task.alone,
+    )
+    connection = Connection(lambda: task.server, task.client_options)
+    try:
+        connection.remember(task.table)
+        reader = TieringSplitReader(connection, task.table, split)
+        writer = factory.create_lake_writer(context)
+        try:
+            written = _copy(reader, writer)
+            return _result_of(task, factory, reader, written)
+        except BaseException:
+            # Its result goes to nobody: no snapshot can ever refer to its files.
+            writer.abort()
+            raise
+    finally:
+        connection.close()
+
+
+def _copy(reader: TieringSplitReader, writer: LakeWriter[Any]) -> Any:
+    """Write what the reader reads and return the write result."""
+    for records in reader:
+        writer.write(records)
+    return writer.complete()
+
+
+def _result_of(
+    task: TieringTask, factory: LakeTieringFactory[Any, Any], reader: TieringSplitReader, written: Any
+) -> TaskResult:
+    serializer = factory.write_result_serializer()
+    data = serializer.serialize(written)
+    if len(data) > RESULT_BYTES_MAX:
+        raise InternalError(f"{task.split}: a write result of {len(data)} bytes, expected at most {RESULT_BYTES_MAX}")
+    failpoint("tiering.write.after_task")
+    return TaskResult(
+        task.split.split_index,
+        reader.position,
+        reader.max_timestamp_ms,
+        reader.rows,
+        serializer.version,
+        data,
+        size_bytes=written.size_bytes,
+        start=reader.start,
+        events=reader.events,
+    )
+
+
+def _check_version(value: Mapping[str, Any], what: str) -> None:
+    if value["version"] != TASK_VERSION:
+        raise CorruptDataError(
+            f"{what}: expected version {TASK_VERSION}, found {value['version']!r}; driver and workers run different "
+            "releases of fluss_lab"
+        )
