@@ -25,7 +25,8 @@ from fluss_lab.read.moment.read_point_choice import point_at_snapshot, point_at_
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.moment.time_seek import Seek, seek
 from fluss_lab.read.union.read_columns import make_columns
-from fluss_lab.read.union.read_plan import Selection, check_selection
+from fluss_lab.read.union.read_parts import Selection
+from fluss_lab.read.union.read_plan import check_selection
 from fluss_lab.read.union.scan import Scan
 
 #: A time in the present millisecond is past after one: two waits of more than that.

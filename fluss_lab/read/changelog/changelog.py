@@ -29,9 +29,10 @@ from fluss_lab.read.changelog.offset_ranges import OffsetRange, resolve_ranges
 from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.plan_execution import FAILURES_MAX, MOVED, gone
+from fluss_lab.read.union.plan_execution import FAILURES_MAX, gone
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
+from fluss_lab.read.union.read_parts import MOVED
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:

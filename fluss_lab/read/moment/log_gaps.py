@@ -15,7 +15,7 @@ from fluss_lab.read.moment.table_state import BucketState, TableSource, surely_h
 
 if TYPE_CHECKING:
     from fluss_lab.model import LakeSnapshot
-    from fluss_lab.read.union.read_plan import BucketPart
+    from fluss_lab.read.union.read_parts import BucketPart
 
 
 class GapWarning(UserWarning):

@@ -14,12 +14,12 @@ from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.read_columns import BATCH_ROWS, GATHERED_ROWS, OFFSET, conform
-from fluss_lab.read.union.read_plan import BucketPart
+from fluss_lab.read.union.read_parts import BucketPart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fluss_lab.read.union.plan_execution import Request
+    from fluss_lab.read.union.read_parts import Request
 
 #: Files are read together up to this many stored bytes, so that many small ones cost what one costs, and a run of them
 #: (with its rows decoded, some five times that) fits in memory. A single larger file is streamed.

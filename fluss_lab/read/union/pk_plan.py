@@ -11,7 +11,7 @@ from fluss_lab.model import LakeSnapshot
 from fluss_lab.read.moment.table_state import BucketState, TableSource, surely_holds
 
 if TYPE_CHECKING:
-    from fluss_lab.read.union.read_plan import BucketPart
+    from fluss_lab.read.union.read_parts import BucketPart
 
 #: A log of so many records is read whole before anything else is weighed: it is one or two answers.
 FOLDED_MIN: Final = 100_000

@@ -18,13 +18,13 @@ from fluss_lab.read.union.change_masks import among, ended_by, writes
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_undo import live_rows
 from fluss_lab.read.union.read_columns import OFFSET, gathered, of_records, stored_columns
-from fluss_lab.read.union.read_plan import BucketPart
+from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fluss_lab.read.union.plan_execution import Request
+    from fluss_lab.read.union.read_parts import Request
 
 #: Rows of the log's end are kept up to this many bytes while it is read for what it ends; of a longer one only the
 #: offsets ended are (eight bytes each), and it is read again for its rows.

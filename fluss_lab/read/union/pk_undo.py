@@ -27,13 +27,13 @@ from fluss_lab.read.union.read_columns import (
     of_records,
     stored_columns,
 )
-from fluss_lab.read.union.read_plan import BucketPart
+from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fluss_lab.read.union.plan_execution import Request
+    from fluss_lab.read.union.read_parts import Request
 
 #: Rows taken back are kept up to this many bytes; of more, the log is read once for each so many.
 KEPT_BYTES: Final = 64 * 1024 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -11,49 +11,22 @@ import pyarrow as pa
 
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import (
-    BucketNotFoundError,
     CorruptDataError,
-    LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
-    PartitionNotFoundError,
     ServerUnavailableError,
     UnavailableError,
 )
 from fluss_lab.model import TableBucket
-from fluss_lab.read.filter.filter_compiler import Filter
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_rows import keyed_rows
-from fluss_lab.read.union.read_columns import LAKE, LOG, Columns, gathered, of_records, stored_columns
-from fluss_lab.read.union.read_plan import BucketPart, Plan, make_plan
+from fluss_lab.read.union.read_columns import LAKE, LOG, gathered, of_records, stored_columns
+from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request
+from fluss_lab.read.union.read_plan import make_plan
 
 #: How often in a row a plan may fail without a row read since: each time the newest snapshot is asked again, and
 #: two retentions within one look are no accident.
 FAILURES_MAX: Final = 3
-
-#: What a reader meets when records have moved on since it planned.
-MOVED: Final = (
-    OffsetOutOfRangeError,
-    LakeSnapshotNotFoundError,
-    PartitionNotFoundError,
-    BucketNotFoundError,
-    FileNotFoundError,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is wanted of the rows.
-
-    Attributes:
-        columns: Which columns.
-        filter: The whole filter, to prune files by.
-        limit: How many rows are wanted at most, so that no more is read ahead; the rows are not cut. None: all.
-    """
-
-    columns: Columns
-    filter: Filter | None
-    limit: int | None = None
 
 
 def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -27,71 +27,10 @@ from fluss_lab.read.moment.log_gaps import check_gaps
 from fluss_lab.read.moment.read_point import BucketKey, PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.union.pk_plan import joins, placed
+from fluss_lab.read.union.read_parts import BucketPart, Plan, Selection
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
 KEYS_MAX: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class BucketPart:
-    """What is read of one bucket: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the log.
-
-    Attributes:
-        bucket: Its identity.
-        partition: Name of its partition; None without partitions.
-        start: First offset wanted.
-        lake_stop: Where the lake's part ends; at least `start`, at most `stop`.
-        stop: Offset after the last one wanted.
-        filter: What is left of the filter in this bucket; None: every row is wanted.
-        splits: The files that can hold rows wanted, ordered by offset.
-        row_stop: Only rows with smaller offsets are wanted, though the bucket is read as it is at `stop`: a task's share of
-            a primary-key table's bucket. None: all up to `stop`.
-        live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
-            back, because neither the lake nor the log alone can tell them (or not as cheaply); `lake_stop` is `start`.
-    """
-
-    bucket: TableBucket
-    partition: str | None
-    start: int
-    lake_stop: int
-    stop: int
-    filter: Filter | None
-    splits: tuple[LakeSplit, ...] = ()
-    row_stop: int | None = None
-    live: bool = False
-
-    @property
-    def key(self) -> BucketKey:
-        """Return partition name and bucket."""
-        return (self.partition, self.bucket.bucket)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A planned read: its buckets in order, and the lake snapshot that the files are of (None: none is read)."""
-
-    parts: tuple[BucketPart, ...]
-    snapshot_id: int | None
-
-    @property
-    def splits(self) -> list[LakeSplit]:
-        """Return all files, in reading order."""
-        return [split for part in self.parts for split in part.splits]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which rows of a read point are wanted.
-
-    Attributes:
-        filter: Rows for which it is true; None: all.
-        partitions: Names; None: all.
-        buckets: Numbers; None: all.
-    """
-
-    filter: Filter | None = None
-    partitions: Collection[str] | None = None
-    buckets: Collection[int] | None = None
 
 
 def check_selection(info: TableInfo, selection: Selection) -> None:

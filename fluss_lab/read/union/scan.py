@@ -16,10 +16,11 @@ from fluss_lab.read.moment.log_gaps import Gap, is_vouched, warn_of, without_gap
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_rows import keyed_count
-from fluss_lab.read.union.plan_execution import MOVED, Request, read_rows
+from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
-from fluss_lab.read.union.read_plan import BucketPart, Plan, Selection, make_plan, wanted_parts
+from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
+from fluss_lab.read.union.read_plan import make_plan, wanted_parts
 
 if TYPE_CHECKING:
     import pandas as pd

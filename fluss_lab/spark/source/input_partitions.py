@@ -18,7 +18,8 @@ from fluss_lab.lake import LakeSplit, splits_from_json, splits_to_json
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.read.changelog.changelog import ChangelogRange
 from fluss_lab.read.filter.filter_compiler import Filter
-from fluss_lab.read.union.read_plan import BucketPart, Plan, known_values
+from fluss_lab.read.union.read_parts import BucketPart, Plan
+from fluss_lab.read.union.read_plan import known_values
 
 T = TypeVar("T")
 

@@ -21,7 +21,8 @@ from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, SOURCE_COLUMN
-from fluss_lab.read.union.read_plan import BucketPart, Plan, make_plan
+from fluss_lab.read.union.read_parts import BucketPart, Plan
+from fluss_lab.read.union.read_plan import make_plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema

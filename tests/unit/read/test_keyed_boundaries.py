@@ -19,8 +19,8 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo
-from fluss_lab.read.union.plan_execution import Request, read_rows
-from fluss_lab.read.union.read_plan import Plan
+from fluss_lab.read.union.plan_execution import read_rows
+from fluss_lab.read.union.read_parts import Plan, Request
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.keyed_kit import OPTIONS, KeyedTable
 from tests.unit.read.kit import rows_of
