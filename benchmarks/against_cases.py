@@ -19,8 +19,8 @@ import pyarrow as pa
 from benchmarks.data import SCHEMA, rows
 from fluss_lab.server.cluster import read_discovery
 from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.task_dispatch import run_task
 from fluss_lab.tiering.task.task_executor import TaskProgress
-from fluss_lab.tiering.task.tiering_task import run_task
 from fluss_lab.workbench import Lab, Table
 
 #: Of tables that are read.

@@ -11,15 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fluss_lab.errors import InvalidPartitionError, InvalidPropertyError
 from fluss_lab.model.config import options
 from fluss_lab.model.names import partition_values
-
-if TYPE_CHECKING:
-    from fluss_lab.model.descriptor import TableDescriptor
 
 PREFIX: Final = "table.auto-partition."
 #: More can never exist beside each other by default (`options.PARTITIONS_MAX`), nor be looked through every minute.
@@ -65,11 +62,6 @@ class AutoPartition:
             _precreate(columns, properties),
             options.AUTO_PARTITION_RETENTION.of(properties),
         )
-
-    @staticmethod
-    def of_table(descriptor: TableDescriptor) -> AutoPartition | None:
-        """Return what a table's definition says; None when its partitions do not follow the clock."""
-        return AutoPartition.of(descriptor.partitioned_by, descriptor.properties)
 
     def value_at(self, now_ms: int, ahead: int = 0) -> str:
         """Return the time value of the partition of a moment, or of one some units later (negative: earlier).

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from fluss_lab.spark.registration import FORMAT
-from fluss_lab.spark.source.source_options import SourceOptions, own_options, parse_options
+from fluss_lab.spark.source.source_options import FORMAT, SourceOptions, own_options, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-#: The name under which the source is registered with a session.
-FORMAT: Final = "fluss"
 #: Where a session keeps which cluster is its own: a digest, for the options may hold a token.
 _REGISTERED: Final = "spark.fluss_lab.cluster"
 

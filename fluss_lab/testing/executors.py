@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fluss_lab.errors import UnavailableError
+from fluss_lab.tiering.task.task_dispatch import run_task, task_index
 from fluss_lab.tiering.task.task_executor import TaskNews, TaskProgress
-from fluss_lab.tiering.task.tiering_task import TaskResult, run_task, task_index
+from fluss_lab.tiering.task.tiering_task import TaskResult
 
 
 class LocalTieringExecutor:

@@ -33,7 +33,6 @@ from fluss_lab.server.folder.remote_owner import RemoteDir
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.metrics.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
-from fluss_lab.server.tablet.append.write_seal import seal_at, unseal
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.bucket_description import described, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
@@ -45,6 +44,7 @@ from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageDesk
 from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.log_state import seal_at, unseal
 from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
 from fluss_lab.server.tablet.request_counters import Tally

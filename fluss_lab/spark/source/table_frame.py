@@ -10,8 +10,9 @@ from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.filter.filter_json import filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.spark.registration import FORMAT, ensure_registered
+from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.source import source_options
+from fluss_lab.spark.source.source_options import FORMAT
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fluss_lab.tiering.task.tiering_task import TaskResult
 
 log = logging.getLogger(__name__)
 
-#: By which `fluss_lab.tiering.task.tiering_task.run_task` tells tasks of maintenance from those of writing.
+#: Of a task's JSON: what `task_dispatch` knows it by.
 KIND: Final = "maintain"
 VERSION: Final = 1
 
@@ -77,7 +77,7 @@ class MaintenanceTask:
             raise CorruptDataError(f"maintenance task: not the form of one: {error!r}") from error
 
 
-def run_maintenance(value: Mapping[str, Any]) -> TaskResult:
+def run(value: Mapping[str, Any]) -> TaskResult:
     """Run one task to its end. An error is part of the result; a task that fails leaves no file.
 
     Args:

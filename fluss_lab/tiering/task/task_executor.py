@@ -36,7 +36,7 @@ class TaskProgress(Protocol):
 
 
 class TieringExecutor(Protocol):
-    """Runs tasks of `fluss_lab.tiering.task.tiering_task.run_task`, anywhere. One round at a time; rounds of other executors beside."""
+    """Runs tasks of `fluss_lab.tiering.task.task_dispatch.run_task`, anywhere. One round at a time; rounds of other executors beside."""
 
     @property
     def parallelism(self) -> int:

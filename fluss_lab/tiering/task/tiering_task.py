@@ -32,7 +32,6 @@ RESULT_BYTES_MAX: Final = 16 << 20
 #: What a task does, in its JSON.
 KIND: Final = "kind"
 WRITE: Final = "write"
-MAINTAIN: Final = "maintain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,61 +188,16 @@ class TaskResult:
             raise CorruptDataError(f"tiering task result: not the form of a result: {error!r}") from error
 
 
-def run_task(data: bytes) -> bytes:
-    """Run one task to its end and return its `TaskResult` as bytes.
-
-    It may run in any process that can reach the server and the lake's files, again and again: every attempt writes
-    files of its own, and one that fails removes them. An error is part of the result, so that the results of other
-    tasks, and thereby their files, stay known.
-
-    Args:
-        data: A `TieringTask` as bytes.
-
-    Raises:
-        CorruptDataError: The bytes are no task of this release.
-    """
-    value = _kind_of(data)
-    if value is not None:
-        # It makes results of this module's kind.
-        from fluss_lab.tiering.maintenance.maintenance_task import run_maintenance
-
-        return run_maintenance(value).to_bytes()
-    task = TieringTask.from_bytes(data)
+def run(task: TieringTask) -> TaskResult:
+    """Run one task to its end. An error is part of the result; a task that fails leaves no file."""
     try:
-        result = _begun_too_late(task) or _write(task)
+        return _begun_too_late(task) or _write(task)
     except FlussError as error:
-        result = TaskResult(task.split.split_index, error=error)
+        return TaskResult(task.split.split_index, error=error)
     except Exception as error:
         log.exception("tiering task of %s failed", task.split)
         text = f"{task.split}: {type(error).__name__}: {error}"
-        result = TaskResult(task.split.split_index, error=InternalError(text))
-    return result.to_bytes()
-
-
-def task_index(data: bytes) -> int:
-    """Return the number of a task of any kind, which its `TaskResult` has as `split_index`.
-
-    Raises:
-        CorruptDataError: The bytes are no task of this release.
-    """
-    value = _kind_of(data)
-    return TieringTask.from_bytes(data).split.split_index if value is None else int(value["index"])
-
-
-def _kind_of(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON of a task of maintenance; None for one that writes a split.
-
-    Raises:
-        CorruptDataError: No task, or of a kind that this release does not know.
-    """
-    try:
-        value = json.loads(data)
-        kind = value.get(KIND, WRITE)  # each kind checks its own version
-    except (ValueError, AttributeError) as error:
-        raise CorruptDataError(f"tiering task: not the form of a task: {type(error).__name__}") from error
-    if kind not in (WRITE, MAINTAIN):
-        raise CorruptDataError(f"tiering task: expected kind {WRITE!r} or {MAINTAIN!r}, found {kind!r}")
-    return value if kind == MAINTAIN else None
+        return TaskResult(task.split.split_index, error=InternalError(text))
 
 
 def _begun_too_late(task: TieringTask) -> TaskResult | None:

@@ -24,11 +24,12 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
     MaintenanceReport,
     OrphanReport,
 )
-from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask, run_maintenance
+from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask, run
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.round.tierer_session import TieringSession
-from fluss_lab.tiering.task.tiering_task import TaskResult, run_task
+from fluss_lab.tiering.task.task_dispatch import run_task
+from fluss_lab.tiering.task.tiering_task import TaskResult
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
@@ -297,9 +298,9 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
     assert (result.split_index, type(result.error)) == (3, CorruptDataError)
     assert "version 1, found 99" in str(result.error)
     with pytest.raises(CorruptDataError, match="different releases"):
-        run_maintenance(json.loads(task.to_bytes()) | {"version": 2})
+        run(json.loads(task.to_bytes()) | {"version": 2})
     with pytest.raises(CorruptDataError, match="not the form"):
-        run_maintenance({"kind": "maintain", "version": 1})
+        run({"kind": "maintain", "version": 1})
 
 
 def test_failpoints_are_all_passed(tables, monkeypatch):

@@ -11,7 +11,8 @@ from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.splits import TieringLogSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
-from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask, run_task
+from fluss_lab.tiering.task.task_dispatch import run_task
+from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 
 
 def split(start, stop, table_id=7):

@@ -63,7 +63,7 @@ class AutoPartitions:
 
     def look_after(self, info: TableInfo) -> None:
         """Look after one table: drop what is past keeping, then make what is wanted."""
-        auto = AutoPartition.of_table(info.descriptor)
+        auto = AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties)
         if auto is None:
             self._note_kept(info.table_id, ())
             return

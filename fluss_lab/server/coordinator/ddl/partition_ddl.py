@@ -117,7 +117,7 @@ class Partitions:
     def _new_names(self, info: TableInfo, specs: Sequence[Mapping[str, str]], *, ignore_if_exists: bool) -> list[str]:
         """Return the names of the partitions that are to be created, after every check of each."""
         auto, mark, now_ms = (
-            AutoPartition.of_table(info.descriptor),
+            AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties),
             self._marks.get(info.table_id),
             self._clock.now_ms(),
         )

@@ -218,7 +218,9 @@ class Lifecycle:
             failpoint("coordinator.ddl.after_lake")
             with self._store.write():
                 self._catalog.set_definition(new)
-                if AutoPartition.of_table(new.descriptor) != AutoPartition.of_table(old.descriptor):
+                if AutoPartition.of(new.descriptor.partitioned_by, new.descriptor.properties) != AutoPartition.of(
+                    old.descriptor.partitioned_by, old.descriptor.properties
+                ):
                     self._marks.forget(new.table_id)
                 if is_enabled or self._lake.has_table(new):
                     self._lake.live(new)

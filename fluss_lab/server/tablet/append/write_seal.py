@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fluss_lab.errors import ConflictError, NotLeaderError
-
-if TYPE_CHECKING:
-    from fluss_lab.server.tablet.log.log_state import LogState
 
 
 class Seal:
@@ -40,24 +35,3 @@ class Seal:
         """Raise `NotLeaderError` if the bucket is closed to writes."""
         if self._number is not None:
             raise NotLeaderError("the bucket is closed to writes, its partition being dropped; retry in a moment")
-
-
-def seal_at(log: LogState, offset: int, number: int) -> int:
-    """Return where a log ends, and close it to writes if that is at an offset: nothing is appended in between.
-
-    Raises:
-        FlussError: The log has stopped, so nobody can tell where it ends.
-        ConflictError: That seal was taken back already.
-    """
-    with log.lock:
-        if log.stopped is not None:
-            raise type(log.stopped)(str(log.stopped))
-        if (end := log.end) == offset:
-            log.seal.close(number)
-        return end
-
-
-def unseal(log: LogState, number: int) -> None:
-    """Open a log to writes again that a seal, or an earlier one, has closed."""
-    with log.lock:
-        log.seal.open(number)

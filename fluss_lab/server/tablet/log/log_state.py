@@ -96,3 +96,24 @@ class LogState:
 
     def _frontier(self) -> Frontier:
         return Frontier(self._active.base_offset, self._active.size, self._active.end_offset)
+
+
+def seal_at(log: LogState, offset: int, number: int) -> int:
+    """Return where a log ends, and close it to writes if that is at an offset: nothing is appended in between.
+
+    Raises:
+        FlussError: The log has stopped, so nobody can tell where it ends.
+        ConflictError: That seal was taken back already.
+    """
+    with log.lock:
+        if log.stopped is not None:
+            raise type(log.stopped)(str(log.stopped))
+        if (end := log.end) == offset:
+            log.seal.close(number)
+        return end
+
+
+def unseal(log: LogState, number: int) -> None:
+    """Open a log to writes again that a seal, or an earlier one, has closed."""
+    with log.lock:
+        log.seal.open(number)
