@@ -36,7 +36,7 @@ def run() -> None:
         _round(lab, "bench.warm", 200_000)
         rounds = [_round(lab, f"bench.flow{number}", ROWS) for number in range(RUNS)]
         table, report, whole_s = min(rounds, key=lambda each: each[2])
-        plain = _plain_pyarrow(table, Path(folder))
+        plain = _plain_pyarrow(lab, table, Path(folder))
         write = _write_stage(lab)
     limit = ROWS / plain.wall_s
     figures.add("end to end (one call of tier)", millions(ROWS / whole_s), f"one core of pyarrow {millions(limit)}",
@@ -82,10 +82,10 @@ def _lake_rows(table: Table) -> list[pa.Table]:
     return [whole.filter(pc.field(BUCKET_COLUMN) == bucket).combine_chunks() for bucket in range(BUCKETS)]
 
 
-def _plain_pyarrow(table: Table, folder: Path) -> Timing:
+def _plain_pyarrow(lab: Lab, table: Table, folder: Path) -> Timing:
     """Time one thread of pyarrow that writes rows in memory with the settings that our files have."""
     parts = _lake_rows(table)
-    settings = ParquetSettings.of(dict(table.lab.iceberg(table.path).properties))
+    settings = ParquetSettings.of(dict(lab.iceberg(table.path).properties))
     arguments = settings.writer_arguments(choose_encodings(parts[0], (OFFSET_COLUMN, TIMESTAMP_COLUMN)))
     threads = pa.cpu_count()
     pa.set_cpu_count(1)

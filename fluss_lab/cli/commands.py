@@ -16,6 +16,7 @@ import click
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
 from fluss_lab.cli.table_commands import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
+from fluss_lab.server.process.server_process import server_command, tablet_command
 
 #: Exit codes: something failed, and nothing to show.
 FAILED: Final = 1
@@ -88,8 +89,7 @@ def server(
     from fluss_lab.rpc.allocator import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
-    from fluss_lab.cli.lake_loading import load_lake
-    from fluss_lab.lake.format_plugin import check_format
+    from fluss_lab.lake.format_plugin import check_format, load_lake
     from fluss_lab.server.process.node_hosting import run_server
     from fluss_lab.server.process.server_process import receive_options
 
@@ -224,16 +224,6 @@ def _deep(folder: Path) -> bool:
 
 for _command in TABLE_COMMANDS:
     commands.add_command(_command)
-
-
-def server_command() -> list[str]:
-    """Return the command that runs a server in a process of its own."""
-    return [sys.executable, "-m", "fluss_lab.cli", "server"]
-
-
-def tablet_command() -> list[str]:
-    """Return the command that runs a tablet server in a process of its own."""
-    return [sys.executable, "-m", "fluss_lab.cli", "tablet-server"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -48,7 +48,7 @@ from fluss_lab.rpc.bucket_fields import bucket_of
 from fluss_lab.rpc.gateway import CoordinatorGateway
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Admin:
     A change whose answer was lost to a server's restart is asked again, and its own earlier effect is recognised.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClusterClient) -> None:
         self._connection = connection
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.format_interfaces import LakeStorage
+from fluss_lab.lake.format_interfaces import LakeCatalog, LakeStorage
 
 GROUP: Final = "fluss_lab.lake"
 
@@ -54,3 +54,12 @@ def lake_storage(format_name: str, properties: Mapping[str, str]) -> LakeStorage
 def _offered() -> dict[str, EntryPoint]:
     """Return the installed formats. Looking through all packages takes 5 ms, which every tiering task would pay."""
     return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load_lake(format_name: str, properties: Mapping[str, str]) -> LakeCatalog:
+    """Return the catalog of a lake format; the first time takes a second, for its libraries.
+
+    Raises:
+        UnsupportedError: No installed package offers the format.
+    """
+    return lake_storage(format_name, properties).create_lake_catalog()

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from fluss_lab.cli.lake_loading import load_lake
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.model.config.options import DISK_RESERVE, TABLET_SERVERS
 from fluss_lab.rpc.access.tls import reachable
 from fluss_lab.server.process.node_hosting import make_node

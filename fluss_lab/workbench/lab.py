@@ -10,7 +10,6 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from fluss_lab.cli.commands import server_command
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
@@ -34,6 +33,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server import cluster
+from fluss_lab.server.process.server_process import server_command
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
@@ -451,7 +451,7 @@ class Lab(Closing):
             from fluss_lab.spark.source.spark_sql import checked_session
 
             self._registered(checked_session(session))
-        return run_statement(self, session, text, as_of, read_points or {})
+        return run_statement(self.table, session, text, as_of, read_points or {})
 
     # -- the state of things -------------------------------------------------------------------------------------------
 

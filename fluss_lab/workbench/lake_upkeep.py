@@ -20,7 +20,7 @@ from fluss_lab.tiering.task.task_executor import TieringExecutor
 from fluss_lab.workbench.listing import Listing
 
 if TYPE_CHECKING:
-    from fluss_lab.workbench.lab import Lab
+    from fluss_lab.workbench.table_context import TableContext
 
 ReportT = TypeVar("ReportT")
 
@@ -43,7 +43,7 @@ _SCHEMA_COLUMNS: Final = {"schema_id": _INT, "current": pa.bool_(), "columns": N
 class LakeUpkeep:
     """The lake side of a table: a part of `fluss_lab.workbench.table.Table`."""
 
-    lab: Lab
+    lab: TableContext
     path: TablePath
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import InvalidNameError, InvalidRequestError, NotFoundError
@@ -13,17 +13,25 @@ from fluss_lab.read.moment.read_point import ReadPoint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fluss_lab.workbench.lab import Lab
+    from fluss_lab.workbench.table import Table
 
 
 def run_statement(
-    lab: Lab,
+    table_of: Callable[[TablePath], Table],
     session: SparkSession,
     text: str,
     as_of: Moment | None,
     read_points: Mapping[str | TablePath, ReadPoint],
 ) -> DataFrame:
-    """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`."""
+    """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`.
+
+    Args:
+        table_of: Returns a table by its path, or raises `NotFoundError`.
+        session: Where.
+        text: The statement.
+        as_of: When its tables are read; None: now.
+        read_points: Of tables that are read at a moment taken before.
+    """
     from fluss_lab.spark.source.spark_sql import named_tables, sql
     from fluss_lab.spark.source.union_frame import scan_to_spark
 
@@ -37,7 +45,7 @@ def run_statement(
         if (path := _path_of(parts)) is None:
             return None
         try:
-            table = lab.table(path)
+            table = table_of(path)
         except NotFoundError:
             return None
         point = points.get(path)

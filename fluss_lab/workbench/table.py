@@ -32,14 +32,14 @@ from fluss_lab.workbench.round_progress_view import RoundProgress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fluss_lab.workbench.lab import Lab
+    from fluss_lab.workbench.table_context import TableContext
 
 
 @checked
 class Table(LakeUpkeep):
     """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
 
-    def __init__(self, lab: Lab, path: TablePath) -> None:
+    def __init__(self, lab: TableContext, path: TablePath) -> None:
         self.lab = lab
         self.path = path
 

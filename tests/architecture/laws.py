@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,10 @@ UNSAFE_CALLS = {
     "pandas.read_pickle", "pd.read_pickle",
 }  # fmt: skip
 
+#: The only room that may import the command line: a library does not.
+COMMAND_LINE = "fluss_lab.cli"
+
+FOLDER_MODULES_MAX = 15
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 GENERATED = ("fluss_lab.rpc.fluss_api_pb2",)
@@ -209,6 +214,57 @@ def size_complaints(source: str, module: str) -> list[str]:
                     f"{module}:{node.lineno} {node.name} has {lines} lines, more than {FUNCTION_LINES_MAX}"
                 )
     return complaints
+
+
+def command_line_complaints(source: str, module: str) -> list[str]:
+    """Nobody but the command line itself imports it."""
+    if module == COMMAND_LINE or module.startswith(COMMAND_LINE + "."):
+        return []
+    return [
+        f"{module}:{each.line} imports {each.name}: a library does not know its command line"
+        for each in imports(source, module)
+        if each.within(COMMAND_LINE)
+    ]
+
+
+def folder_complaints(found: list[tuple[str, str, bool]]) -> list[str]:
+    """A folder has few modules, and no two modules have one name."""
+    names = [module for module, _, package in found if not package]
+    folders = Counter(name.rpartition(".")[0] for name in names)
+    complaints = [
+        f"{folder} has {count} modules, more than {FOLDER_MODULES_MAX}"
+        for folder, count in folders.items()
+        if count > FOLDER_MODULES_MAX
+    ]
+    basenames = Counter(name.rpartition(".")[2] for name in names if not name.endswith(".__main__"))
+    return complaints + [f"{count} modules are called {name}" for name, count in basenames.items() if count > 1]
+
+
+def circle_complaints(found: list[tuple[str, str, bool]]) -> list[str]:
+    """No module imports itself by way of others: neither when it runs, nor in a function, nor for a type checker."""
+    known = {module for module, _, _ in found}
+    graph = {
+        module: {_module_of(each.name, known) for each in imports(source, module, package=package)} - {module, ""}
+        for module, source, package in found
+    }
+    complaints = []
+    while leaves := [module for module, theirs in graph.items() if not theirs & graph.keys()]:
+        for module in leaves:
+            del graph[module]
+    # What is left imports, or is imported by, a circle: those that nobody left imports are not part of one.
+    while roots := [module for module in graph if not any(module in theirs for theirs in graph.values())]:
+        for module in roots:
+            del graph[module]
+    for module, theirs in sorted(graph.items()):
+        complaints.append(f"{module} is part of an import circle, by way of {', '.join(sorted(theirs & graph.keys()))}")
+    return complaints
+
+
+def _module_of(name: str, known: set[str]) -> str:
+    """Return the module that a dotted name lies in; empty for what is not of the house, and for the face."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return "" if name == "fluss_lab" else name
 
 
 def init_complaints(source: str, module: str) -> list[str]:

@@ -14,6 +14,7 @@ _LAWS = {
     "durability": laws.durability_complaints,
     "safety": laws.safety_complaints,
     "sizes": laws.size_complaints,
+    "command line": laws.command_line_complaints,
 }
 
 
@@ -26,6 +27,11 @@ def test_every_module_keeps_the_law(law):
     modules = laws.modules("fluss_lab")
     assert modules
     _report([each for module, source, _ in modules for each in _LAWS[law](source, module)])
+
+
+@pytest.mark.parametrize("law", [laws.folder_complaints, laws.circle_complaints])
+def test_the_house_as_a_whole_keeps_the_law(law):
+    _report(law(laws.modules("fluss_lab")))
 
 
 def test_every_package_opens_with_imports_and_nothing_else():
@@ -50,6 +56,8 @@ def test_no_test_sleeps():
 
 
 _BROKEN = [
+    ("command line", "fluss_lab.workbench.lab", "from fluss_lab.cli.commands import main"),
+    ("command line", "fluss_lab.testing.embedded_cluster", "def f():\n    import fluss_lab.cli"),
     ("floors", "fluss_lab.model.schema", "from fluss_lab.rpc import channel"),
     ("floors", "fluss_lab.model.schema", "import fluss_lab.rpc.channel"),
     ("floors", "fluss_lab.lake.iceberg.commit", "from fluss_lab import tiering"),
@@ -119,6 +127,31 @@ def test_a_lawbreaker_is_caught(law, module, source):
 @pytest.mark.parametrize(("law", "module", "source"), _KEPT)
 def test_what_is_allowed_is_let_pass(law, module, source):
     assert _LAWS[law](source, module) == []
+
+
+def test_a_crowded_folder_is_caught():
+    crowd = [(f"fluss_lab.read.m{number}", "", False) for number in range(16)]
+    assert len(laws.folder_complaints(crowd)) == 1
+    assert laws.folder_complaints([*crowd[:15], ("fluss_lab.read", "", True)]) == []
+
+
+def test_a_name_that_stands_twice_is_caught():
+    assert len(laws.folder_complaints([("fluss_lab.read.plan", "", False), ("fluss_lab.tiering.plan", "", False)])) == 1
+
+
+_TYPING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import fluss_lab.read.a"
+
+
+@pytest.mark.parametrize("back", ["import fluss_lab.read.a", "def f():\n    from fluss_lab.read import a", _TYPING])
+def test_an_import_circle_is_caught(back):
+    house = [
+        ("fluss_lab.read.a", "from fluss_lab.read.b import c", False), ("fluss_lab.read.b", back, False),
+        ("fluss_lab.read.above", "import fluss_lab.read.a", False), ("fluss_lab.read.below", "", False),
+    ]  # fmt: skip
+    assert len(laws.circle_complaints(house)) == 2
+    assert (
+        laws.circle_complaints([house[0], ("fluss_lab.read.b", "import fluss_lab.read.below", False), *house[2:]]) == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ LOG_SIDE = (
         (f"{IN_NEWS}::test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_named",),
     ),
     Mutant(
-        "warned_again_and_again", "P8", "fluss_lab/client/connection.py",
+        "warned_again_and_again", "P8", "fluss_lab/client/cluster/cluster_client.py",
         "        if not known:\n            log.warning(",
         "        if info:\n            log.warning(",
         (f"{IN_LAKE_LOG}::test_without_the_plug_in_the_client_goes_on_as_before_and_says_so_once",),

@@ -7,7 +7,7 @@ POSITIONS = "fluss_lab/client/log/scanner_buckets.py"
 
 TABLE_IDENTITY = (
     Mutant(
-        "partitions_of_another_table_taken", "P4", "fluss_lab/client/connection.py",
+        "partitions_of_another_table_taken", "P4", "fluss_lab/client/cluster/cluster_client.py",
         "            check_table_id(info.path, info.table_id, response.table_id)\n",
         "",
         (f"{IN_IDENTITY}::test_reads_of_a_table_that_was_made_again_say_so",),

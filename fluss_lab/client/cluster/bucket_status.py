@@ -20,7 +20,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.bucket_fields import bucket_of
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 #: The leader of a bucket whose server is away.
 NO_LEADER = -1
@@ -149,7 +149,7 @@ def renewed(error: FlussError) -> FlussError:
     return type(error)(str(error))
 
 
-def bucket_statuses(connection: Connection, info: TableInfo, *, patient: bool) -> list[BucketStatus]:
+def bucket_statuses(connection: ClusterClient, info: TableInfo, *, patient: bool) -> list[BucketStatus]:
     """Return how each bucket of a table is. See `Admin.buckets`."""
     names: dict[int | None, str | None] = {None: None}
     if info.descriptor.partitioned_by:

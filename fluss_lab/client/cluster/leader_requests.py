@@ -13,7 +13,7 @@ from fluss_lab.model import TableBucket
 from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
 class HasBucket(Protocol):
@@ -48,7 +48,7 @@ class Ask(Generic[Q, A]):
     run: Run = lambda calls: [call() for call in calls]
 
 
-def ask_leaders(connection: Connection, questions: Sequence[Q], ask: Ask[Q, A], attempts: Attempts) -> list[A]:
+def ask_leaders(connection: ClusterClient, questions: Sequence[Q], ask: Ask[Q, A], attempts: Attempts) -> list[A]:
     """Return an answer for each question, in their order; what could not be answered is asked again until time is up.
 
     A server that says it does not hold a bucket is believed when the coordinator agrees.
@@ -80,7 +80,7 @@ def ask_leaders(connection: Connection, questions: Sequence[Q], ask: Ask[Q, A], 
 class _Asking(Generic[Q, A]):
     """The state of one asking: what was answered, by the questions' positions, and what failed in this round."""
 
-    def __init__(self, connection: Connection, questions: Sequence[Q], ask: Ask[Q, A]) -> None:
+    def __init__(self, connection: ClusterClient, questions: Sequence[Q], ask: Ask[Q, A]) -> None:
         self.answers: dict[int, A] = {}
         self.failed: list[tuple[TableBucket, FlussError]] = []
         self._connection = connection

@@ -20,7 +20,7 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 A = TypeVar("A")
 #: Ranges that an error names.
@@ -102,7 +102,7 @@ class _Question:
     bucket: TableBucket
 
 
-def damaged_buckets(connection: Connection, info: TableInfo) -> list[DamagedBucket]:
+def damaged_buckets(connection: ClusterClient, info: TableInfo) -> list[DamagedBucket]:
     """Return every bucket of a table with what is damaged of it. See `Admin.damaged_buckets`."""
     names: dict[int | None, str | None] = {None: None}
     if info.descriptor.partitioned_by:
@@ -118,7 +118,7 @@ def damaged_buckets(connection: Connection, info: TableInfo) -> list[DamagedBuck
 
 
 def damage_error(
-    connection: Connection, info: TableInfo, bucket: TableBucket, partition: str | None, error: CorruptDataError
+    connection: ClusterClient, info: TableInfo, bucket: TableBucket, partition: str | None, error: CorruptDataError
 ) -> CorruptDataError:
     """Return what to raise for bytes of a bucket's log that a server sent and that failed their checks.
 
@@ -143,7 +143,7 @@ def damage_error(
 
 
 def send_rows(
-    connection: Connection, info: TableInfo, bucket: TableBucket, log_offset: int, parts: Iterable[pa.RecordBatch]
+    connection: ClusterClient, info: TableInfo, bucket: TableBucket, log_offset: int, parts: Iterable[pa.RecordBatch]
 ) -> RowsSent:
     """Send all rows of a primary-key table's bucket to its server, for `give_up_range` to make the rows from.
 
@@ -180,7 +180,7 @@ def _send(frame: Frame[pb.SendRowsRequest], gateway: TabletServerGateway) -> pb.
 
 
 def give_up_range(
-    connection: Connection,
+    connection: ClusterClient,
     info: TableInfo,
     bucket: TableBucket,
     start: int,
@@ -204,7 +204,7 @@ def give_up_range(
     return int(response.log_start_offset)
 
 
-def _described(connection: Connection, bucket: TableBucket, partition: str | None) -> DamagedBucket:
+def _described(connection: ClusterClient, bucket: TableBucket, partition: str | None) -> DamagedBucket:
     request = pb.DescribeDamageRequest(
         table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
     )
@@ -212,7 +212,7 @@ def _described(connection: Connection, bucket: TableBucket, partition: str | Non
     return _damaged(bucket, partition, response)
 
 
-def _asked(connection: Connection, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], A]) -> A:
+def _asked(connection: ClusterClient, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], A]) -> A:
     """Ask the server of one bucket, again where it moved or was away."""
 
     def send(gateway: TabletServerGateway, questions: Sequence[_Question]) -> list[A | FlussError]:

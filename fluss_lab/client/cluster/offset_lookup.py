@@ -22,7 +22,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 #: A client, not a following server.
 CLIENT: Final = -1
@@ -66,7 +66,7 @@ class OffsetQuery:
 
 
 def list_offsets(
-    connection: Connection,
+    connection: ClusterClient,
     info: TableInfo,
     query: OffsetQuery,
     partition: PartitionInfo | None,
@@ -106,7 +106,7 @@ def _from_cluster(answer: pb.PbListOffsetsRespForBucket) -> BucketOffset:
 
 
 def _from_lake(
-    connection: Connection,
+    connection: ClusterClient,
     source: FlussLogSource,
     query: OffsetQuery,
     bucket: TableBucket,
@@ -167,7 +167,7 @@ class _Question:
 
 
 def _ask(
-    connection: Connection, buckets: list[TableBucket], query: OffsetQuery, *, enable_lake: bool
+    connection: ClusterClient, buckets: list[TableBucket], query: OffsetQuery, *, enable_lake: bool
 ) -> dict[TableBucket, pb.PbListOffsetsRespForBucket]:
     """Ask each bucket's server, again where it moved or was away."""
 

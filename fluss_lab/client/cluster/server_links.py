@@ -1,17 +1,17 @@
-"""What a connection holds of servers: channels with their gateways, and a coordinator that is asked with patience."""
+"""Channels to servers with their gateways, and the coordinator's gateway with repeated calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from fluss_lab.client.cluster.retry_policy import Attempts
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 
-if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+#: Calls the coordinator until it answers: the call's name, one attempt, and a shared time limit.
+AskCoordinator: TypeAlias = Callable[[str, Callable[[CoordinatorGateway], Any], Attempts | None], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Link:
 
 
 class RetryingCoordinator:
-    """The coordinator's gateway, each call with patience."""
+    """The coordinator's gateway, each call repeated while no server answers."""
 
-    def __init__(self, connection: Connection, attempts: Attempts | None) -> None:
-        self._connection = connection
+    def __init__(self, ask: AskCoordinator, attempts: Attempts | None) -> None:
+        self._ask = ask
         self._attempts = attempts
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -35,6 +35,6 @@ class RetryingCoordinator:
             def call(gateway: CoordinatorGateway) -> Any:
                 return getattr(gateway, name)(*arguments)
 
-            return self._connection.ask_coordinator(name, call, self._attempts)
+            return self._ask(name, call, self._attempts)
 
         return invoke

@@ -30,7 +30,7 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,11 @@ class KvScan(Closing):
     """
 
     def __init__(
-        self, connection: Connection, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None
+        self,
+        connection: ClusterClient,
+        info: TableInfo,
+        bucket: TableBucket,
+        columns: Sequence[str | int] | None = None,
     ) -> None:
         if info.is_log_table:
             raise UnsupportedError(f"{info.path} has no primary key: it has no live rows but a log; scan that")

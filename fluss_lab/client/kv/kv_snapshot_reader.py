@@ -26,7 +26,7 @@ from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, Manifest, read_manife
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 #: Rows of one batch at most: what a task holds of a snapshot at once is a few MB.
 ROWS_MAX: Final = 65_536
@@ -63,7 +63,7 @@ class KvSnapshotMetadata:
 
 
 def latest_kv_snapshots(
-    connection: Connection, path: TablePath, partition: PartitionInfo | str | None = None
+    connection: ClusterClient, path: TablePath, partition: PartitionInfo | str | None = None
 ) -> dict[int, KvSnapshot | None]:
     """Return the latest snapshot of each bucket: see `Admin.latest_kv_snapshots`."""
     request = pb.GetLatestKvSnapshotsRequest(
@@ -79,7 +79,7 @@ def latest_kv_snapshots(
 
 
 def kv_snapshot_metadata(
-    connection: Connection, info: TableInfo, bucket: int, snapshot_id: int, partition: PartitionInfo | None = None
+    connection: ClusterClient, info: TableInfo, bucket: int, snapshot_id: int, partition: PartitionInfo | None = None
 ) -> KvSnapshotMetadata:
     """Return where the files of a snapshot are: see `Admin.kv_snapshot_metadata`."""
     if (partition is not None) != bool(info.descriptor.partitioned_by):

@@ -24,7 +24,7 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
 #: What a request can say; servers allow less.
@@ -32,9 +32,9 @@ _LIMIT_MAX: Final = 2**31 - 1
 
 
 def limit_scan(
-    connection: Connection, info: TableInfo, limit: int, partitions: Sequence[str] | None = None
+    connection: ClusterClient, info: TableInfo, limit: int, partitions: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return up to `limit` rows of what the cluster holds. See `Connection.limit_scan`."""
+    """Return up to `limit` rows of what the cluster holds. See `ClusterClient.limit_scan`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= _LIMIT_MAX:
         raise InvalidRequestError(f"limit scan of {info.path}: expected a limit in [0, {_LIMIT_MAX}], found {limit!r}")
     scan = _LimitScan(connection, info)
@@ -43,7 +43,7 @@ def limit_scan(
 
 
 class _LimitScan:
-    def __init__(self, connection: Connection, info: TableInfo) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo) -> None:
         connection.remember(info)
         self._connection = connection
         self._info = info

@@ -34,7 +34,7 @@ from fluss_lab.model.values.pandas_frames import for_pandas
 from fluss_lab.model.values.row_input import record_batches
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 #: Keys of one call: enough that a call's fixed cost is small beside them, few enough that several calls overlap.
 KEYS_PER_CALL: Final = 8192
@@ -64,7 +64,7 @@ class Lookuper(Closing):
         InvalidSchemaError: There is no such column, or one is wanted twice.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, columns: Sequence[str | int] | None = None) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo, columns: Sequence[str | int] | None = None) -> None:
         if info.is_log_table:
             raise UnsupportedError(f"{info.path} has no primary key: its rows cannot be looked up; scan it")
         self._connection = connection

@@ -19,7 +19,7 @@ from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import partition_name
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
     from fluss_lab.client.write.row_routing import Router
 
 #: Values of exactly these Python types are taken as they are, if Arrow does (it refuses integers out of range).
@@ -43,7 +43,7 @@ class PlainKeys:
         router: Of the table.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, router: Router) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo, router: Router) -> None:
         self._connection, self._info, self._router = connection, info, router
         columns = [info.schema.column(name) for name in info.schema.primary_key]
         self._plain = all(column.type.name in _PLAIN for column in columns)

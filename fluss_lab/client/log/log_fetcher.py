@@ -30,7 +30,7 @@ from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Fetcher:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClusterClient,
         info: TableInfo,
         projection: Projection,
         positions: Positions,

@@ -35,7 +35,7 @@ from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class LogScanner(Closing):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClusterClient,
         info: TableInfo,
         projection: Sequence[str | int] | None = None,
         *,

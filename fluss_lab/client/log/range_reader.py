@@ -33,11 +33,11 @@ from fluss_lab.records import LogRecords
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
 def read_range(
-    connection: Connection,
+    connection: ClusterClient,
     info: TableInfo,
     bucket: TableBucket,
     start: int,
@@ -84,7 +84,7 @@ def read_range(
 class _RangeReader:
     def __init__(
         self,
-        connection: Connection,
+        connection: ClusterClient,
         info: TableInfo,
         bucket: TableBucket,
         partition: str | None,

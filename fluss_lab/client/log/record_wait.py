@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from fluss_lab.client.connection import Connection
+from fluss_lab.client.cluster.cluster_client import ClusterClient
 from fluss_lab.client.log.fetch_codec import FetchLimits, Projection, fetch_request, fetched_buckets
 from fluss_lab.errors import FlussError
 from fluss_lab.model import TableBucket, TableInfo
@@ -18,7 +18,7 @@ _PAUSE_S: Final = 0.1
 
 
 def wait_for_records(
-    connection: Connection, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
+    connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
 ) -> None:
     """Return when a bucket may have records behind its end, or the time is up; earlier also when that cannot be told.
 
@@ -35,7 +35,7 @@ def wait_for_records(
         threading.Event().wait(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
 
 
-def _has_come(connection: Connection, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float) -> bool:
+def _has_come(connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float) -> bool:
     """Wait at the server; return whether it has records behind the ends. Whatever is wrong the next look will tell."""
     # One column, and no more bytes than the first batch has: nobody reads them.
     limits = FetchLimits(1, int(timeout_s * 1000), enable_lake=False)

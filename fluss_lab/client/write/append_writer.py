@@ -14,7 +14,7 @@ from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.values.row_input import record_batches
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
 @checked
@@ -29,7 +29,7 @@ class AppendWriter(TableWriter):
         UnsupportedError: It is a primary-key table.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo) -> None:
         if not info.is_log_table:
             raise UnsupportedError(
                 f"{info.path} has a primary key: rows are not appended to it but upserted; call upsert, or open an "

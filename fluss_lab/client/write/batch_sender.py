@@ -33,7 +33,7 @@ from fluss_lab.records import encode
 from fluss_lab.rpc.bucket_fields import partition_id_of
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Sender:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClusterClient,
         info: TableInfo,
         accumulator: Accumulator,
         kind: WriteKind,

@@ -42,7 +42,7 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 #: After the largest sequence comes 0 again.
 _SEQUENCES: Final = 2**31
@@ -86,7 +86,7 @@ class NumberedSender:
         kind: How its batches travel.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, kind: WriteKind) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo, kind: WriteKind) -> None:
         self._connection = connection
         self._info = info
         self._kind = kind

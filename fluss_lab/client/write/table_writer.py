@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
 
+from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import Sender
 from fluss_lab.client.write.bucket_queue import BucketQueue, Piece, Write
 from fluss_lab.client.write.record_accumulator import Accumulator
@@ -44,7 +45,7 @@ from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 F = TypeVar("F", bound=WriteFuture)
 
@@ -67,7 +68,7 @@ class TableWriter:
         kind: How its batches travel.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, kind: WriteKind) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo, kind: WriteKind) -> None:
         self._connection = connection
         self._info = info
         self._kind = kind
@@ -324,6 +325,6 @@ class TableWriter:
         columns = self._info.descriptor.partitioned_by
         specs = [dict(zip(columns, partition_values(name), strict=True)) for name in names]
         try:
-            self._connection.admin().create_partitions(self._info.path, specs, if_not_exists=True)
+            Admin(self._connection).create_partitions(self._info.path, specs, if_not_exists=True)
         except PartitionExistsError as error:
             raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error

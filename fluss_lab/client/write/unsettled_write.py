@@ -5,12 +5,9 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from fluss_lab.client.write.write_result import WriteResult
-
-if TYPE_CHECKING:
-    from fluss_lab.client.write.table_writer import TableWriter
 
 #: Offset ranges that are kept of a bucket: ranges that touch are one, so that these are enough unless many writers take
 #: turns, and a writer may write for months.
@@ -110,10 +107,23 @@ class Standing:
         )
 
 
+class SettlingWriter(Protocol):
+    """A writer as an unsettled write needs it."""
+
+    def standing(self) -> Standing:
+        """Return what became of its rows."""
+
+    def settle(self) -> WriteResult:
+        """Send what is not acknowledged again, and wait."""
+
+    def abandon(self) -> None:
+        """Give up what is not acknowledged."""
+
+
 class UnsettledWrite:
     """A write that ended before its rows were acknowledged, with the writer that knows how to go on."""
 
-    def __init__(self, writer: TableWriter) -> None:
+    def __init__(self, writer: SettlingWriter) -> None:
         self._writer = writer
 
     @property

@@ -19,7 +19,7 @@ from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.records import padded
 
 if TYPE_CHECKING:
-    from fluss_lab.client.connection import Connection
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
 @checked
@@ -41,7 +41,7 @@ class UpsertWriter(TableWriter):
         InvalidSchemaError: A column does not exist, is given twice, or one of the key is left out.
     """
 
-    def __init__(self, connection: Connection, info: TableInfo, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, connection: ClusterClient, info: TableInfo, columns: Sequence[str] | None = None) -> None:
         if info.is_log_table:
             raise UnsupportedError(
                 f"{info.path} has no primary key: rows are not upserted into it but appended; call append, or open an "

@@ -7,6 +7,7 @@ import logging
 import os
 import selectors
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -263,3 +264,13 @@ def _tail_of(folder: Path) -> str:
         if text := data.decode("utf-8", "replace").strip():
             return f"; the end of {folder / name}:\n{text}"
     return f"; see {folder / LOG_FILE}"
+
+
+def server_command() -> list[str]:
+    """Return the command that runs a server in a process of its own."""
+    return [sys.executable, "-m", "fluss_lab.cli", "server"]
+
+
+def tablet_command() -> list[str]:
+    """Return the command that runs a tablet server in a process of its own."""
+    return [sys.executable, "-m", "fluss_lab.cli", "tablet-server"]

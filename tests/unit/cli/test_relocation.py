@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 from fluss_lab import failpoints
 from fluss_lab.cli.commands import commands
-from fluss_lab.cli.lake_loading import load_lake
 from fluss_lab.cli.repair_commands import relocate_lab
 from fluss_lab.errors import LabError, LabLockedError, LabMovedError
 from fluss_lab.failpoints import FailpointError
+from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
 from fluss_lab.model import TablePath
 from fluss_lab.server.process.node_hosting import make_node

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluss_lab.cli.commands import server_command
 from fluss_lab.client import Connection, read_range
 from fluss_lab.errors import ConflictError, FlussError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
@@ -20,7 +19,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery
-from fluss_lab.server.process.server_process import wait_until_gone
+from fluss_lab.server.process.server_process import server_command, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
 _NUMBERS = count()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fluss_lab import errors, failpoints
-from fluss_lab.cli.lake_loading import load_lake
+from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.server_options import default_lake_options

@@ -1,0 +1,390 @@
+"""The cluster as its clients reach it: channels, metadata, and calls repeated until a server answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar, cast
+
+from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
+from fluss_lab.client.cluster.open_resources import Openings
+from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.cluster.server_address import ServerAddress
+from fluss_lab.client.cluster.server_links import Link, RetryingCoordinator
+from fluss_lab.closing import Closing
+from fluss_lab.errors import (
+    AuthenticationError,
+    BucketNotFoundError,
+    FlussError,
+    InvalidPropertyError,
+    NotFoundError,
+    NotLeaderError,
+    ServerUnavailableError,
+    UnavailableError,
+)
+from fluss_lab.interrupts import Flag, Held
+from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
+from fluss_lab.model.config.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.allocator import tune_allocator
+from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
+from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@checked
+class ClusterClient(Closing):
+    """Calls of a cluster's servers, and what is known of it. Threads may share it; a forked process uses its own channels.
+
+    While no server answers, calls are repeated with growing pauses, and `locate` is asked again before each attempt,
+    until ``client.request-timeout``.
+
+    Args:
+        locate: Gives the coordinator's present address. It may raise `ServerUnavailableError` or `OSError` while there
+            is none. Called again after every failure: a server that was started again has another port.
+        options: Client options (``client.*``); unset ones have their defaults.
+
+    Raises:
+        InvalidPropertyError: An unknown or ill-typed option.
+    """
+
+    def __init__(self, locate: Callable[[], ServerAddress], options: Mapping[str, str] | None = None) -> None:
+        self.options = client_options(options or {})
+        tune_allocator()
+        self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
+        self.time_zone = client_time_zone(self.options)
+        self._locate = locate
+        self.closed = Flag()
+        self._pid = -1
+        self._start()
+
+    def _start(self) -> None:
+        """Begin afresh in this process: channels and locks of a parent process are of no use."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._links: dict[ServerAddress, Link] = {}
+        self._address: ServerAddress | None = None
+        self._metadata = Metadata()
+        self._storage: LakeStorage | None = None
+        self._without_lake: set[int] = set()
+        self.openings = Openings()
+        #: Sessions that this process has had at the coordinator, beside that of an attachment.
+        self.sessions: set[int] = set()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
+        return f"<{type(self).__name__} {state}>"
+
+    def close(self) -> None:
+        """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
+        with Held():
+            self.closed.set()
+            try:
+                self.openings.end()
+            except FlussError as error:
+                log.info("connection closed with rows that were not acknowledged: %s", error)
+            with self._lock:
+                links, self._links = self._links, {}
+            if self._pid == os.getpid():
+                for link in links.values():
+                    link.channel.close()
+
+    @property
+    def address(self) -> ServerAddress:
+        """Return where the coordinator was last found, for processes that make a connection of their own.
+
+        Raises:
+            ServerUnavailableError, OSError: There is none at the moment.
+        """
+        return self._located()
+
+    # -- tables and the lake ----------------------------------------------------------------------------------------
+
+    def table_info(self, path: TablePath, attempts: Attempts | None = None) -> TableInfo:
+        """Return a table as the cluster knows it now.
+
+        Args:
+            path: The table.
+            attempts: How long to try; None: ``client.request-timeout``.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        request = pb.GetTableInfoRequest(table_path=pb.PbTablePath(database_name=path.database, table_name=path.table))
+        response = self.coordinator(attempts).get_table_info(request)
+        info = TableInfo(
+            path,
+            response.table_id,
+            response.schema_id,
+            self._here().definitions.parsed(response.table_json),
+            response.created_time,
+            response.modified_time,
+        )
+        self.remember(info)
+        return info
+
+    def remember(self, info: TableInfo) -> None:
+        """Take a table from elsewhere (another process) as known, so that its buckets can be found by id."""
+        self._here().remember(info.table_id, info.path)
+
+    def partitions(self, info: TableInfo, *, refresh: bool = True) -> dict[str, PartitionInfo]:
+        """Return the partitions of a table by name; without `refresh` as they were when last asked.
+
+        Raises:
+            TableNotFoundError: The table was dropped, also when another one has its path now.
+        """
+        self.remember(info)
+        known = self._here().partitions(info.table_id)
+        if known is None or refresh:
+            path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+            response = self.coordinator().list_partition_infos(pb.ListPartitionInfosRequest(table_path=path))
+            check_table_id(info.path, info.table_id, response.table_id)
+            known = self._here().set_partitions(info.table_id, response)
+        return known
+
+    def forget_partitions(self, info: TableInfo) -> None:
+        """Drop what is known of a table's partitions: it proved wrong."""
+        self._here().forget_partitions(info.table_id)
+
+    def schema(self, info: TableInfo, schema_id: int) -> Schema:
+        """Return a table's schema of an id: an older one than that of `info`, or a newer. Asked for once.
+
+        Raises:
+            CorruptDataError: The table has no schema of that id.
+            TableNotFoundError: The table was dropped, also when another one has its path now.
+        """
+        if schema_id == info.schema_id:
+            return info.schema
+        known = self._here().schema(info.table_id, schema_id)
+        if known is None:
+            known = load_schema(self.coordinator(), info, schema_id)
+            self._here().set_schema(info.table_id, schema_id, known)
+        return known
+
+    def lake_storage(self) -> LakeStorage | None:
+        """Return the lake that the cluster is configured with; None when it has none.
+
+        Raises:
+            UnsupportedError: Its format is not installed here.
+        """
+        self._here()
+        if self._storage is None:
+            answer = self.coordinator().describe_cluster(pb.DescribeClusterRequest())
+            options = {entry.key: entry.value for entry in answer.options}
+            if (format_name := options.get(FORMAT_KEY)) is None:
+                return None
+            prefix = f"{LAKE_PREFIX}{format_name}."
+            properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+            self._storage = lake_storage(format_name, properties)
+        return self._storage
+
+    def log_source(self, info: TableInfo) -> FlussLogSource | None:
+        """Return the table's log in the lake, for one thread; None when the cluster has no lake, or it cannot be read here.
+
+        Why it cannot is logged, once a table. Source: FIP "fetch log from lake", "Changed in FlussClient": a client without
+        plug-in goes on as before.
+
+        Raises:
+            UnavailableError: The coordinator does not answer.
+        """
+        try:
+            storage = self.lake_storage()
+            if storage is None:
+                return None
+            if isinstance(storage, SupportsCreateFlussLogSource):
+                return storage.create_fluss_log_source(info)
+            reason: object = "its lake format cannot be read as a log"
+        except UnavailableError:
+            raise
+        except Exception as error:  # a plug-in may be installed by half, or fail in its own way
+            reason = error
+        with self._lock:
+            known = info.table_id in self._without_lake
+            self._without_lake.add(info.table_id)
+        if not known:
+            log.warning("%s: the lake cannot be read as a log, going on without it: %s", info.path, reason)
+        return None
+
+    # -- gateways ----------------------------------------------------------------------------------------------------
+
+    def coordinator(self, attempts: Attempts | None = None) -> CoordinatorGateway:
+        """Return the coordinator; each call is repeated while no server answers. For calls that may act twice only.
+
+        Args:
+            attempts: Shared by several calls that have one time limit together; None: each call has its own.
+        """
+        return cast(CoordinatorGateway, RetryingCoordinator(self.ask_coordinator, attempts))
+
+    def tablet_server(self, bucket: TableBucket) -> TabletServerGateway:
+        """Return the server that holds a bucket. Its calls are not repeated: see `ask_leader`.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+        """
+        return self.gateway(self.leaders([bucket])[bucket])
+
+    def leaders(self, buckets: Iterable[TableBucket], attempts: Attempts | None = None) -> dict[TableBucket, int]:
+        """Return the id of the server that holds each bucket; the coordinator is asked for unknown ones.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+            NotLeaderError: No server holds a bucket at present; ask again after a while.
+        """
+        wanted = list(buckets)
+        found = self.present_leaders(wanted, attempts)
+        for bucket in wanted:
+            if bucket not in found:
+                raise NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
+        return found
+
+    def present_leaders(
+        self, buckets: Iterable[TableBucket], attempts: Attempts | None = None
+    ) -> dict[TableBucket, int]:
+        """Return the id of the server that holds each bucket, but for those whose server is away at present.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+        """
+        wanted = list(buckets)
+        metadata = self._here()
+        if missing := [bucket for bucket in wanted if metadata.leader(bucket) is None]:
+            metadata.load(self.coordinator(attempts), missing)
+        found: dict[TableBucket, int] = {}
+        for bucket in wanted:
+            if (leader := metadata.leader(bucket)) is not None:
+                found[bucket] = leader
+            elif not metadata.is_known(bucket):
+                raise BucketNotFoundError(
+                    f"bucket {bucket}: the coordinator knows none such; refresh what it came from"
+                )
+        return found
+
+    def gateway(self, server_id: int) -> TabletServerGateway:
+        """Return a tablet server by its id.
+
+        Raises:
+            NotLeaderError: No such server is known (any more): look the leader up again.
+        """
+        if (place := self._here().server(server_id)) is None:
+            raise NotLeaderError(f"tablet server {server_id} is not known; look up the bucket's leader again")
+        return self._link(self._located().at(*place)).tablet_server
+
+    def servers(self) -> list[int]:
+        """Return the ids of all tablet servers, as the coordinator knows them now."""
+        metadata = self._here()
+        metadata.load(self.coordinator(), [])
+        return metadata.server_ids()
+
+    def forget_leaders(self) -> None:
+        """Drop what is known of who holds which bucket: it proved wrong."""
+        self._here().forget_leaders()
+
+    def forget_leaders_of(self, buckets: Iterable[TableBucket]) -> None:
+        """Drop what is known of who holds some buckets. What is known of others stays, and their servers go on."""
+        self._here().forget_leaders_of(buckets)
+
+    def ask_leader(
+        self, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], T], attempts: Attempts | None = None
+    ) -> T:
+        """Call the server that holds a bucket, again and again until it answers or the time is up.
+
+        A server that says it does not hold the bucket is believed when the coordinator agrees.
+
+        Args:
+            bucket: The bucket.
+            what: For messages.
+            call: One attempt; it may act twice.
+            attempts: Shared time limit; None: ``client.request-timeout`` from now.
+        """
+        tries = attempts or self.attempts(what)
+        while True:
+            try:
+                return call(self.gateway(self.leaders([bucket], tries)[bucket]))
+            except (UnavailableError, NotFoundError) as error:
+                self.judge(bucket, error, tries)
+                tries.failed(error, str(self._address))
+
+    def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
+        """After a failure: look the bucket's leader up again; raise what the coordinator says of a bucket that is gone."""
+        self.forget_leaders_of([bucket])
+        if isinstance(error, NotFoundError):
+            self.leaders([bucket], attempts)
+
+    def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
+        """Return fresh attempts of a call, for so long; None: ``client.request-timeout``."""
+        return Attempts(what, self.request_timeout_ms if timeout_ms is None else timeout_ms, self.closed)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def ask_coordinator(
+        self, what: str, call: Callable[[CoordinatorGateway], T], attempts: Attempts | None = None
+    ) -> T:
+        """Call the coordinator until it answers or the time is up. `call` may act twice."""
+        tries = attempts or self.attempts(what)
+        self._here()
+        while True:
+            used: ServerAddress | None = None
+            try:
+                used = self._located()
+                return call(self._link(used).coordinator)
+            except AuthenticationError:
+                if self._relocated() == used:
+                    raise
+            except (UnavailableError, OSError) as error:
+                if self.closed.is_set():
+                    raise ServerUnavailableError(f"{what}: the connection is closed") from error
+                failure = (
+                    error if isinstance(error, FlussError) else ServerUnavailableError(f"no server is known: {error}")
+                )
+                tries.failed(failure, str(used or "an unknown address"))
+                self._address = None
+
+    def _relocated(self) -> ServerAddress:
+        self._address = None
+        return self._located()
+
+    def _located(self) -> ServerAddress:
+        if self.closed.is_set():
+            raise ServerUnavailableError("the connection is closed")
+        address = self._address
+        if address is None:
+            self._address = address = self._trusting(self._locate())
+        return address
+
+    def _trusting(self, address: ServerAddress) -> ServerAddress:
+        """Return an address with the certificates that this client was told to trust, unless it brings its own."""
+        path = CLIENT_TLS_CA.of(self.options)
+        if not path or not address.tls or address.ca:
+            return address
+        try:
+            return replace(address, ca=Path(path).expanduser().read_text("ascii"))
+        except (OSError, ValueError) as error:
+            raise InvalidPropertyError(f"{CLIENT_TLS_CA.key}={path}: expected a PEM file ({error})") from error
+
+    def _here(self) -> Metadata:
+        """Return this process's metadata."""
+        if self._pid != os.getpid():
+            self._start()
+        return self._metadata
+
+    def _link(self, address: ServerAddress) -> Link:
+        with Held(), self._lock:
+            if self.closed.is_set():
+                raise ServerUnavailableError("the connection is closed")
+            if (link := self._links.get(address)) is None:
+                timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
+                channel = Channel(
+                    address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust()
+                )
+                link = self._links[address] = Link(channel, channel.coordinator(), channel.tablet_server())
+            return link
