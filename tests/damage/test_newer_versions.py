@@ -33,35 +33,35 @@ KINDS = {
     },
     "records/blocks.py": {"remote/log/db/#/#/#/#.blocks: header"},
     "records/kv_manifest.py": {"remote/kv/db/#/#/#.manifest: json"},
-    "server/coordinator/store.py": {"metadata.db: user_version"},
-    "server/kv/completed.py": {"metadata.db: kv_snapshots.completed"},
-    "server/process.py": {"server-options.json: json"},
-    "server/remote_owner.py": {"remote/owner.json: json"},
-    "server/tablet/checkpoint.py": {"tablet/data/t#/b#/recovery-point: json"},
-    "server/tablet/log_start.py": {"tablet/data/t#/b#/log-start: json"},
-    "server/tablet/remote/manifest.py": {"remote/log/db/#/#/manifest: json"},
+    "server/coordinator/metadata/metadata_store.py": {"metadata.db: user_version"},
+    "server/kv/snapshots/completed_snapshot.py": {"metadata.db: kv_snapshots.completed"},
+    "server/process/server_process.py": {"server-options.json: json"},
+    "server/folder/remote_owner.py": {"remote/owner.json: json"},
+    "server/tablet/log/recovery_point.py": {"tablet/data/t#/b#/recovery-point: json"},
+    "server/tablet/log/log_start.py": {"tablet/data/t#/b#/log-start: json"},
+    "server/tablet/remote/remote_manifest.py": {"remote/log/db/#/#/manifest: json"},
 }
 CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
 #: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.
 ELSEWHERE = {
-    "read/points.py",
-    "read/stream_offsets.py",
-    "server/discovery.py",
-    "server/tablet/given_up.py",
-    "spark/sink_journal.py",
-    "testing/parquet_lake/manifest.py",
+    "read/moment/read_point.py",
+    "read/changelog/stream_offsets.py",
+    "server/process/discovery.py",
+    "server/tablet/damage/given_up_ranges.py",
+    "spark/sink/sink_journal.py",
+    "testing/parquet_lake/table_versions.py",
 }
 #: What no file has: it goes from process to process, of one release; and the number of a format that is Iceberg's.
 NO_FILE = {
-    "lake/iceberg/compaction_task.py",
-    "lake/iceberg/layout.py",
-    "lake/iceberg/results.py",
-    "lake/iceberg/target.py",
+    "lake/iceberg/maintenance/compaction_task.py",
+    "lake/iceberg/table/layout.py",
+    "lake/iceberg/write/lake_write_result.py",
+    "lake/iceberg/write/write_target.py",
     "testing/conformance/elsewhere.py",
-    "testing/parquet_lake/results.py",
-    "tiering/maintenance_task.py",
-    "tiering/splits.py",
-    "tiering/task.py",
+    "testing/parquet_lake/parquet_write_result.py",
+    "tiering/maintenance/maintenance_task.py",
+    "tiering/round/splits.py",
+    "tiering/task/tiering_task.py",
 }
 _NUMBER = re.compile(r"_?([A-Z]+_)*(VERSION|FORMAT|MAGIC)")
 _FORMATS = re.compile(r"format 99, this one reads up to \d")
