@@ -36,7 +36,7 @@ CONFIGURATION = (
         "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/lab_lake_format.py",
         "    if tables and kept is not None and configured not in {None, kept}:",
         "    if tables and kept is not None and configured not in {configured}:",
-        ("tests/unit/server/test_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
+        ("tests/unit/server/test_lab_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
     ),
     Mutant(
         "secrets_are_shown_by_config", "P10", COMMANDS,

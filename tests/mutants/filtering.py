@@ -10,7 +10,7 @@ SYNTAX = "fluss_lab/read/filter/sql_syntax.py"
 TERMS = "fluss_lab/read/filter/sql_terms.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_MATRIX = "tests/unit/read/test_where_matrix.py"
-IN_FILTERS = "tests/unit/read/test_filters.py"
+IN_FILTERS = "tests/unit/read/test_filter_compiler.py"
 IN_LIMITS = "tests/unit/read/test_filter_limits.py"
 IN_TERMS = "tests/unit/read/test_filter_terms.py"
 

@@ -8,9 +8,9 @@ ROOM = "fluss_lab/rpc/answer_buffer.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/test_guard.py"
-IN_ROOM = "tests/unit/rpc/test_room.py"
-IN_METRICS = "tests/unit/server/test_metrics.py"
-IN_INSPECTION = "tests/unit/server/test_inspection.py"
+IN_ROOM = "tests/unit/rpc/test_answer_buffer.py"
+IN_METRICS = "tests/unit/server/test_server_metrics.py"
+IN_INSPECTION = "tests/unit/server/test_lab_inspection.py"
 IN_FAULTS = "tests/unit/server/test_disk_faults.py"
 IN_HOSTILE = "tests/unit/server/test_hostile_requests.py"
 

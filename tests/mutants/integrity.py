@@ -153,7 +153,7 @@ INTEGRITY = (
         "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/bucket_inspection.py",
         "    if bases and bases[0] > expected:\n",
         "    if bases and bases[0] < 0:\n",
-        ("tests/unit/server/test_inspection.py::test_a_log_without_its_first_segment_is_found",),
+        ("tests/unit/server/test_lab_inspection.py::test_a_log_without_its_first_segment_is_found",),
     ),
     Mutant(
         "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/bucket_scans.py",

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
-IN_GAPS = "tests/unit/read/test_gaps.py"
+IN_GAPS = "tests/unit/read/test_log_gaps.py"
 SCAN = "fluss_lab/read/union/scan.py"
 GENERATOR = "fluss_lab/tiering/round/split_generator.py"
 

@@ -13,7 +13,7 @@ IN_STORE = "tests/unit/server/kv/test_snapshot_store.py"
 IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"
 IN_CRASHES = "tests/unit/server/kv/test_snapshot_crashes.py"
 IN_TABLET = "tests/unit/server/tablet/test_kv_snapshotter.py"
-IN_COORDINATOR = "tests/unit/server/coordinator/test_kv_snapshots.py"
+IN_COORDINATOR = "tests/unit/server/coordinator/test_kv_snapshot_registry.py"
 
 #: P6: recovery finds a snapshot that is whole. P7: corrupt bytes are never served. P9: a full disk leaves what was.
 KV_SNAPSHOTS = (

@@ -2,11 +2,11 @@
 
 from tests.mutants.mutant import Mutant
 
-IN_SEALS = "tests/unit/lake/test_seals.py"
+IN_SEALS = "tests/unit/lake/test_file_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
 IN_STORES = "tests/unit/lake/test_store_errors.py"
-IN_EXPIRY = "tests/unit/lake/test_expiry.py"
+IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"

@@ -8,7 +8,7 @@ NET = "fluss_lab/read/changelog/net_changes.py"
 RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_NEWS = "tests/unit/server/test_lake_news.py"
 IN_LAKE_LOG = "tests/unit/client/test_lake_log.py"
-IN_FETCHING = "tests/unit/client/test_fetching.py"
+IN_FETCHING = "tests/unit/client/test_fetch_codec.py"
 IN_REPLAY = "tests/unit/read/test_replay.py"
 IN_EDGES = "tests/unit/read/test_edges.py"
 

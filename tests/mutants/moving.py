@@ -321,14 +321,14 @@ READING = (
         "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetch_codec.py",
         "if records.base_offset > offset:",
         "if records.base_offset < 0:",
-        ("tests/unit/client/test_fetching.py::test_a_gap_is_corruption",),
+        ("tests/unit/client/test_fetch_codec.py::test_a_gap_is_corruption",),
     ),
     Mutant(
         "client_believes_the_lake", "P4", "fluss_lab/client/log/range_reader.py",
         "if records.base_offset != offset or records.next_offset - records.base_offset != len(records):",
         "if len(records) < 0:",
         (
-            "tests/unit/client/test_fetching.py::test_what_the_lake_gives_is_complete_and_in_order",
+            "tests/unit/client/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
             "tests/unit/read/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
         ),
     ),
@@ -337,7 +337,7 @@ READING = (
         "    if offset != context.log_end_offset:\n",
         "    if offset > context.log_end_offset:\n",
         (
-            "tests/unit/client/test_fetching.py::test_what_the_lake_gives_is_complete_and_in_order",
+            "tests/unit/client/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
             "tests/unit/read/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
         ),
     ),
@@ -391,7 +391,7 @@ DOORS = (
         "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "if identity is None and host not in LOOPBACK:",
         "if host is None:",
-        ("tests/unit/rpc/test_serving.py::test_a_place_beyond_loopback_is_refused",),
+        ("tests/unit/rpc/test_grpc_server.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
         "server_lock_not_taken", "P1", "fluss_lab/server/folder/folder_lock.py",

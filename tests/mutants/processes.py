@@ -10,7 +10,7 @@ ASSIGNMENT = "fluss_lab/server/coordinator/metadata/bucket_assignment.py"
 
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
 IN_NODES = "tests/unit/server/test_tablet_nodes.py"
-IN_ASSIGNMENT = "tests/unit/server/coordinator/test_assignment.py"
+IN_ASSIGNMENT = "tests/unit/server/coordinator/test_bucket_assignment.py"
 IN_TLS = "tests/unit/server/test_tls.py"
 
 PROCESSES = (

@@ -13,7 +13,7 @@ REGISTRATION = "fluss_lab/spark/registration.py"
 IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
 IN_SPARK = "tests/spark/test_stream_spark.py"
 IN_SOURCE = "tests/unit/spark/test_stream_source.py"
-IN_SINK = "tests/unit/spark/test_stream_sink.py"
+IN_SINK = "tests/unit/spark/test_table_sink.py"
 IN_SINK_DAMAGE = "tests/unit/spark/test_sink_damage.py"
 
 #: P4: a reader gets every record once, and none that is not his.

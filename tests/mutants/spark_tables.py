@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 SHARES = "fluss_lab/spark/source/input_partitions.py"
-IN_SHARES = "tests/unit/spark/test_shares.py"
+IN_SHARES = "tests/unit/spark/test_input_partitions.py"
 OPTIONS = "fluss_lab/spark/source/source_options.py"
 IN_OPTIONS = "tests/unit/spark/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"

@@ -111,7 +111,7 @@ STOPPING = (
         "            if not set(session_ids).issuperset(self._open):\n",
         "            if not session_ids:\n",
         (
-            "tests/unit/server/coordinator/test_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told",
+            "tests/unit/server/coordinator/test_client_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told",
             f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",
         ),
     ),

@@ -18,7 +18,7 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.server.tablet.buckets import bucket_store
 from fluss_lab.server.tablet.damage import given_up_ranges
 from tests.unit.server.tablet.tablet_kit import batch
-from tests.unit.server.tablet.test_giving_up import (
+from tests.unit.server.tablet.test_bucket_damage import (
     LAKE,
     RECORDS,
     STEP,
