@@ -163,8 +163,8 @@ def test_tasks_get_what_files_need_and_no_secret_of_the_catalog():
     assert file_properties({**given, "py-io-impl": "my.FileIO"}) == {**given, "py-io-impl": "my.FileIO"}
 
 
-def test_the_readme_names_every_option():
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+def test_the_configuration_page_names_every_option():
+    text = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
     named = set(re.findall(r"`([^`\s]+)`", text[text.index("Options of the lake") :]))
     for key in ICEBERG_OPTIONS:
         own = key.removeprefix(PREFIX)
