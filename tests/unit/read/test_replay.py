@@ -19,6 +19,11 @@ def in_order(logs):
     return sorted(logs, key=lambda key: (key[0] or "", key[1]))
 
 
+#: Where records lie that random ranges must meet, and how many ranges are tried.
+PLACES = {"lake", "log", "deletes"}
+RANGES_MAX = 30
+
+
 class Walk:
     """A random history, and random questions about it."""
 
@@ -81,8 +86,11 @@ def test_ranges_net_changes_and_differences_are_exact_over_random_histories(make
         if number % 2:
             walk.ask_range()
             walk.ask_difference()
-    walk.ask_range()
-    assert {"lake", "log", "deletes"} <= walk.seen
+    for _ in range(RANGES_MAX):  # which files a range meets is chance
+        walk.ask_range()
+        if walk.seen >= PLACES:
+            break
+    assert walk.seen >= PLACES
 
 
 @pytest.mark.campaign
