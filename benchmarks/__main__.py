@@ -7,6 +7,7 @@ from importlib import import_module
 
 NAMES = (
     "importing",
+    "routes",
     "streaming",
     "servers",
     "kv",
