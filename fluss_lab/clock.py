@@ -1,4 +1,4 @@
-"""Where the time comes from, so that tests can move it."""
+"""The clocks: the system's, and the interface by which tests move time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is closed when its block ends."""
+"""The base class of objects that are closed when their block ends."""
 
 from __future__ import annotations
 

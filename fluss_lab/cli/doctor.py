@@ -1,4 +1,4 @@
-"""What ``fluss-lab doctor`` looks at: the machine, the folder, the server; and with ``--deep`` every file."""
+"""The checks of ``fluss-lab doctor``: machine, folder, server; with ``--deep`` every file."""
 
 from __future__ import annotations
 

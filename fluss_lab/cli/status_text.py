@@ -1,4 +1,4 @@
-"""What ``fluss-lab status`` tells: plain text, for a person or a script."""
+"""The text of ``fluss-lab status``, for a person or a script."""
 
 from __future__ import annotations
 

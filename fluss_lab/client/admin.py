@@ -1,4 +1,4 @@
-"""Creating, altering, listing and dropping: databases, tables, partitions; and asking how they are."""
+"""The administration of databases, tables and partitions: create, alter, list, drop, describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding a lake format by its name."""
+"""The lookup of a lake format by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What public callables are given, checked in one place: by the types that their signatures name.
+"""The checks of public callables' arguments, in one place: by the types that their signatures name.
 
 A class marked by `checked` has every public method's arguments brought to the annotated types before anything else is
 done: numbers of numpy and pandas become Python's, a frame's column index a list of names, ``"shop.orders"`` a table path.

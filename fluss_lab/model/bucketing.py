@@ -1,4 +1,4 @@
-"""Which bucket a record belongs to, for whole columns of bucket keys at once.
+"""The bucket of a record, for whole columns of bucket keys at once.
 
 Two functions share the work. `iceberg_bucket_ids` is Iceberg's ``bucket[N]`` transform, so that a record rests in the
 same bucket in the cluster and in the lake; `fluss_bucket_ids` is Fluss's own, for keys that Iceberg cannot bucket.

@@ -1,4 +1,4 @@
-"""What a table is: definition, identity, and the checks of both."""
+"""The descriptor of a table: definition, identity, and the checks of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a table across cluster and lake."""
+"""The reader of a table across cluster and lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a row may be: one rule, for those who send rows and for those who take them."""
+"""The size limit of a row: one rule, for those who send rows and for those who take them."""
 
 from __future__ import annotations
 

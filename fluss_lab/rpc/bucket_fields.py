@@ -1,4 +1,4 @@
-"""Which bucket a message names: a partition id is absent where the table has none.
+"""The bucket fields of messages: a partition id is absent where the table has none.
 
 The other way round needs no help: what is None when a message is made stays absent.
 """

@@ -1,4 +1,4 @@
-"""How errors cross the wire: a gRPC status for everybody, and our code beside it for our own clients."""
+"""The form of errors on the wire: a gRPC status for everybody, and our code beside it for our own clients."""
 
 from __future__ import annotations
 

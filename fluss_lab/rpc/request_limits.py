@@ -1,4 +1,4 @@
-"""What a request may say, beside the records that it carries."""
+"""The limits of a request, beside those of the records that it carries."""
 
 from __future__ import annotations
 

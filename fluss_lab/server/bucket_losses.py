@@ -1,4 +1,4 @@
-"""What damage of a bucket's log loses, and who else holds it: the lake, remote storage, or nobody."""
+"""The losses by damage of a bucket's log, and who else holds the records: the lake, remote storage, or nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting, attaching to and stopping a lab's server from any process."""
+"""The start, attachment and stop of a lab's server, from any process."""
 
 from __future__ import annotations
 

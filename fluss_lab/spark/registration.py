@@ -1,4 +1,4 @@
-"""Making the data source ``fluss`` known to a session."""
+"""The registration of the data source ``fluss`` with a session."""
 
 from __future__ import annotations
 

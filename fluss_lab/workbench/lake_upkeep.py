@@ -1,4 +1,4 @@
-"""What a table in the hand offers for its lake side: what is in the lake, and keeping it in shape by hand."""
+"""The lake side of a table in the hand: its listings, and its upkeep by hand."""
 
 from __future__ import annotations
 

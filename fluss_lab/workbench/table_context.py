@@ -1,4 +1,4 @@
-"""What tables need of the lab that they belong to."""
+"""The part of a lab that its tables use."""
 
 from __future__ import annotations
 

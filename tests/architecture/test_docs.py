@@ -8,7 +8,7 @@ import pytest
 from fluss_lab import errors
 from tests.architecture import laws
 
-DOCS = sorted([*laws.ROOT.glob("*.md"), *(laws.ROOT / "docs").glob("*.md")])
+DOCS = sorted([*laws.ROOT.glob("*.md"), *(laws.ROOT / "docs").glob("*.md"), laws.ROOT / "tests" / "README.md"])
 README_LINES_MAX = 200
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)")
 _FILE = re.compile(r"`((?:fluss_lab|tests|proto|docs|[a-z_]+(?:/[a-z_]+)*)?/?[a-z_]+\.(?:py|proto|md))`")
@@ -34,7 +34,7 @@ def _missing(path):
             yield f"{path.name}: folder {name}"
 
 
-@pytest.mark.parametrize("path", DOCS, ids=[path.name for path in DOCS])
+@pytest.mark.parametrize("path", DOCS, ids=[path.relative_to(laws.ROOT).as_posix() for path in DOCS])
 def test_what_a_document_names_is_there(path):
     assert list(_missing(path)) == []
 

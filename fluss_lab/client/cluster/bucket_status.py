@@ -1,4 +1,4 @@
-"""How each bucket of a table is, asked of the servers that hold them."""
+"""The status of each bucket of a table, fetched from the servers that hold them."""
 
 from __future__ import annotations
 

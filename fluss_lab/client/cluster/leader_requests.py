@@ -1,4 +1,4 @@
-"""Asking many buckets at once: each server for those that it holds, again where one moved or was away."""
+"""Requests to many buckets at once: one to each leader, repeated for buckets that moved or whose leader was away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be read of the logs of a table's buckets, and giving it up."""
+"""The damaged offsets of a table's logs, and the requests that give them up."""
 
 from __future__ import annotations
 

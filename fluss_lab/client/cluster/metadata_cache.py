@@ -1,4 +1,4 @@
-"""What a connection remembers of the cluster: tablet servers, who holds which bucket, partitions, schemas."""
+"""A connection's cache of the cluster's metadata: tablet servers, leaders of buckets, partitions, schemas."""
 
 from __future__ import annotations
 

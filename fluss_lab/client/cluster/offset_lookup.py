@@ -1,4 +1,4 @@
-"""Asking for offsets: earliest, latest, by time; in the cluster, and in the lake where the answer lies there."""
+"""Offsets by position or time: earliest, latest, at a time; in the cluster, and in the lake where the answer lies there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What works over a connection by threads of its own, and how each is ended."""
+"""The writers, scanners and lookups that are open over a connection, and how each is closed with it."""
 
 from __future__ import annotations
 

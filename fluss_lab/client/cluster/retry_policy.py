@@ -1,4 +1,4 @@
-"""How long and how often a call is tried while no server answers."""
+"""The retry policy of a call while no server answers: how long, and with which pauses."""
 
 from __future__ import annotations
 

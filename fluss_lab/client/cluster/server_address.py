@@ -1,4 +1,4 @@
-"""Where a server is and what it wants to see."""
+"""The address of a server, with the token and the trust that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading all live rows of a bucket of a primary-key table, at one moment."""
+"""The scan of all live rows of a primary-key bucket, at one moment."""
 
 from __future__ import annotations
 

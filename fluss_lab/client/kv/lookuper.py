@@ -1,4 +1,4 @@
-"""Looking rows of a primary-key table up, by whole keys or by how their keys begin."""
+"""Lookups of rows in a primary-key table, by whole keys or by key prefixes."""
 
 from __future__ import annotations
 

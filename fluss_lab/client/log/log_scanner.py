@@ -1,4 +1,4 @@
-"""Following the log of a table: from any offset, wherever its records are."""
+"""The scanner of a table's log: from any offset, wherever its records are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a range of one bucket's log: from its server or remote storage, where it is there, else from the lake."""
+"""The reader of an offset range of one bucket's log: from its server or remote storage, else from the lake."""
 
 from __future__ import annotations
 

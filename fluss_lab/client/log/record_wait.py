@@ -1,4 +1,4 @@
-"""Waiting for records without reading them: the server answers when there are some, so that nobody need ask again and again."""
+"""The wait for new records without reading them: the server answers when there are some."""
 
 from __future__ import annotations
 

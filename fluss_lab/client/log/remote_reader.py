@@ -1,4 +1,4 @@
-"""Reading the remote log: segments that left the servers' disks, straight from remote storage. No threads.
+"""The reader of the remote log: segments that left the servers' disks, straight from remote storage. No threads.
 
 Every block is read whole, held against its CRC, and its batches against their own; offsets must follow each other and
 times not go back. So what is given out is what was appended, or the reading ends with an error that names the file.

@@ -1,4 +1,4 @@
-"""What a scanner gives back."""
+"""The batches that a scanner returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a scanner is in each bucket, and what was fetched ahead of its caller. No I/O happens here."""
+"""A scanner's position in each bucket, and the records fetched ahead of its caller. No I/O happens here."""
 
 from __future__ import annotations
 

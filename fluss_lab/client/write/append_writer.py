@@ -1,4 +1,4 @@
-"""Writing to log tables."""
+"""The writer of log tables."""
 
 from __future__ import annotations
 

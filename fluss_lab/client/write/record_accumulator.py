@@ -1,4 +1,4 @@
-"""What a writer has not yet had acknowledged: rows waiting, batches on their way, in order per bucket.
+"""The rows of a writer that are not acknowledged yet: rows waiting, batches in flight, in order per bucket.
 
 Per bucket, rows wait in a queue. A sender *takes* what waits as one batch, with the next sequence number; up to five
 batches of a bucket may be on their way. When one fails for a reason that may pass, the bucket goes over to *resending*:

@@ -1,4 +1,4 @@
-"""Which partition and bucket each row goes to. Pure."""
+"""The partition and bucket of each row. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writers of both kinds of tables have in common: batched, pipelined, idempotent, back-pressured."""
+"""The base of the writers of both kinds of tables: batched, pipelined, idempotent, back-pressured."""
 
 from __future__ import annotations
 

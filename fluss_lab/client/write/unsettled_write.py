@@ -1,4 +1,4 @@
-"""What became of a writer's rows, and the write that was interrupted: to be settled or abandoned."""
+"""The acknowledgements of a writer's rows, and the interrupted write: to be settled or abandoned."""
 
 from __future__ import annotations
 

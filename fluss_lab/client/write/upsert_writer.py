@@ -1,4 +1,4 @@
-"""Writing to primary-key tables."""
+"""The writer of primary-key tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writing gives back."""
+"""The results of writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person gives as rows, brought to record batches of the table's own Arrow schema."""
+"""Rows as a person gives them, converted to record batches of the table's own Arrow schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a range of a primary-key table's log comes to: of each key the row before it and the row after it, at most.
+"""The net changes of a log range: of each key the row before it and the row after it, at most.
 
 No row is held that does not belong to the result, whatever happened in between: a record says which row it ends, by that
 row's offset. So a first pass learns which rows the range both wrote and ended (a bit a record), and a second one keeps the

@@ -1,4 +1,4 @@
-"""Where a changelog starts and ends: offsets, a seek, a read point, a time, a lake snapshot, a word."""
+"""The offset ranges of a changelog, from offsets, a seek, a read point, a time, a lake snapshot or a word."""
 
 from __future__ import annotations
 

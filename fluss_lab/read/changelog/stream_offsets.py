@@ -1,4 +1,4 @@
-"""Where a stream of a table stands: an offset in every bucket, and how much further it goes at once."""
+"""The position of a stream of a table: an offset in every bucket, and how far the next batch goes."""
 
 from __future__ import annotations
 

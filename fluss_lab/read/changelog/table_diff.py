@@ -1,4 +1,4 @@
-"""What changed in a table between two moments: rows added, removed, and changed."""
+"""The difference of a table between two moments: rows added, removed, and changed."""
 
 from __future__ import annotations
 

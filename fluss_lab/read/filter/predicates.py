@@ -1,4 +1,4 @@
-"""What a filter says, as a tree without NOT, and the forms that readers take it in.
+"""The predicates of a filter: a tree without NOT, and the forms in which readers take it.
 
 Negation is pushed down to the leaves while a tree is made, which keeps SQL's three-valued logic as long as one only
 asks which rows are *true*: so each leaf may be replaced by something weaker where a reader cannot express it.

@@ -1,4 +1,4 @@
-"""How far back a table's log is held, by cluster and lake together, and what is said of records that are not."""
+"""The retention of a table's log in cluster and lake together, and the errors for records that are past it."""
 
 from __future__ import annotations
 

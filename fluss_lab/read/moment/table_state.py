@@ -1,4 +1,4 @@
-"""What a table is made of at this moment: its buckets in the cluster and in the lake."""
+"""The state of a table now: its buckets in the cluster and in the lake."""
 
 from __future__ import annotations
 

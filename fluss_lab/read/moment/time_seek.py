@@ -1,4 +1,4 @@
-"""Where a time lies in a table's log."""
+"""The seek of a time in a table's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of a primary-key table say of rows: which they write, and which they end."""
+"""The masks of a primary-key table's records: which write rows, and which end them."""
 
 from __future__ import annotations
 

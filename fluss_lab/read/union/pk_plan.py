@@ -1,4 +1,4 @@
-"""Where the rows of a primary-key table's buckets come from: lake and log, the log alone, or live rows taken back."""
+"""The sources of a primary-key bucket's rows: lake and log, the log alone, or live rows with later changes undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying out a plan: rows by partition, bucket and offset, whatever moves from the log to the lake meanwhile."""
+"""The execution of a plan: rows by partition, bucket and offset, whatever moves from the log to the lake meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read will do, for people."""
+"""The explanation of a read, for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files and which ranges of the log a read at a read point comes to."""
+"""The plan of a read at a read point: files of the lake, and ranges of the log."""
 
 from __future__ import annotations
 

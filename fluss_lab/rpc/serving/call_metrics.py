@@ -1,4 +1,4 @@
-"""How often the methods of a server were called, how long that took, and how often it failed."""
+"""The call metrics of a server: number, duration and failures of each method."""
 
 from __future__ import annotations
 

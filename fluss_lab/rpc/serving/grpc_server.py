@@ -1,4 +1,4 @@
-"""Serving the gateways by gRPC: token first, then decoding, then the servicer; errors become statuses.
+"""The gRPC server of the gateways: token first, then decoding, then the servicer; errors become statuses.
 
 The token is checked by an interceptor, before a request's bytes are parsed, on every method. No input ends the server:
 what a servicer does not foresee is logged and answered as `InternalError`.

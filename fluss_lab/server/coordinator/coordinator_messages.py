@@ -1,4 +1,4 @@
-"""Between the protocol's messages and the coordinator's own words."""
+"""The conversion between the protocol's messages and the coordinator's own types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in ``remote.data.dir`` a bucket's files are, by what they are: log segments, key-value snapshots.
+"""The folders of a bucket below ``remote.data.dir``: log segments, key-value snapshots.
 
 ``<remote.data.dir>/<kind>/<database>/<table>-<table id>/[<partition>-p<partition id>/]<bucket>/``. Names are there for
 people; ids make the place unique, and are enough to find it.

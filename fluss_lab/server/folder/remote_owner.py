@@ -1,4 +1,4 @@
-"""Whose ``remote.data.dir`` is, and whether it is there.
+"""The owner of a ``remote.data.dir``, and the check that it is mounted.
 
 Two labs in one would take each other's files for left-overs of their own. And a folder that is not mounted looks like
 one in which nothing was ever kept: only the owner's file in it tells the difference.

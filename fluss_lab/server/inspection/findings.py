@@ -1,4 +1,4 @@
-"""What an inspection of files found."""
+"""The findings of an inspection of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at a whole lab's files while no server runs: metadata, logs, key-value snapshots, remote segments.
+"""The inspection of a whole lab's files while no server runs: metadata, logs, key-value snapshots, remote segments.
 
 Nothing is changed, not even times of files, beyond what reading does.
 """

@@ -1,4 +1,4 @@
-"""From operations to a changelog: what a batch does to the rows of a store, worked out before anything happens."""
+"""The derivation of a changelog from operations: a batch's changes to the rows of a store, before anything happens."""
 
 from __future__ import annotations
 

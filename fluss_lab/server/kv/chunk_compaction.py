@@ -1,4 +1,4 @@
-"""Keeping chunks few and mostly alive: small neighbours are merged, chunks of dead rows rewritten.
+"""The compaction of chunks: small neighbours are merged, chunks of dead rows rewritten.
 
 Small merges are done at once; larger ones a few rows with every change, so that no single call pays for them. Readers
 notice nothing: the rows keep their offsets, and who holds an old chunk keeps it.

@@ -1,4 +1,4 @@
-"""What becomes of a batch of upserts and deletes: Apache Fluss's merge engines, partial updates and delete behaviors.
+"""The merge of a batch of upserts and deletes: Apache Fluss's merge engines, partial updates and delete behaviors.
 
 Source: Fluss ``RowMerger`` (``DefaultRowMerger``, ``FirstRowRowMerger``, ``VersionedRowMerger``), ``PartialUpdater``,
 ``DeleteBehavior``, ``KvTablet.processKvRecords``. Beyond Fluss: an upsert of a row just as it is changes nothing, and a

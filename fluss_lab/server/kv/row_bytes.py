@@ -1,4 +1,4 @@
-"""How many bytes rows take, told before they are copied."""
+"""The size of rows in bytes, computed before they are copied."""
 
 from __future__ import annotations
 

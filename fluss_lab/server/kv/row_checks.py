@@ -1,4 +1,4 @@
-"""What is checked of rows and keys before a store looks at them."""
+"""The checks of rows and keys before a store looks at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store holds at one moment: what a snapshot writes, and what a store is restored from."""
+"""The image of a store at one moment: what a snapshot writes, and what a store is restored from."""
 
 from __future__ import annotations
 

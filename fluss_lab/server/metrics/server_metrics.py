@@ -1,4 +1,4 @@
-"""What a server process counts and measures, as Prometheus reads it.
+"""The counters and gauges of a server process, in Prometheus's text format.
 
 Names are Apache Fluss's (its "Monitor Metrics" page), as its Prometheus reporter writes them: ``fluss_``, the scope, the
 metric. Where Fluss reports a rate, ``xPerSecond``, here is the counter that it is the rate of, ``x_total``; Prometheus

@@ -1,4 +1,4 @@
-"""How a server listens: where, with which certificate, with how many threads."""
+"""The listener of a server: address, certificate, number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tablet server counts while it answers: how often, how much, and how often in vain."""
+"""The counters of a tablet server's requests: number, size, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark can run on, before anything of Spark is imported."""
+"""The search for a Java that Spark can run on, before anything of Spark is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting Spark's JVM, with a second try; and telling a session that has died.
+"""The launch of Spark's JVM, with a second try, and the check that a session is alive.
 
 pyspark would start the JVM by `fork` with a function to run in the child. In a process that uses gRPC that is a trap: the
 child runs gRPC's fork handlers, whose threads are not there, and ends by SIGABRT (pyspark says ``JAVA_GATEWAY_EXITED``)

@@ -1,4 +1,4 @@
-"""What a Spark master's name says about where its tasks run."""
+"""The meaning of a Spark master's name: where its tasks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forks Spark's Python workers: a daemon that has imported what their tasks need, so that tasks start warm.
+"""The daemon that forks Spark's Python workers, with the imports of their tasks done, so that tasks start warm.
 
 Spark starts it as ``python -m fluss_lab.spark.session.worker_daemon <worker module>`` (``spark.python.daemon.module``), ends idle
 workers after a minute, and forks new ones for the next tiering round. Measured with two workers that use Arrow,

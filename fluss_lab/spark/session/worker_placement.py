@@ -1,4 +1,4 @@
-"""Where a Spark that is started here runs, and what its workers are given, by its master.
+"""The placement of a Spark that is started here: where it runs, and what its workers are given, by its master.
 
 Spark on this machine (see `runs_here`) listens on loopback only and runs its workers on this Python. Workers in
 processes beside the driver's, on this machine or another, get fluss_lab as a file (see `package_archive`); what a round's tasks

@@ -1,4 +1,4 @@
-"""Writing a batch of staged rows into a table exactly once, wherever the process that does it dies.
+"""The commit of a batch of staged rows into a table, exactly once, wherever the process that does it dies.
 
 1. The batch is written down (`Intent`): which staged rows, for which bucket, in which order, under which writer id and
    numbers. From here on this is the batch: what tasks stage when Spark runs it again is thrown away.

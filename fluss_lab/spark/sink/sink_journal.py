@@ -1,4 +1,4 @@
-"""What a sink keeps in its folder, so that any process can go on where another one died.
+"""The journal of a sink in its folder, by which any process goes on where another one died.
 
 ``sink.json`` says which batch is done; ``intent.json`` says what the batch under way is made of, and under which numbers
 its parts are sent; ``progress.json`` says how far it got. Each is replaced whole. ``staged`` holds the rows.

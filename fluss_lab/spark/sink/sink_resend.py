@@ -1,4 +1,4 @@
-"""Sending what a sink has written down, under the numbers that it has written down.
+"""The sending of a journaled batch under its journaled numbers, and sending it again after a failure.
 
 One log batch of each bucket is on its way at a time. How far it got is noted after at most `_ROUNDS_UNNOTED` batches of a
 bucket, so whoever goes on sends no more than these again; the server remembers the last `UNACKED_MAX` numbers of a writer

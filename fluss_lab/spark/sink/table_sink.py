@@ -1,4 +1,4 @@
-"""Writing a frame into a table: ``df.writeStream.format("fluss")``, and ``df.write.format("fluss").mode("append")``.
+"""The sink of frames into tables: ``df.writeStream.format("fluss")``, and ``df.write.format("fluss").mode("append")``.
 
 Log tables get rows appended, primary-key tables upserted. A column ``_change_type`` (or another one, option
 ``change.column``) says what is done with each row: ``+A +I +U`` write it, ``-D`` deletes the row of its key, ``-U`` is

@@ -1,4 +1,4 @@
-"""Reading a table in Spark by the data source ``fluss``: planned on the driver's machine, read by tasks in Arrow.
+"""The reader of a table in Spark by the data source ``fluss``: planned on the driver's machine, read by tasks in Arrow.
 
 A frame's first query is planned by a process that Spark starts on the driver's machine: it takes the read point (unless
 one was given), decides what comes from which files and ranges of the log, and divides that among tasks

@@ -1,4 +1,4 @@
-"""What a read's tasks read: pieces of a plan, as JSON, so that every core gets some and any task may be run again.
+"""The input partitions of a read: pieces of a plan, as JSON, so that every core gets some and any task may be run again.
 
 A piece of a bucket is a range of its offsets. Of a primary-key table every piece is of the bucket as it is at the plan's
 stop, so each looks through the log's tail for what ended rows; a bucket is cut only as long as that is the smaller part

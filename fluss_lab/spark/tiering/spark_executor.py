@@ -1,4 +1,4 @@
-"""Tiering tasks on Spark: one task a split, results as bytes, errors in one line.
+"""The executor of tiering tasks on Spark: one task a split, results as bytes, errors in one line.
 
 A round is one Spark job with a job group and, while it runs, a thread of its own. Rounds of several tables run beside each
 other in one Spark application, each in the FAIR pool of its executor: tasks of all of them get their turn, a long round

@@ -1,4 +1,4 @@
-"""What workers tell of tasks that ended, while others still run: by one of Spark's accumulators.
+"""The accumulator by which workers report tasks that ended, while others still run.
 
 Spark brings an accumulator's update to the driver with the task that made it, once that has succeeded; updates of failed
 and of losing attempts are dropped, or tell the same twice. Keyed by task they count once.

@@ -1,4 +1,4 @@
-"""Whether executors on other machines can do a round: checked before the first one, and what is missing is named.
+"""The preflight of executors on other machines: checked before the first round, and what is missing is named.
 
 Executors need three things that one machine has of itself: a server address that they reach (with TLS: token and records
 cross a network), the lake's files, and ``remote.data.dir``, from which readers take what has left the servers' disks.

@@ -1,4 +1,4 @@
-"""What an author says of a format."""
+"""The description of a format under test, by its author."""
 
 from __future__ import annotations
 

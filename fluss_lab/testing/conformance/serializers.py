@@ -1,4 +1,4 @@
-"""What passes between processes is bytes of a known version."""
+"""The tests of what passes between processes: bytes of a known version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writers hand to the committer, and the bytes in which it travels: versioned JSON."""
+"""The write results that writers hand to the committer: versioned JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What maintenance did, for people and programs."""
+"""The report of maintenance, for people and programs."""
 
 from __future__ import annotations
 

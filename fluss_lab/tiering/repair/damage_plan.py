@@ -1,4 +1,4 @@
-"""What giving up the damaged ranges of a table's logs would come to: what is held elsewhere, brought there first, or lost."""
+"""The plan of giving up damaged ranges of a table's logs: what is held elsewhere, brought there first, or lost."""
 
 from __future__ import annotations
 

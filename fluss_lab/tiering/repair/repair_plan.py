@@ -1,4 +1,4 @@
-"""What a repair would do: where cluster and lake do not fit together any more, and how they could again.
+"""The plan of a repair: where cluster and lake do not fit together, and how they can again.
 
 The lake is accepted as it is. The newest snapshot of ours in its history says how far each bucket is tiered; the cluster
 must still hold all that comes after. Where it does not, offsets are lost, and only somebody who says so goes on without

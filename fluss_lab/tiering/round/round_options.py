@@ -1,4 +1,4 @@
-"""What can be set about a tiering round.
+"""The options of a tiering round.
 
 How the limits of a round are kept. How much it takes is for the planner to say: it knows what waits in every bucket, and
 shortens all of them alike. How long it takes nobody knows before: so splits are ordered by their position in their

@@ -1,4 +1,4 @@
-"""How a round ended, as the committer tells the enumerator and the enumerator the coordinator."""
+"""The outcome of a round, which committer, enumerator and coordinator pass on."""
 
 from __future__ import annotations
 

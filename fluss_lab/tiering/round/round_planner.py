@@ -1,4 +1,4 @@
-"""Planning a round: fence a predecessor, catch up with what it left, and cut what is to do into splits."""
+"""The planner of a round: fences a predecessor, catches up with its commit, and cuts what is left into splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tiering round did, for people and programs."""
+"""The report of a tiering round, for people and programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each bucket is tiered: merging, and the JSON that a lake snapshot carries of it."""
+"""The tiered offset of each bucket: merging, and the JSON that a lake snapshot carries."""
 
 from __future__ import annotations
 

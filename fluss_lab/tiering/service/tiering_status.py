@@ -1,4 +1,4 @@
-"""What a tiering service tells of itself: by table, how far the lake lags, how fast rounds are, what went wrong."""
+"""The status of a tiering service: by table, the lake's lag, the speed of rounds, the last error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular about reading primary-key tables: changes that name the rows they end, and key-value snapshots."""
+"""The split reader of primary-key tables: changes that name the rows they end, and key-value snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a round is, while it goes on: stage, tasks, rows and bytes, in all and by bucket."""
+"""The progress of a round: stage, tasks, rows and bytes, in all and by bucket."""
 
 from __future__ import annotations
 

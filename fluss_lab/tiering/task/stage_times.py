@@ -1,4 +1,4 @@
-"""Where the seconds of a round go."""
+"""The seconds of a round by stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tasks of a round run: the seam between tiering and whatever computes."""
+"""The interface of executors that run the tasks of a round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far replay of a primary-key table's log reaches back in the lake: what says so, and the tags that keep it so.
+"""The replay start of a primary-key table in the lake: its properties, and the tags that keep snapshots for it.
 
 A bucket can be replayed from its *replay start* on: 0, unless it was first tiered from a snapshot of the cluster's, or
 compacted so long ago that what the compaction retired is gone. All starts other than 0 are a property of the lake table,

@@ -1,4 +1,4 @@
-"""What errors of file systems, object stores and catalogs mean: the house's class for each, by which callers act.
+"""The errors of file systems, object stores and catalogs, mapped to the classes by which callers act.
 
 Arrow reports a damaged file and a store that does not answer with the same class, ``OSError``; here they are told apart.
 """

@@ -1,4 +1,4 @@
-"""What of a lake table is worth compacting: the policy, bucket by bucket.
+"""The compaction policy of a lake table, bucket by bucket.
 
 By itself a compaction is done where it keeps two costs bounded. Of reading: files and deletes of a bucket. Of writing: how
 often a row is written again. Files are put together in runs of neighbours by offset, and a run takes a larger file in

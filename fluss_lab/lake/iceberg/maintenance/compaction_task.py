@@ -1,4 +1,4 @@
-"""What one task of a compaction is told, as JSON, and what it answers."""
+"""The task of a compaction and its result, as JSON."""
 
 from __future__ import annotations
 

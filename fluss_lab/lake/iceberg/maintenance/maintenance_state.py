@@ -1,4 +1,4 @@
-"""What maintenance keeps in the lake table from one time to the next: one table property.
+"""The state that maintenance keeps in the lake table: one table property.
 
 When rows were last dropped by a compaction, so that tags do not become many; which buckets that was, by the snapshot
 before it, so that their replay starts can be raised when the tag of that snapshot goes; when orphan files were looked for.

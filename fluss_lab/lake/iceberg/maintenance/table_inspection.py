@@ -1,4 +1,4 @@
-"""What people see of a lake table: its snapshots, files and schemas."""
+"""The listings of a lake table: its snapshots, files and schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the buckets of primary-key tables consist of, snapshot by snapshot: one pass over a snapshot serves all buckets."""
+"""The live files of each bucket of a primary-key table: one pass over a snapshot serves all buckets."""
 
 from __future__ import annotations
 

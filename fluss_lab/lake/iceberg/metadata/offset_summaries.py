@@ -1,4 +1,4 @@
-"""How far each bucket is tiered, as summaries of snapshots say it: in full every so often, in between what advanced.
+"""The tiered offsets in summaries of snapshots: all buckets every so often, in between those that advanced.
 
 Table metadata holds every summary of every snapshot, and every commit writes all of it again: 256 buckets are 25 kB a
 snapshot, and 150 one-row rounds made 405 MB of metadata files. So a summary of more than `NAMED_ALWAYS` buckets names those

@@ -1,4 +1,4 @@
-"""Where the log of a primary-key bucket lies: the snapshots that are kept for replay, each with the piece that it holds.
+"""The snapshots that hold the log of a primary-key bucket for replay, each with its offset range.
 
 A compaction that drops rows tags the snapshot before it (see `replay_tags`). So of the snapshots kept, the oldest holds all that
 the bucket's log had below that snapshot's end, the next one what came up to its end, and so on, the rest being in the

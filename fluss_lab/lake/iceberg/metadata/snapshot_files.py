@@ -1,4 +1,4 @@
-"""What a snapshot consists of: its live data and delete files, read from manifests that are decoded once."""
+"""The live data and delete files of a snapshot, read from manifests that are decoded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files only some of a table's snapshots refer to, so that they can go with these.
+"""The files that only some of a table's snapshots refer to, so that they can go with these.
 
 Not every snapshot that stays has to be looked at. What a snapshot consists of it has from its parent, or it made it. So a
 manifest or file made by a snapshot that stays is in use, and one made by another is in use by a snapshot that stays only

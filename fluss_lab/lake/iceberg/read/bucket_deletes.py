@@ -1,4 +1,4 @@
-"""What deletes rows of one bucket, as splits tell of it: described as text, loaded when the first file is read.
+"""The deletes of one bucket as splits carry them: described as text, loaded when the first file is read.
 
 By position, and at what time: delete files of tiering carry the event that ended each row, so that they serve every stop.
 Those of others have no time: what they delete is gone at every stop.

@@ -1,4 +1,4 @@
-"""Which rows of a data file are not there any more, told by their offsets, positions or keys, and rows without them."""
+"""The deleted rows of a data file, by offset, position or key, and the rows without them."""
 
 from __future__ import annotations
 

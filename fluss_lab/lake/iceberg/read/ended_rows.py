@@ -1,4 +1,4 @@
-"""Which rows the events of a bucket's delete files end, told by the offset that each row was written with and keeps.
+"""The rows that delete files of a bucket end, by the offset that each row was written with.
 
 So much of a delete file is one column, whatever its kind and wherever the rows lie now. What an event ends, it ends in data
 files that the delete file applies to by Iceberg's rules: in none that came later.

@@ -1,4 +1,4 @@
-"""Which data files can hold rows that a filter wants: by partition values and by metrics."""
+"""The pruning of data files by a filter: by partition values and by metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a bucket are deleted: by position, and by key, whoever wrote the delete files.
+"""The deleted rows of a bucket: by position and by key, whoever wrote the delete files.
 
 Positions are kept as sorted arrays of 64-bit numbers by data file; keys as one index that knows of each key the largest
 data sequence number that deletes it, so that one look-up serves every data file.

@@ -1,4 +1,4 @@
-"""How a Fluss table lies in Iceberg: schema, partition spec, sort order, and the check that it still lies so.
+"""The layout of a Fluss table in Iceberg: schema, partition spec, sort order, and the check that it is unchanged.
 
 Source: FIP "Iceberg tiering", "IcebergLakeCatalog". The names of the user's columns are those of the table when it was
 created; from then on columns are known by field id, so that a rename in the lake by somebody else changes nothing.

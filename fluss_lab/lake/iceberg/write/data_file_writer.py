@@ -1,4 +1,4 @@
-"""Rows in, data files of one bucket out: gathered to row groups, rolled at the target size, with Iceberg's metrics."""
+"""The writer of a bucket's data files: row groups gathered, files rolled at the target size, with Iceberg's metrics."""
 
 from __future__ import annotations
 

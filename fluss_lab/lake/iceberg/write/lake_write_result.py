@@ -1,4 +1,4 @@
-"""What writers hand to committers, and the bytes in which it travels: versioned JSON, never pickle.
+"""The write results that writers hand to committers: versioned JSON, never pickle.
 
 Layout of version 2: an object with the result's own fields, of which ``files``, ``deletes`` and ``unplaced`` are lists
 of objects with every field of an Iceberg data file by name; keys of its maps are field ids as strings, binary values are

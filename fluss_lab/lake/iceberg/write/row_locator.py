@@ -1,4 +1,4 @@
-"""Where rows lie: file and position by log offset, found by reading nothing but the offset columns of data files.
+"""The locator of rows by log offset: file and position, from the offset columns of data files alone.
 
 Rows keep their ``__offset`` whatever compaction does, and files are written sorted by it; so a row of a bucket is found
 by a binary search in the one file whose offset range admits it. Files of others may overlap: then each is looked into.

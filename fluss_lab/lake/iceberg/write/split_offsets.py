@@ -1,4 +1,4 @@
-"""Which offsets a writer has written as rows, in what order: so that a row of its own is found without reading it back."""
+"""The offsets that a writer has written as rows, in order: its own rows are located without reading them back."""
 
 from __future__ import annotations
 

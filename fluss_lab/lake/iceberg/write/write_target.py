@@ -1,4 +1,4 @@
-"""Where and how a round's files are written: what the driver tells the tasks, as JSON, so that tasks ask nobody."""
+"""The target of a round's files: all that tasks need to write them, as JSON, so that tasks send no requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a table's partitions have followed the clock: what was passed does not come back when the clock is set back."""
+"""The progress of a table's partitions with the clock: past ones do not come back when the clock is set back."""
 
 from __future__ import annotations
 

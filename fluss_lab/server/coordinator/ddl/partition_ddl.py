@@ -1,4 +1,4 @@
-"""Partitions come and go: by hand, by writers that meet a new value, and by the clock."""
+"""The creation and drop of partitions: by hand, by writers that meet a new value, and by the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a partition may be dropped: only when the lake holds every record of it, or its records may be lost.
+"""The check before a partition is dropped: the lake holds every record of it, or its records may be lost.
 
 What the lake holds is compared with where the buckets end while they are closed to writes, until the drop is durable: no
 record can come in between.

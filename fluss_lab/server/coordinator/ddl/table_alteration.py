@@ -1,4 +1,4 @@
-"""What an ALTER makes of a table: decided and checked before anything is touched."""
+"""The outcome of an ALTER TABLE: decided and checked before anything is changed."""
 
 from __future__ import annotations
 

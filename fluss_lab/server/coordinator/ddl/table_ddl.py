@@ -1,4 +1,4 @@
-"""Databases and tables come, change and go: every check, and the order in which nothing stays half done.
+"""The creation, alteration and drop of databases and tables: every check, and the order in which nothing stays half done.
 
 The lake table is made before the table is known, and dropped after the table is gone; what a crash leaves of either is
 noted in the metadata beforehand, and settled with the next change (`lake_table_ddl`).

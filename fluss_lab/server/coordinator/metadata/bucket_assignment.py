@@ -1,4 +1,4 @@
-"""Which tablet server holds which bucket: decided once, kept for ever."""
+"""The assignment of buckets to tablet servers: decided once, never changed."""
 
 from __future__ import annotations
 

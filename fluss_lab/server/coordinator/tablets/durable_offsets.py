@@ -1,4 +1,4 @@
-"""How far the log of each bucket was on its server's device, as the server reported: what must be found there again.
+"""The durable offset of each bucket's log, as its server reported it: a log that is found with less is refused.
 
 A bucket is noted when its server has first opened it, before whoever made the table or partition is answered, so that
 it exists here from before its first record. Its durable offset follows with the server's reports: every

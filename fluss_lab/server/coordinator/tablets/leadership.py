@@ -1,4 +1,4 @@
-"""Telling tablet servers what they hold. What one could not be told stays noted, and is told again later."""
+"""The notification of tablet servers about the buckets they hold; what did not arrive is noted and sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who starts the tablet servers, as the coordinator sees them."""
+"""The starter of tablet servers, as the coordinator sees it."""
 
 from __future__ import annotations
 

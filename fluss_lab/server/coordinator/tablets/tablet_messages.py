@@ -1,4 +1,4 @@
-"""What the coordinator tells tablet servers, as messages that fit their requests."""
+"""The notifications to tablet servers, as messages that fit their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator knows of lake tables: which exist, and how far each bucket is tiered in which snapshot.
+"""The lake tables and lake snapshots that the coordinator knows, with the tiered offset of each bucket.
 
 Offsets are kept as versions: a commit writes a row only for the buckets that moved, and the state at a snapshot is the
 newest row of each bucket up to it. So a commit of few buckets of a table with thousands is small, and history is cheap.

@@ -1,4 +1,4 @@
-"""Who tiers which table when: the lake-tiering state machine.
+"""The lake-tiering state machine: which tierer holds which table, and when.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the coordinator has seen of each table's rounds since it was started: for metrics, nothing is decided by it."""
+"""The statistics of each table's rounds since the coordinator started: for metrics, nothing is decided by them."""
 
 from __future__ import annotations
 

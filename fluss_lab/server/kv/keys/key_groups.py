@@ -1,4 +1,4 @@
-"""Which rows of a batch have the same key."""
+"""The groups of a batch's rows that have the same key."""
 
 from __future__ import annotations
 

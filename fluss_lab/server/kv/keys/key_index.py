@@ -1,4 +1,4 @@
-"""Where a key's live row is: an open-addressing table from hashes to log offsets, probed for whole batches at once.
+"""The index of live rows by key: an open-addressing table from hashes to log offsets, probed for whole batches at once.
 
 Different keys may have the same hash, so it is the caller who compares keys: `HashIndex.find` gives a first candidate,
 `HashIndex.find_next` the one after it. Not safe in several threads; the store has a lock for that.

@@ -1,4 +1,4 @@
-"""Which rows are the same, bit by bit, over whole columns at once.
+"""The equality of rows, bit by bit, over whole columns at once.
 
 Null is equal to null. Floats and doubles are compared by their bits, as keys are: a NaN is equal to itself, -0.0 and 0.0
 differ. What lies under a null does not count.

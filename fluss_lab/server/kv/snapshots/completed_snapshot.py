@@ -1,4 +1,4 @@
-"""What is told of a key-value snapshot that is complete: by the tablet server to the coordinator, as JSON."""
+"""The description of a completed key-value snapshot, which the tablet server sends to the coordinator as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches of a payload are new, which are retries, and what to do with one that came before its predecessor."""
+"""The admission of a payload's batches: new ones, retries, and those that came before their predecessor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look into the body of a batch before Arrow reads it: compressed bodies are refused unread.
+"""The validation of a batch's body before Arrow reads it: compressed bodies are refused unread.
 
 A few kilobytes that unpack to gigabytes would take the server down; and what is served by columns must not be packed
 and unpacked at each fetch. (Arrow's IPC format: a continuation marker, the size of the metadata, and a flatbuffer

@@ -1,4 +1,4 @@
-"""What must be true of a payload before a byte of it is written."""
+"""The validation of a payload before a byte of it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a bucket is closed to writes for a moment: while it is decided whether its partition may be dropped."""
+"""The seal that closes a bucket to writes while it is decided whether its partition may be dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches of which writers a bucket has, so that a retry is answered and not appended again.
+"""The state of a bucket's writers: their last batches, so that a retry is answered and not appended again.
 
 A writer numbers its batches per bucket from 0 up, by one; after the largest int32 comes 0 again. The last five
 batches of each writer are remembered with their offsets (as many as a writer may have in flight).

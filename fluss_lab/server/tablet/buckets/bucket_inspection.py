@@ -1,4 +1,4 @@
-"""Looking at a bucket's files without changing anything: every byte of its log, and what lies beside it.
+"""The inspection of a bucket's files without changing anything: every byte of its log, and the files beside it.
 
 The server must not run: it would change files under the look. What recovery would do by itself at the next start is a
 harmless finding here.

@@ -1,4 +1,4 @@
-"""Bringing the rows of a primary-key bucket up to the end of its log, by doing the logged changes again.
+"""The replay of a primary-key bucket's changelog: its rows are brought up to the end of the log.
 
 The replay also gives the previous offsets of every record again. They are held against those that were written beside
 the log: what is torn or missing is mended, what is whole and different says that log and state do not agree.

@@ -1,4 +1,4 @@
-"""Telling the coordinator of key-value snapshots."""
+"""The reports of key-value snapshots to the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking key-value snapshots: when, of which buckets, and telling the coordinator."""
+"""The schedule of key-value snapshots: when, of which buckets, and their report to the coordinator."""
 
 from __future__ import annotations
 

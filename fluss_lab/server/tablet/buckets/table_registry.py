@@ -1,4 +1,4 @@
-"""What a tablet server knows of tables: their definitions, and every schema that batches in their logs may have."""
+"""The tables that a tablet server knows: definitions, and every schema that batches in their logs may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving up what cannot be read of a bucket's log: what is damaged, who else holds it, and the cut that leaves it out.
+"""The damage of a bucket's log, who else holds the records, and the cut that leaves them out.
 
 A log has no holes. So the log is made to begin behind the damage, like after retention: everything before must be held by
 somebody else first, or be discarded by a word. The lake may hold it, or remote storage, from which no cut loses anything.

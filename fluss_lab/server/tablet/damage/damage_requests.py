@@ -1,4 +1,4 @@
-"""What the server answers about damaged logs: what cannot be read, and giving that up."""
+"""The calls about damaged logs: describe damage, send rows, give up a range."""
 
 from __future__ import annotations
 

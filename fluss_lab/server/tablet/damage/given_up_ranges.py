@@ -1,4 +1,4 @@
-"""What was given up of a bucket's log, because it could not be read any more: noted in the bucket's folder.
+"""The offset ranges of a bucket's log that were given up, noted in the bucket's folder.
 
 One small file, ``given-up``, replaced at once, with a checksum of its own and the identity of its bucket. While records are
 being given up it also says how far that is to go: see `fluss_lab.server.tablet.damage.log_cut`.

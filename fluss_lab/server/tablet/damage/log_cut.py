@@ -1,4 +1,4 @@
-"""Having a bucket's log begin at a later offset, behind records that cannot be read: the files, step by step.
+"""The cut of a bucket's log, which then begins behind records that cannot be read: its files, step by step.
 
 `begin` is the moment at which it is decided; `finish` does the rest, and is called again whenever the bucket is opened, until
 it has come to its end. In between, every step may be interrupted and repeated:

@@ -1,4 +1,4 @@
-"""What is sound of a log behind all of its damage: the batches, one after another, and how rows follow them."""
+"""The sound part of a log behind all of its damage: its batches, and the rows that follow from them."""
 
 from __future__ import annotations
 

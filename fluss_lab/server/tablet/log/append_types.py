@@ -1,4 +1,4 @@
-"""How a log is kept, what goes into it, and what comes back: where it was put."""
+"""The options, entries and results of an append."""
 
 from __future__ import annotations
 

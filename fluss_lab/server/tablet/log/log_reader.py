@@ -1,4 +1,4 @@
-"""Reading one bucket's log while it grows and shrinks: always from the newest view, without a lock."""
+"""The reader of one bucket's log while it grows and shrinks: always from the newest view, without a lock."""
 
 from __future__ import annotations
 

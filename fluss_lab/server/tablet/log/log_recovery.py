@@ -1,4 +1,4 @@
-"""Opening a bucket's log: believe the checkpoint up to its recovery point, read and check everything behind it.
+"""The recovery of a bucket's log: trusted up to its recovery point, read and checked behind it.
 
 What is found decides:
 

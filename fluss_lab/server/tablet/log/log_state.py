@@ -1,4 +1,4 @@
-"""Where a log is: its segments, and how far it is readable and durable."""
+"""The state of a log: its segments, and how far it is readable and durable."""
 
 from __future__ import annotations
 

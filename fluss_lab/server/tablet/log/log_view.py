@@ -1,4 +1,4 @@
-"""What readers of a log see: its segments and how far they may be read, at one moment.
+"""The view that readers of a log have: its segments and how far they may be read, at one moment.
 
 A view never changes, so reading takes no lock. A log makes a new one whenever something becomes readable or is dropped.
 """

@@ -1,4 +1,4 @@
-"""Finding a valid batch behind a bad place: it tells a torn tail, which may be cut, from corruption, which may not."""
+"""The search for a valid batch behind a bad place: a torn tail may be cut, corruption may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing batches for remote storage: the same batch, with the same header but length and CRC, and a zstd body."""
+"""The compression of batches for remote storage: the same header but length and CRC, and a zstd body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying one segment to remote storage: read and checked batch by batch, packed, and on the device before it counts."""
+"""The copy of one segment to remote storage: checked batch by batch, compressed, durable before it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving some columns only: batches are taken apart and put together again, with the same header but length and CRC."""
+"""The projection of columns in fetched batches: rebuilt with the same header but length and CRC."""
 
 from __future__ import annotations
 

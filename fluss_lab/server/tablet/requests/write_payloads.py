@@ -1,4 +1,4 @@
-"""What ProduceLog and PutKv have in common: a payload for each of several buckets, each with an answer of its own."""
+"""The common part of ProduceLog and PutKv: a payload for each of several buckets, each with an answer of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of primary-key tables share: the table, its rounds, and how rows and changes in the lake are checked."""
+"""The checks that tests of primary-key tables share: the table, its rounds, and its rows and changes in the lake."""
 
 from __future__ import annotations
 
