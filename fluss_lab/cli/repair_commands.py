@@ -141,7 +141,7 @@ def relocate_lab(folder: Path) -> Relocated:
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     """Refuse a lake that somebody configured to be in the folder: where it is looked for is not ours to say."""
-    from fluss_lab.model.config.lake_options import LAKE_PREFIX, masked
+    from fluss_lab.model.config.lake_options import LAKE_PREFIX, mask_secret
     from fluss_lab.server.cluster import read_options
     from fluss_lab.server.server_options import resolve_server_options
 
@@ -149,6 +149,6 @@ def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     for key, value in options.items():
         if key.startswith(LAKE_PREFIX) and any(f"{place}/" in value for place in places):
             raise UnsupportedError(
-                f"option {key!r} is {masked(key, value)!r}: it names the place where the lab was; only a lab's own lake (its folder "
+                f"option {key!r} is {mask_secret(key, value)!r}: it names the place where the lab was; only a lab's own lake (its folder "
                 "`lake`) is relocated: move the configured lake back, or outside of the lab's folder"
             )

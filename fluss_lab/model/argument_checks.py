@@ -27,7 +27,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.times import whole_number
-from fluss_lab.model.values.casts import shown
+from fluss_lab.model.values.casts import value_text
 
 KindT = TypeVar("KindT")
 
@@ -157,7 +157,7 @@ def _refusing(check: _Check, what: str, annotation: str, name: str) -> _Check:
     def checking(value: Any) -> Any:
         if (found := check(value)) is _OTHER:
             kind = InvalidBucketsError if name == "buckets" and "[" not in annotation else InvalidRequestError
-            raise _ERRORS.get(name, kind)(f"{what}: expected {_words(annotation, name)}, found {shown(value)}")
+            raise _ERRORS.get(name, kind)(f"{what}: expected {_words(annotation, name)}, found {value_text(value)}")
         return found
 
     return checking

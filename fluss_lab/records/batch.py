@@ -258,7 +258,7 @@ def decode_rows(body: memoryview, schema: pa.Schema, where: str, filled: Sequenc
         CorruptDataError: A check failed; nothing of the batch can be used.
     """
     try:
-        rows = pa.ipc.read_record_batch(aligned(body), schema)
+        rows = pa.ipc.read_record_batch(align_buffer(body), schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, ValueError) as error:
         raise CorruptDataError(f"{where}: not Arrow of its schema: {error}") from error
@@ -268,7 +268,7 @@ def decode_rows(body: memoryview, schema: pa.Schema, where: str, filled: Sequenc
     return rows
 
 
-def aligned(body: memoryview) -> pa.Buffer:
+def align_buffer(body: memoryview) -> pa.Buffer:
     """Return the bytes where Arrow's kernels want them; copied only when they lie elsewhere (inside a message)."""
     buffer = pa.py_buffer(body)
     if buffer.address % ALIGNMENT_BYTES == 0:

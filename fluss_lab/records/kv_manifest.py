@@ -16,7 +16,7 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 
 VERSION: Final = 1
 MANIFEST_SUFFIX: Final = ".manifest"
@@ -144,7 +144,7 @@ class Manifest:
             "live": _mark_json(self.live),
             "writers": self.writers,
         }
-        return sealed(json.dumps(value, separators=(",", ":")).encode())
+        return seal_content(json.dumps(value, separators=(",", ":")).encode())
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -160,7 +160,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
     """Return the manifest in the bytes of a file: see `read_manifest`."""
-    if (body := unsealed(data)) is None:
+    if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")
     try:
         value = json.loads(body)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import google_crc32c
 
 
-def sealed(body: bytes) -> bytes:
+def seal_content(body: bytes) -> bytes:
     """Return the bytes of a file with a content."""
     return b"%s\n%08x" % (body, google_crc32c.value(body))
 
 
-def unsealed(data: bytes) -> bytes | None:
+def unseal_content(data: bytes) -> bytes | None:
     """Return the content of a file; None when it is not as it was sealed."""
     body = data.rpartition(b"\n")[0]
-    return body if sealed(body) == data else None
+    return body if seal_content(body) == data else None

@@ -45,7 +45,7 @@ def trailers_of(error: FlussError) -> tuple[tuple[str, str], ...]:
     return ((CODE_KEY, str(error_code(error))),)
 
 
-def shortened(message: str) -> str:
+def shorten_message(message: str) -> str:
     """Return a message short enough to travel."""
     return message if len(message) <= MESSAGE_LENGTH_MAX else message[:MESSAGE_LENGTH_MAX] + " ..."
 

@@ -114,7 +114,7 @@ class ServerProcess:
         The coordinator's process starts it again.
         """
         pid = self.tablet_pid(server_id)
-        started = discovery.started_of(pid)
+        started = discovery.process_start_ticks(pid)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not _lives(pid, started), START_TIMEOUT_S)
         return pid

@@ -18,7 +18,7 @@ from typing import Any, Final
 import google_crc32c
 
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID
 
@@ -62,7 +62,7 @@ def places(lab: Path, file: Path) -> Iterator[Place]:
 
 
 def _json(data: bytes | str) -> dict[str, Any] | None:
-    body = data if isinstance(data, str) else (unsealed(data) or data)
+    body = data if isinstance(data, str) else (unseal_content(data) or data)
     try:
         value = json.loads(body)
     except ValueError:
@@ -82,7 +82,7 @@ def newer_json(data: bytes | str) -> str:
 def _bump_json(path: Path, _rng: random.Random) -> None:
     data = path.read_bytes()
     text = newer_json(data).encode()
-    path.write_bytes(text if unsealed(data) is None else sealed(text))
+    path.write_bytes(text if unseal_content(data) is None else seal_content(text))
 
 
 def _bump_blocks(path: Path, _rng: random.Random) -> None:

@@ -47,7 +47,7 @@ ACROSS = (
     ),
     Mutant(
         "rows_that_the_tail_ended_itself_shown", "P4", KEYED_ROWS,
-        "live = batch.filter(pa.array(~among(batch.column(OFFSET).to_numpy(), self._ended)))",
+        "live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))",
         "live = batch",
         (EVERY_ROW,),
     ),

@@ -120,13 +120,13 @@ GIVING_UP = (
     ),
     Mutant(
         "note_of_another_bucket_believed", "P13", NOTES,
-        '    if value.get("identity") != (identity := identity_of(folder)):\n',
-        "    if (identity := identity_of(folder)) is None:\n",
+        '    if value.get("identity") != (identity := folder_identity(folder)):\n',
+        "    if (identity := folder_identity(folder)) is None:\n",
         TOLD,
     ),
     Mutant(
         "damaged_note_of_what_was_given_up_believed", "P11", NOTES,
-        "    if (body := unsealed(data)) is None:\n",
+        "    if (body := unseal_content(data)) is None:\n",
         '    if (body := data.rpartition(b"\\n")[0]) is None:\n',
         TOLD,
     ),

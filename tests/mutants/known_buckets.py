@@ -76,7 +76,7 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "gaps_skipped_in_silence", "P4", SCAN,
-        "        warn_of(self.source, gaps)\n",
+        "        warn_of_gaps(self.source, gaps)\n",
         "",
         (f"{IN_GAPS}::test_a_gap_is_skipped_only_when_told_to_and_loudly",),
     ),

@@ -34,7 +34,7 @@ KV_SNAPSHOTS = (
     ),
     Mutant(
         "snapshot_manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
-        "return body if sealed(body) == data else None",
+        "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001.manifest]",),
     ),

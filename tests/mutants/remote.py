@@ -114,7 +114,7 @@ REMOTE = (
     ),
     Mutant(
         "manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
-        "return body if sealed(body) == data else None",
+        "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_COPY}::test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost[False]",),
     ),

@@ -64,7 +64,7 @@ BYTES = (
     ),
     Mutant(
         "recovery_point_trusted", "P7", "fluss_lab/records/sealed.py",
-        "return body if sealed(body) == data else None",
+        "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_RECOVERY}::test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing",),
     ),

@@ -14,7 +14,7 @@ from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.spark.source.log_range_source import divided
+from fluss_lab.spark.source.log_range_source import divide_ranges
 from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
@@ -387,9 +387,9 @@ def test_the_token_is_shown_nowhere(session, history, cluster):
 def test_ranges_are_packed_into_tasks():
     bucket = object()
     ranges = [LogRange(bucket, None, 0, 10), LogRange(bucket, None, 5, 3_000_000), LogRange(bucket, None, 0, 1)]
-    tasks = divided(ranges, 2)
+    tasks = divide_ranges(ranges, 2)
     assert sum(each.records for task in tasks for each in task) == 10 + 2_999_995 + 1
     assert max(sum(each.records for each in task) for task in tasks) <= 2_000_000
     assert len(tasks) == 2
-    assert divided([], 2) == []
-    assert [len(task) for task in divided([LogRange(bucket, None, 0, 10)] * 50, 4)] == [50]
+    assert divide_ranges([], 2) == []
+    assert [len(task) for task in divide_ranges([LogRange(bucket, None, 0, 10)] * 50, 4)] == [50]

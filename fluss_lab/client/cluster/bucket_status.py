@@ -106,7 +106,7 @@ class KnownBucket:
             FlussError: It is not known: the server's own error.
         """
         if isinstance(self.start, FlussError):
-            raise renewed(self.start)
+            raise fresh_error(self.start)
         return self.start
 
     @property
@@ -137,14 +137,14 @@ class UnknownBucket:
         Raises:
             FlussError: Always.
         """
-        raise renewed(self.error)
+        raise fresh_error(self.error)
 
 
 #: How one bucket is: known, or an error that a caller must handle before it can read an offset.
 BucketStatus: TypeAlias = KnownBucket | UnknownBucket
 
 
-def renewed(error: FlussError) -> FlussError:
+def fresh_error(error: FlussError) -> FlussError:
     """Return an error that may be raised again: without the traceback of where it was raised before."""
     return type(error)(str(error))
 

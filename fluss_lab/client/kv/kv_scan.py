@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.kv.lookup_codec import rows_of
+from fluss_lab.client.kv.lookup_codec import answer_rows
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
@@ -198,7 +198,7 @@ class KvScan(Closing):
         message = answer.message
         schema_id = message.schema_id if message.HasField("schema_id") else self._info.schema_id
         schema = pa.schema([*self._projection.wire_schema(schema_id), *_SYSTEM])
-        received = rows_of(answer.payloads[0] if answer.payloads else (), schema, self._what)
+        received = answer_rows(answer.payloads[0] if answer.payloads else (), schema, self._what)
         offset, timestamp = (received.column(field.name) for field in _SYSTEM)
         return KvRecords(self._projection.rows(received), offset, timestamp)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.kv.lookup_codec import rows_of
+from fluss_lab.client.kv.lookup_codec import answer_rows
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     InvalidPartitionError,
@@ -58,7 +58,7 @@ class _LimitScan:
                 break
             answer = self._ask(bucket, limit)
             schema = self._projection.wire_schema(_schema_id(answer.message, self._info))
-            rows = rows_of(answer.payloads[0] if answer.payloads else (), schema, f"{self._what}, bucket {bucket}")
+            rows = answer_rows(answer.payloads[0] if answer.payloads else (), schema, f"{self._what}, bucket {bucket}")
             found.append(self._projection.rows(rows.slice(0, limit)))
             limit -= rows.num_rows
         return found

@@ -107,7 +107,7 @@ class LookupCall:
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
         schema, filled = self._wire(schema_id)
-        rows = rows_of(payload, schema, what, filled)
+        rows = answer_rows(payload, schema, what, filled)
         # As a list: most answers are about one key, and reducing an array takes longer than adding up a few numbers.
         counts = marks.tolist()
         if len(counts) != len(part.positions) or min(counts, default=0) < 0 or sum(counts) != rows.num_rows:
@@ -154,7 +154,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def rows_of(
+def answer_rows(
     payload: Sequence[Buffer], schema: pa.Schema, what: str, filled: Sequence[int] | None = None
 ) -> pa.RecordBatch:
     """Return the rows of an answer's payload, checked; none for an answer without rows.

@@ -185,7 +185,7 @@ def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBuc
             )
 
 
-def decoded(fetched: FetchedBucket, offset: int, projection: Projection) -> Iterator[LogRecords]:
+def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -> Iterator[LogRecords]:
     """Yield the records of a bucket from an offset on, without gaps.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
-from fluss_lab.client.log.fetch_codec import Projection, decoded
+from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import Fetcher
 from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
 from fluss_lab.client.log.scanner_buckets import Fetched, Position, Positions
@@ -226,7 +226,7 @@ class LogScanner(Closing):
             batches.append(self._batch(position, content))
             return
         try:
-            for records in decoded(content, fetched.start, self._projection):
+            for records in decode_bucket(content, fetched.start, self._projection):
                 batches.append(self._batch(position, records))  # noqa: PERF401 - what was decoded before an error counts
         except CorruptDataError as error:
             self._positions.stop(

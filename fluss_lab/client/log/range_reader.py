@@ -13,7 +13,7 @@ from fluss_lab.client.log.fetch_codec import (
     FetchedBucket,
     FetchLimits,
     Projection,
-    decoded,
+    decode_bucket,
     fetch_request,
     fetched_buckets,
 )
@@ -142,7 +142,7 @@ class _RangeReader:
 
     def _decoded(self, fetched: FetchedBucket, offset: int) -> Iterator[LogRecords]:
         try:
-            yield from decoded(fetched, offset, self._projection)
+            yield from decode_bucket(fetched, offset, self._projection)
         except CorruptDataError as error:
             raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 

@@ -164,12 +164,12 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
         Cost: one pass over the snapshot's files for all buckets; none for a snapshot that was asked for before.
         """
-        from fluss_lab.lake.iceberg.metadata.bucket_live_files import described
+        from fluss_lab.lake.iceberg.metadata.bucket_live_files import bucket_json
 
         if table.is_log_table or snapshot_id is None:
             return {}
         state = self._states.at(table, self._access.load_table(table.path), snapshot_id)
-        return {key: found for key in buckets if (found := described(state.get(key)))}
+        return {key: found for key in buckets if (found := bucket_json(state.get(key)))}
 
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[IcebergWriteResult]:
         """Return a writer for one split; nothing but the context is asked."""

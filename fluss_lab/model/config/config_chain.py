@@ -22,7 +22,7 @@ from fluss_lab.model.config.lake_options import (
     ICEBERG_OPTIONS,
     LAKE_PREFIX,
     check_lake_options,
-    masked,
+    mask_secret,
 )
 from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, Option, check_options
 from fluss_lab.model.times import format_duration
@@ -55,7 +55,7 @@ class Setting:
     @property
     def shown(self) -> str:
         """Return the value as it may be shown: a secret is hidden."""
-        return masked(self.key, self.value)
+        return mask_secret(self.key, self.value)
 
 
 def resolve(

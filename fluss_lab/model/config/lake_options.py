@@ -125,7 +125,7 @@ def is_secret(key: str) -> bool:
     return key.startswith(LAKE_PREFIX) and _SECRET.search(key) is not None
 
 
-def masked(key: str, value: str) -> str:
+def mask_secret(key: str, value: str) -> str:
     """Return an option's value as it may be shown: secrets hidden, passwords within addresses too."""
     if is_secret(key):
         return MASK if value else value

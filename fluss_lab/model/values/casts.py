@@ -44,7 +44,7 @@ class Place:
     def refusal(self, index: int, target: DataType, value: object, why: str) -> InvalidRecordError:
         """Return the error for one value that is not of its type."""
         return InvalidRecordError(
-            f"column {self.column!r}, row {self.row_of(index)}: expected {target}, found {shown(value)}: {why}; "
+            f"column {self.column!r}, row {self.row_of(index)}: expected {target}, found {value_text(value)}: {why}; "
             "nothing was sent"
         )
 
@@ -55,7 +55,7 @@ class Place:
         )
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value's text, cut to what a message can hold."""
     text = repr(value)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.casts import Place, cast_array, check_names, has_rules, shown
+from fluss_lab.model.values.casts import Place, cast_array, check_names, has_rules, value_text
 from fluss_lab.model.values.pandas_frames import check_index, is_frame, is_series, series_array
 from fluss_lab.model.values.python_values import array_of
 
@@ -189,7 +189,7 @@ def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
     known = wanted | form.spare
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InvalidRecordError(f"row {index}: expected a dict, found {shown(row)}; nothing was sent")
+            raise InvalidRecordError(f"row {index}: expected a dict, found {value_text(row)}; nothing was sent")
         if not row.keys() <= known:
             unknown = next(name for name in row if name not in known)
             raise InvalidRecordError(
@@ -219,7 +219,7 @@ def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArr
     if isinstance(values, list | tuple):
         return array_of(values, dtype, _place(name))
     raise InvalidRecordError(
-        f"column {name!r}: expected a list, array or series of values, found {shown(values)} "
+        f"column {name!r}: expected a list, array or series of values, found {value_text(values)} "
         "(a single row is given as a list of one dict); nothing was sent"
     )
 

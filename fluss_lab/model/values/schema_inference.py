@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidSchemaError
-from fluss_lab.model.values.casts import first_failing, shown
+from fluss_lab.model.values.casts import first_failing, value_text
 from fluss_lab.model.values.pandas_frames import is_frame
 
 #: What has every value of an unsigned type.
@@ -52,7 +52,7 @@ def schema_of(rows: Any) -> pa.Schema:
     if hasattr(rows, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(rows).schema
     raise InvalidSchemaError(
-        f"schema of rows: expected a pandas frame, Arrow data, a list of dicts or a dict of columns, found {shown(rows)}"
+        f"schema of rows: expected a pandas frame, Arrow data, a list of dicts or a dict of columns, found {value_text(rows)}"
     )
 
 
@@ -109,7 +109,7 @@ def _odd(values: Any, attempt: Any, error: Exception) -> str:
         index = first_failing(len(values), attempt)
     except (ValueError, TypeError):
         return f"no type holds its values ({error})"
-    return f"no type holds its values: row {index} is {shown(list(values)[index])}"
+    return f"no type holds its values: row {index} is {value_text(list(values)[index])}"
 
 
 def _is_iterable(values: Any) -> bool:

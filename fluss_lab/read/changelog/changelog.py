@@ -30,7 +30,7 @@ from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.plan_execution import FAILURES_MAX, gone
-from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, evened, stored_columns, timestamps
+from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED
 from fluss_lab.records import LogRecords
@@ -112,7 +112,7 @@ class Changelog:
         Raises:
             OffsetOutOfRangeError: Records of the range are held nowhere any more.
         """
-        return evened(self._batches(), self.schema, rows_max)
+        return rebatch(self._batches(), self.schema, rows_max)
 
     def to_arrow(self) -> pa.Table:
         """Return the records as an Arrow table."""

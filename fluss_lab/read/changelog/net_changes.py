@@ -27,7 +27,7 @@ from fluss_lab.read.changelog.changelog import (
     read_changes,
 )
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.change_masks import ends
+from fluss_lab.read.union.change_masks import end_mask
 from fluss_lab.records import LogRecords, joined
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
         nothing = no_records(source.info)
         return NetChange(nothing, nothing, nothing, nothing)
     records = joined(found)
-    old = ends(records)
+    old = end_mask(records)
     return _paired(source, part, _taken(records, np.flatnonzero(old)), _taken(records, np.flatnonzero(~old)))
 
 
@@ -142,7 +142,7 @@ class _Ended:
 
     def add(self, records: LogRecords) -> None:
         """Take note of the rows that records end."""
-        ending = ends(records)
+        ending = end_mask(records)
         assert records.previous_offsets is not None
         rows, offsets = records.previous_offsets.to_numpy()[ending], records.offsets.to_numpy()[ending]
         if wrong := np.flatnonzero(rows >= offsets).tolist():
@@ -161,7 +161,7 @@ class _Ended:
 
 def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
     """Return the records that tell a row before the range or one after it."""
-    ending = ends(records)
+    ending = end_mask(records)
     assert records.previous_offsets is not None
     before = records.previous_offsets.to_numpy() < part.start
     wanted = np.where(ending, before, ~ended[records.offsets.to_numpy()])

@@ -16,7 +16,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.times import parse_moment, shown_moment, whole_number
 from fluss_lab.read.moment.log_gaps import Gap, gap_error
-from fluss_lab.read.moment.log_retention import held_ranges, known_start, log_starts, shown, too_early
+from fluss_lab.read.moment.log_retention import bucket_text, held_ranges, known_start, log_starts, too_early
 from fluss_lab.read.moment.read_point import BucketKey, ReadPoint
 from fluss_lab.read.moment.read_point_choice import snapshot_moment
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
@@ -113,7 +113,7 @@ def _asked(
     """Return the table with those of its buckets that are asked for: what is wrong with others is of no account."""
     present = {each.key for each in state.buckets}
     if gone := [each for each in buckets or () if isinstance(each, tuple) and each not in present]:
-        raise BucketNotFoundError(f"table {source.info.path}: no bucket {shown(gone[0])} (partition/bucket)")
+        raise BucketNotFoundError(f"table {source.info.path}: no bucket {bucket_text(gone[0])} (partition/bucket)")
     for edge in (start, end):
         if isinstance(edge, Mapping) and not isinstance(edge, Seek):
             _check_offsets(source, state, edge)
@@ -225,7 +225,7 @@ def _outside(
 ) -> OffsetOutOfRangeError:
     """Return the error of offsets that are not written yet."""
     return OffsetOutOfRangeError(
-        f"table {source.info.path}, bucket {shown(bucket.key)}: expected {expected} in "
+        f"table {source.info.path}, bucket {bucket_text(bucket.key)}: expected {expected} in "
         f"[{low.get(bucket.key, bucket.local_start)}, {bucket.end}], found {found}"
     )
 

@@ -53,7 +53,7 @@ class Filter:
         Arrow trusts the statistics of Parquet files, which leave NaN out: by them a NaN can pass for a number. So
         nothing that is said of a FLOAT or DOUBLE is handed over.
         """
-        weaker = tree.decide(tree.weakened(self.predicate, _is_kept), {})
+        weaker = tree.decide(tree.weaken(self.predicate, _is_kept), {})
         return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
 
     @property
@@ -76,7 +76,7 @@ class Filter:
             return bool(left.value)
         if left == self.predicate:
             return self
-        return replace(self, columns=tree.columns_of(left), expression=tree.to_arrow(left), predicate=left)
+        return replace(self, columns=tree.column_names(left), expression=tree.to_arrow(left), predicate=left)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which the filter is true, in the same order.
@@ -133,7 +133,7 @@ def filter_of(node: tree.Predicate, text: str) -> Filter:
     """
     tree.check_size(node)
     shown = text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}... ({len(text)} characters)"
-    return Filter(shown, tree.columns_of(node), tree.to_arrow(node), node)
+    return Filter(shown, tree.column_names(node), tree.to_arrow(node), node)
 
 
 def _is_kept(leaf: tree.Leaf) -> bool:

@@ -50,7 +50,7 @@ class Fitted:
     always: bool = False
 
 
-def fit(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
+def fit_literal(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitted:
     """Return a comparison ``column operator value`` with the literal in the column's type.
 
     Args:

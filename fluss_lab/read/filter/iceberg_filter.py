@@ -126,7 +126,7 @@ def _pruning(node: tree.Predicate) -> Any:
         case tree.Constant():
             return ice.AlwaysTrue() if node.value else ice.AlwaysFalse()
         case tree.Junction():
-            return tree.balanced([_pruning(part) for part in node.parts], ice.And if node.all_of else ice.Or)
+            return tree.balance([_pruning(part) for part in node.parts], ice.And if node.all_of else ice.Or)
         case tree.Null():
             return (ice.NotNull if node.negated else ice.IsNull)(str(node.column))
         case tree.Compare():

@@ -163,7 +163,7 @@ def _union(parts: Sequence[Predicate], *, negated: bool) -> Among:
     return Among(parts[0].column, tuple(values), with_null, negated)  # type: ignore[union-attr]
 
 
-def balanced(parts: Sequence[_Joined], join: Callable[[_Joined, _Joined], _Joined]) -> _Joined:
+def balance(parts: Sequence[_Joined], join: Callable[[_Joined, _Joined], _Joined]) -> _Joined:
     """Return at least one part joined two by two: as deep as the logarithm of their number.
 
     What takes a tree apart goes down into it, in Arrow and Spark on a stack that a chain of thousands overflows.
@@ -215,7 +215,7 @@ def leaves(node: Predicate) -> Iterator[Leaf]:
         yield node
 
 
-def columns_of(node: Predicate) -> frozenset[str]:
+def column_names(node: Predicate) -> frozenset[str]:
     """Return the names of the columns that a tree looks at."""
     return frozenset(each.column for leaf in leaves(node) for each in references(leaf))
 
@@ -225,10 +225,10 @@ def references(leaf: Leaf) -> tuple[Reference, ...]:
     return leaf.columns if isinstance(leaf, Applied) else (leaf.column,)
 
 
-def weakened(node: Predicate, unsafe: Callable[[Leaf], bool]) -> Predicate:
+def weaken(node: Predicate, unsafe: Callable[[Leaf], bool]) -> Predicate:
     """Return a tree that is true wherever this one is, without some leaves."""
     if isinstance(node, Junction):
-        return Junction(node.all_of, tuple(weakened(part, unsafe) for part in node.parts))
+        return Junction(node.all_of, tuple(weaken(part, unsafe) for part in node.parts))
     if isinstance(node, Constant):
         return node
     return Constant(True) if unsafe(node) else node
@@ -241,7 +241,7 @@ def to_arrow(node: Predicate) -> pc.Expression:
             return pc.scalar(bool(node.value))
         case Junction():
             parts = [to_arrow(part) for part in node.parts]
-            return balanced(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
+            return balance(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
         case Compare():
             return _COMPARE[node.operator](node.column.field(), pc.scalar(node.value))
         case Among():

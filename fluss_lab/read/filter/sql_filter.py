@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
 from fluss_lab.model.types import DataType
 from fluss_lab.read.filter import sql_terms
-from fluss_lab.read.filter.filter_literals import fit
+from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
-from fluss_lab.read.filter.sql_syntax import Node, parse_text, refused
+from fluss_lab.read.filter.sql_syntax import Node, parse_text, syntax_error
 from fluss_lab.read.filter.sql_terms import Term
 from fluss_lab.read.filter.substrait_form import form_of
 from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
@@ -66,7 +66,7 @@ class _Reading:
         try:
             return self.test(node)
         except InvalidFilterError as error:
-            raise refused(self.text, node.at, node.end, str(error)) from error
+            raise syntax_error(self.text, node.at, node.end, str(error)) from error
 
     def test(self, node: Node) -> Predicate:
         given = node.arguments
@@ -143,8 +143,8 @@ class _Reading:
         if (reference := self.column(left)) is not None:
             return self.conditions.like(reference, right.value)
         term = self.term(left)
-        if sql_terms.kind_of(term.type) not in {"text", "NULL"}:
-            raise InvalidFilterError(f"LIKE is asked of text only, found {sql_terms.kind_of(term.type)}")
+        if sql_terms.type_kind(term.type) not in {"text", "NULL"}:
+            raise InvalidFilterError(f"LIKE is asked of text only, found {sql_terms.type_kind(term.type)}")
         return _applied(
             sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(right.value))
         )
@@ -158,8 +158,8 @@ class _Reading:
         if (reference := self.column(node)) is not None:
             return self.conditions.nan(reference)
         term = self.term(node)
-        if sql_terms.kind_of(term.type) != "a double":
-            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {sql_terms.kind_of(term.type)}")
+        if sql_terms.type_kind(term.type) != "a double":
+            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {sql_terms.type_kind(term.type)}")
         return _applied(sql_terms.call(pc.is_nan, term))
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ class _Reading:
         given = [self.term(each) for each in node.arguments]
         match node.name:
             case "+" | "-" | "*" | "/" | "%":
-                return sql_terms.computed(node.name, given[0], given[1])
+                return sql_terms.compute(node.name, given[0], given[1])
             case "SIGN -":
-                return sql_terms.computed("-", sql_terms.literal(0), given[0])
+                return sql_terms.compute("-", sql_terms.literal(0), given[0])
             case "SIGN +":
-                return sql_terms.computed("+", sql_terms.literal(0), given[0])
+                return sql_terms.compute("+", sql_terms.literal(0), given[0])
             case "||":
                 return function("concat", given)
             case "CAST":
@@ -195,7 +195,7 @@ def _type(text: str) -> pa.DataType:
 
 def _is_fit(reference: Reference, other: Term) -> bool:
     """Tell whether a column can be compared with a constant as with a literal."""
-    one, two = sql_terms.kind_of(reference.type), sql_terms.kind_of(other.type)
+    one, two = sql_terms.type_kind(reference.type), sql_terms.type_kind(other.type)
     numbers = {"a whole number", "a decimal", "a double"}
     return two in {"NULL", one} or {one, two} <= numbers
 
@@ -206,7 +206,7 @@ def _comparison(operator: str, left: Term, right: Term) -> Predicate:
     if right.written and not left.written:
         if right.value is None or pa.types.is_null(left.type):
             return Constant(None)
-        fitted = fit(operator, right.value, left.type, "computed")
+        fitted = fit_literal(operator, right.value, left.type, "computed")
         if fitted.value is not None:
             return _applied(sql_terms.call(_ARROW[fitted.operator], left, sql_terms.constant(fitted.value)))
         decided = sql_terms.constant(pa.scalar(fitted.always))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.sql_terms import Term, alike, call, cast, is_number, kind_of
+from fluss_lab.read.filter.sql_terms import Term, alike, call, cast, is_number, type_kind
 
 _MOMENTS: Final = {"a date", "a timestamp", "a timestamp with zone"}
 
@@ -41,7 +41,7 @@ def _of_text(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
 
 
 def _text(name: str, term: Term) -> Term:
-    kind = kind_of(term.type)
+    kind = type_kind(term.type)
     if kind not in {"text", "NULL"}:
         raise InvalidFilterError(f"{name} is of text, found {kind}")
     return cast(term, pa.string())
@@ -83,8 +83,8 @@ def _tested(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
 def _rounded(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
     def made(name: str, terms: list[Term]) -> Term:
         if not is_number(terms[0]):
-            raise InvalidFilterError(f"{name} is of numbers, found {kind_of(terms[0].type)}")
-        return terms[0] if kind_of(terms[0].type) == "a whole number" and name != "abs" else call(arrow, terms[0])
+            raise InvalidFilterError(f"{name} is of numbers, found {type_kind(terms[0].type)}")
+        return terms[0] if type_kind(terms[0].type) == "a whole number" and name != "abs" else call(arrow, terms[0])
 
     return made
 
@@ -95,7 +95,7 @@ def _coalesce(name: str, terms: list[Term]) -> Term:
 
 def _part(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
     def made(name: str, terms: list[Term]) -> Term:
-        if (kind := kind_of(terms[0].type)) not in _MOMENTS:
+        if (kind := type_kind(terms[0].type)) not in _MOMENTS:
             raise InvalidFilterError(f"{name} is of dates and timestamps, found {kind}")
         return call(arrow, terms[0])
 

@@ -94,7 +94,7 @@ def parse_text(text: str) -> Node:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise refused(text, error.start, error.end, "expected characters of Unicode, found half of one") from error
+        raise syntax_error(text, error.start, error.end, "expected characters of Unicode, found half of one") from error
     parser = _Parser(text)
     node = parser.expression(0, 0)
     if (token := parser.peek()) is not None:
@@ -102,7 +102,7 @@ def parse_text(text: str) -> Node:
     return node
 
 
-def refused(text: str, at: int, end: int, what: str) -> InvalidFilterError:
+def syntax_error(text: str, at: int, end: int, what: str) -> InvalidFilterError:
     """Return an error that shows its place in a text, and no more of it than that."""
     fragment = text[at:end] if end - at <= _FRAGMENT else f"{text[at : at + _FRAGMENT]}..."
     place = f" at {fragment!r}" if fragment else ""
@@ -124,7 +124,7 @@ class _Parser:
             if match is None or match.lastgroup is None:
                 at += len(self.text[at:]) - len(self.text[at:].lstrip())
                 what = "a quote that is not closed" if self.text[at] in "'\"`" else "no part of SQL"
-                raise refused(self.text, at, min(end, at + _FRAGMENT), f"cannot be read: {what}")
+                raise syntax_error(self.text, at, min(end, at + _FRAGMENT), f"cannot be read: {what}")
             tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
         return tokens
@@ -135,7 +135,7 @@ class _Parser:
             start = max(0, end - _FRAGMENT)
             after = f" after {self.text[start:]!r}" if self.text else ""
             return InvalidFilterError(f"where, character {end + 1}: {expected}, found the end{after}")
-        return refused(self.text, token.at, token.end, f"{expected}, found {token.text[:_FRAGMENT]!r}")
+        return syntax_error(self.text, token.at, token.end, f"{expected}, found {token.text[:_FRAGMENT]!r}")
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 

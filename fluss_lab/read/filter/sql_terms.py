@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.filter_literals import fit
+from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Reference
 
 _DIGITS_MAX: Final = 38
@@ -85,7 +85,7 @@ def column(reference: Reference) -> Term:
     return _cast(term, _DOUBLE) if pa.types.is_float32(term.type) else term
 
 
-def kind_of(dtype: pa.DataType) -> str:
+def type_kind(dtype: pa.DataType) -> str:
     """Return what a type is a kind of: values of one kind can be compared."""
     kinds: dict[str, Callable[[pa.DataType], bool]] = {
         "a whole number": pa.types.is_integer, "a decimal": pa.types.is_decimal, "a double": pa.types.is_floating,
@@ -100,7 +100,7 @@ def kind_of(dtype: pa.DataType) -> str:
 
 def is_number(term: Term) -> bool:
     """Tell whether a term can be computed with."""
-    return kind_of(term.type) in {*_NUMBERS, "NULL"}
+    return type_kind(term.type) in {*_NUMBERS, "NULL"}
 
 
 def call(function: Callable[..., Any], *terms: Term, **options: Any) -> Term:
@@ -138,7 +138,7 @@ def alike(terms: list[Term]) -> list[Term]:
     return [_fitted(each, dtype) if each.written else next(rest) for each in terms]
 
 
-def computed(operator: str, left: Term, right: Term) -> Term:
+def compute(operator: str, left: Term, right: Term) -> Term:
     """Return ``left operator right``; the operator is + - * / %.
 
     Raises:
@@ -146,14 +146,14 @@ def computed(operator: str, left: Term, right: Term) -> Term:
     """
     for each in (left, right):
         if not is_number(each):
-            raise InvalidFilterError(f"{operator} is of numbers, found {kind_of(each.type)}")
+            raise InvalidFilterError(f"{operator} is of numbers, found {type_kind(each.type)}")
     if operator == "/":
         left, right = _cast(left, _DOUBLE), _cast(right, _DOUBLE)
         return call(pc.divide, left, _not_zero(right))
     left, right = _numbers_alike([left, right])
     if operator == "%":
-        if kind_of(left.type) != "a whole number" and not pa.types.is_null(left.type):
-            raise InvalidFilterError(f"% is of whole numbers, found {kind_of(left.type)}")
+        if type_kind(left.type) != "a whole number" and not pa.types.is_null(left.type):
+            raise InvalidFilterError(f"% is of whole numbers, found {type_kind(left.type)}")
         right = _not_zero(right)
         return call(pc.subtract_checked, left, call(pc.multiply_checked, call(pc.divide_checked, left, right), right))
     functions = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -166,7 +166,7 @@ def cast(term: Term, target: pa.DataType) -> Term:
     Raises:
         InvalidFilterError: That is not offered, or the value of a constant cannot be.
     """
-    source, wanted = kind_of(term.type), kind_of(target)
+    source, wanted = type_kind(term.type), type_kind(target)
     if wanted not in {source, *_CASTS.get(source, ())}:
         raise InvalidFilterError(f"CAST of {source} to {wanted} is not offered")
     if wanted == "a whole number" and source in {"a double", "a decimal"}:
@@ -197,14 +197,14 @@ def _fitted(term: Term, dtype: pa.DataType) -> Term:
     """Return a literal in a type, if it has exactly such a value."""
     if term.value is None:
         return constant(pa.scalar(None, dtype))
-    found = fit("=", term.value, dtype, "the other side")
+    found = fit_literal("=", term.value, dtype, "the other side")
     if found.value is None:
         raise InvalidFilterError(f"{str(term.value)[:80]} is no value of type {dtype}")
     return constant(found.value)
 
 
 def _numbers_alike(terms: list[Term]) -> list[Term]:
-    kinds = {kind_of(each.type) for each in terms}
+    kinds = {type_kind(each.type) for each in terms}
     if "a double" in kinds:
         return [_cast(each, _DOUBLE) for each in terms]
     if "a decimal" not in kinds:
@@ -219,7 +219,7 @@ def _decimal(term: Term) -> Term:
 
 
 def _of_one_type(terms: list[Term]) -> list[Term]:
-    kinds = [kind_of(each.type) for each in terms if not pa.types.is_null(each.type)]
+    kinds = [type_kind(each.type) for each in terms if not pa.types.is_null(each.type)]
     if any(kind != kinds[0] for kind in kinds) and set(kinds) != {"a date", "a timestamp"}:
         raise InvalidFilterError(f"cannot compare {' with '.join(dict.fromkeys(kinds))}; use CAST")
     types = [each.type for each in terms if not pa.types.is_null(each.type)]

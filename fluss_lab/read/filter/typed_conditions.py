@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.filter_literals import fit
+from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Among, Compare, Like, NotANumber, Null, Predicate, Reference
 
 _LIKE: Final = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
@@ -55,7 +55,7 @@ class Conditions:
 
     def compare(self, reference: Reference, operator: str, value: Any) -> Predicate:
         """Return ``column operator value``; the value is a Python or Arrow scalar and not null."""
-        fitted = fit(operator, value, reference.type, str(reference))
+        fitted = fit_literal(operator, value, reference.type, str(reference))
         if fitted.value is not None:
             return Compare(reference, fitted.operator, fitted.value)
         # Decided for every value; a null stays unknown, and so does its negation: (not) among nothing says just that.
@@ -63,7 +63,7 @@ class Conditions:
 
     def among(self, reference: Reference, values: Iterable[Any], with_null: bool) -> Predicate:
         """Return ``column IN (values)``; `with_null`: NULL is one of them."""
-        fitted = [fit("=", value, reference.type, str(reference)) for value in values]
+        fitted = [fit_literal("=", value, reference.type, str(reference)) for value in values]
         scalars = tuple(dict.fromkeys(each.value for each in fitted if each.value is not None))
         return Among(reference, scalars, with_null)
 

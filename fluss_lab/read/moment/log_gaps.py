@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.errors import FlussError, OffsetOutOfRangeError
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.moment.log_retention import shown, time_at
+from fluss_lab.read.moment.log_retention import bucket_text, time_at
 from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import BucketState, TableSource, surely_holds
 
@@ -37,7 +37,7 @@ class Gap:
         return (self.partition, self.bucket)
 
     def __str__(self) -> str:
-        return f"bucket {shown(self.key)} [{self.start}, {self.stop})"
+        return f"bucket {bucket_text(self.key)} [{self.start}, {self.stop})"
 
 
 def gap_of(source: TableSource, part: BucketPart) -> Gap | None:
@@ -89,7 +89,7 @@ def gap_error(source: TableSource, gap: Gap) -> OffsetOutOfRangeError:
     before, after = _before(source, state, gap), _after(source, state, gap)
     key = repr(gap.bucket if gap.partition is None else gap.key)
     text = (
-        f"table {info.path}, bucket {shown(gap.key)}: the records with offsets [{gap.start}, {gap.stop}) are held neither in "
+        f"table {info.path}, bucket {bucket_text(gap.key)}: the records with offsets [{gap.start}, {gap.stop}) are held neither in "
         f"the cluster nor in the lake any more{before}{after}"
     )
     can = [f"changelog(start={{{key}: {state.start}}})"] if state is not None and after else []
@@ -179,7 +179,7 @@ def without_gaps(source: TableSource, parts: Sequence[BucketPart]) -> tuple[list
     return kept, gaps
 
 
-def warn_of(source: TableSource, gaps: Iterable[Gap]) -> None:
+def warn_of_gaps(source: TableSource, gaps: Iterable[Gap]) -> None:
     """Say that records are left out."""
     named = ", ".join(map(str, gaps))
     if named:

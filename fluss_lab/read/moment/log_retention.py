@@ -105,7 +105,7 @@ def held_ranges(source: TableSource, state: TableState, bucket: BucketState) -> 
     return joined
 
 
-def shown(key: BucketKey) -> str:
+def bucket_text(key: BucketKey) -> str:
     """Return a bucket as people write it."""
     return str(key[1]) if key[0] is None else f"{key[0]}/{key[1]}"
 
@@ -131,7 +131,7 @@ def too_early(
         earliest = low[bucket.key]
         asked = f", found {begin}" if begin < earliest else ""
         named.append(
-            f"bucket {shown(bucket.key)} from offset {earliest}{time_at(source, state, bucket, earliest)}{asked}"
+            f"bucket {bucket_text(bucket.key)} from offset {earliest}{time_at(source, state, bucket, earliest)}{asked}"
         )
     more = f"; and {len(lost) - _NAMED_MAX} more buckets" if len(lost) > _NAMED_MAX else ""
     return (

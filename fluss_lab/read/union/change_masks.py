@@ -19,7 +19,7 @@ _AFTER: Final = int(ChangeType.UPDATE_AFTER)
 _DELETE: Final = int(ChangeType.DELETE)
 
 
-def writes(records: LogRecords) -> NDArray[np.bool_]:
+def write_mask(records: LogRecords) -> NDArray[np.bool_]:
     """Tell of each record whether it writes a row.
 
     Raises:
@@ -30,7 +30,7 @@ def writes(records: LogRecords) -> NDArray[np.bool_]:
     return written
 
 
-def ends(records: LogRecords) -> NDArray[np.bool_]:
+def end_mask(records: LogRecords) -> NDArray[np.bool_]:
     """Tell of each record whether it ends a row.
 
     Raises:
@@ -45,19 +45,19 @@ def ends(records: LogRecords) -> NDArray[np.bool_]:
     return ending
 
 
-def ended_by(records: LogRecords) -> NDArray[np.int64]:
+def ended_offsets(records: LogRecords) -> NDArray[np.int64]:
     """Return the offsets of the rows that records end, in the order of the records.
 
     Raises:
         CorruptDataError: They do not say.
     """
-    ending = ends(records)
+    ending = end_mask(records)
     assert records.previous_offsets is not None
     previous: NDArray[np.int64] = records.previous_offsets.to_numpy()
     return previous[ending]
 
 
-def among(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+def membership_mask(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Tell of each value whether it is one of some others, which ascend."""
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)

@@ -20,7 +20,7 @@ FOLDED_MIN: Final = 100_000
 FOLDED_RATIO: Final = 1
 
 
-def placed(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | None) -> BucketPart:
+def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | None) -> BucketPart:
     """Return a part with where its rows come from, still without files.
 
     Args:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.change_masks import among, ended_by, writes
+from fluss_lab.read.union.change_masks import ended_offsets, membership_mask, write_mask
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_undo import live_rows
-from fluss_lab.read.union.read_columns import OFFSET, gathered, of_records, stored_columns
+from fluss_lab.read.union.read_columns import OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
 
@@ -96,7 +96,7 @@ class Tail:
         """Yield the tail's own live rows, and the offset up to which the bucket is read with them."""
         kept = self._kept if self._kept is not None else self._again()
         for batch in kept:
-            live = batch.filter(pa.array(~among(batch.column(OFFSET).to_numpy(), self._ended)))
+            live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))
             if live.num_rows:
                 yield live, int(live.column(OFFSET)[-1].as_py()) + 1
 
@@ -107,7 +107,7 @@ class Tail:
         wanted = self._start < self._row_stop
         while position < self._part.stop:
             for records in self._records(position, self._part.stop, self._names if wanted else [], previous=True):
-                found.append(ended_by(records))
+                found.append(ended_offsets(records))
                 position = records.next_offset
                 if wanted and self._kept is not None:
                     batch = self._own(records)
@@ -133,11 +133,11 @@ class Tail:
             source.connection, source.info, part.bucket, start, stop, partition=part.partition,
             projection=stored_columns(source.info, names), lake=False, previous_offsets=previous,
         )  # fmt: skip
-        return gathered(found)
+        return coalesce(found)
 
     def _own(self, records: LogRecords) -> pa.RecordBatch:
         """Return the rows wanted that the records write."""
-        written = writes(records)
+        written = write_mask(records)
         if records.next_offset > self._row_stop:
             written &= records.offsets.to_numpy() < self._row_stop
         batch = of_records(records, self._part.bucket.bucket, self._request.columns.fields(self._names))

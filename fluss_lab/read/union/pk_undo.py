@@ -17,12 +17,12 @@ from fluss_lab.client.kv.kv_scan import KvScan
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.change_masks import among, ended_by, ends
+from fluss_lab.read.union.change_masks import end_mask, ended_offsets, membership_mask
 from fluss_lab.read.union.read_columns import (
     BATCH_ROWS,
     OFFSET,
     TIMESTAMP,
-    gathered,
+    coalesce,
     moments,
     of_records,
     stored_columns,
@@ -64,7 +64,7 @@ def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
                 f"them at {moment}"
             )
         rows.take_back(moment)
-        for batch in merged(rows.live(scan), rows.taken_back()):
+        for batch in merge_batches(rows.live(scan), rows.taken_back()):
             wanted = batch if part.filter is None else part.filter.apply(batch)
             if wanted.num_rows:
                 yield wanted, int(wanted.column(OFFSET)[-1].as_py()) + 1
@@ -129,7 +129,7 @@ class _LiveRows:
         for first in range(0, len(ended), count):
             window = ended[first : first + count]
             found = [
-                self._before(records, previous, among(previous, window))
+                self._before(records, previous, membership_mask(previous, window))
                 for records, previous in self._ended(self._part.stop, self._position)
             ]
             yield from self._ordered(found)
@@ -148,8 +148,8 @@ class _LiveRows:
             self._source.connection, self._source.info, self._part.bucket, start, stop, partition=self._part.partition,
             projection=stored_columns(self._source.info, self._schema.names), lake=False, previous_offsets=True,
         )  # fmt: skip
-        for records in gathered(found):
-            yield records, ended_by(records)
+        for records in coalesce(found):
+            yield records, ended_offsets(records)
 
     def _wanted(self, previous: NDArray[np.int64]) -> NDArray[np.bool_]:
         wanted: NDArray[np.bool_] = (previous >= self._part.start) & (previous < self._row_stop)
@@ -157,7 +157,7 @@ class _LiveRows:
 
     def _before(self, records: LogRecords, previous: NDArray[np.int64], wanted: NDArray[np.bool_]) -> pa.RecordBatch:
         """Return the wanted of the rows that records ended, each at its own offset; their times are the records'."""
-        batch = self._batch(records).filter(pa.array(ends(records))).filter(pa.array(wanted))
+        batch = self._batch(records).filter(pa.array(end_mask(records))).filter(pa.array(wanted))
         place = batch.schema.get_field_index(OFFSET)
         return batch.set_column(place, self._schema.field(OFFSET), pa.array(previous[wanted]))
 
@@ -188,7 +188,7 @@ class _LiveRows:
         return pa.array(times)
 
 
-def merged(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merge_batches(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of two iterators of batches, each ascending by offset, as one."""
     first, second = next(one, None), next(other, None)
     while first is not None and second is not None:

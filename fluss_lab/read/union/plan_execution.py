@@ -20,7 +20,7 @@ from fluss_lab.model import TableBucket
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_rows import keyed_rows
-from fluss_lab.read.union.read_columns import LAKE, LOG, gathered, of_records, stored_columns
+from fluss_lab.read.union.read_columns import LAKE, LOG, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request
 from fluss_lab.read.union.read_plan import make_plan
 
@@ -97,7 +97,7 @@ def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
         source.connection, source.info, part.bucket, position, stop,
         partition=part.partition, projection=stored_columns(source.info, names), lake=False,
     )  # fmt: skip
-    for records in gathered(found, request.limit):
+    for records in coalesce(found, request.limit):
         batch = of_records(records, part.bucket.bucket, schema)
         if part.filter is not None:
             batch = part.filter.apply(batch)

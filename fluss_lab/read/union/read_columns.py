@@ -143,7 +143,7 @@ def _width(dtype: pa.DataType) -> int:
         return _UNBOUNDED_BITS
 
 
-def gathered(runs: Iterable[LogRecords], limit: int | None = None) -> Iterator[LogRecords]:
+def coalesce(runs: Iterable[LogRecords], limit: int | None = None) -> Iterator[LogRecords]:
     """Yield the same records with small runs joined: a writer that flushes often leaves batches of a few rows each.
 
     Args:
@@ -173,7 +173,7 @@ def moments(millis: pa.Int64Array) -> pa.Array:
     return millis.cast(pa.timestamp("ms", "UTC")).cast(SYSTEM_TYPES[TIMESTAMP])
 
 
-def evened(
+def rebatch(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches of `rows_max`, the last of fewer. Holds at most that and one input batch."""
@@ -193,7 +193,7 @@ def evened(
         yield _joined(held, schema)
 
 
-def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the first rows; None: all. No batch is asked for beyond them."""
     if limit is None:
         yield from batches

@@ -26,7 +26,7 @@ from fluss_lab.read.filter.predicates import bounds, equal_values
 from fluss_lab.read.moment.log_gaps import check_gaps
 from fluss_lab.read.moment.read_point import BucketKey, PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
-from fluss_lab.read.union.pk_plan import joins, placed
+from fluss_lab.read.union.pk_plan import joins, place_part
 from fluss_lab.read.union.read_parts import BucketPart, Plan, Selection
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
@@ -218,7 +218,7 @@ def _reaches(part: BucketPart, split: LakeSplit) -> bool:
 def _divided(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:
     """Return the parts with where lake and log meet, still without files."""
     if not source.info.is_log_table:
-        return [placed(source, part, snapshot) for part in parts]
+        return [place_part(source, part, snapshot) for part in parts]
     ends = [_lake_end(snapshot, part.bucket) for part in parts]
     return [
         replace(part, lake_stop=max(part.start, min(end, part.stop)), splits=())

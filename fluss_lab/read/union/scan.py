@@ -12,12 +12,12 @@ from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.values.pandas_frames import to_pandas
-from fluss_lab.read.moment.log_gaps import Gap, is_vouched, warn_of, without_gaps
+from fluss_lab.read.moment.log_gaps import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_rows import keyed_count
 from fluss_lab.read.union.plan_execution import read_rows
-from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, evened, limited, make_columns
+from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
 from fluss_lab.read.union.read_plan import make_plan, wanted_parts
@@ -79,7 +79,7 @@ class Scan:
         Raises:
             OffsetOutOfRangeError: Records of the read point are held nowhere any more.
         """
-        return evened(self._rows(), self.schema, rows_max)
+        return rebatch(self._rows(), self.schema, rows_max)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table, in the table's own types."""
@@ -141,7 +141,7 @@ class Scan:
         """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
         point = self.read_point
         parts, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
-        warn_of(self.source, gaps)
+        warn_of_gaps(self.source, gaps)
         if self.limit is not None and self.source.info.is_log_table:
             parts = _cut(parts, self.limit)
         return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
@@ -199,7 +199,7 @@ class Scan:
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         request = Request(self.columns, self.selection.filter, self.limit)
-        return limited(read_rows(self.source, self.plan(), request), self.limit)
+        return limit_rows(read_rows(self.source, self.plan(), request), self.limit)
 
     # -- for people ---------------------------------------------------------------------------------------------------
 

@@ -310,7 +310,7 @@ class _Handler:
 def _abort(context: grpc.ServicerContext, method: Method, error: Exception) -> None:
     known = as_fluss_error(error, method.name)
     context.set_trailing_metadata(error_status.trailers_of(known))
-    context.abort(error_status.status_of(known), error_status.shortened(str(known)))
+    context.abort(error_status.status_of(known), error_status.shorten_message(str(known)))
 
 
 def put_error(answer: Any, error: Exception, what: str) -> None:

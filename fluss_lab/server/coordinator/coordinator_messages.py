@@ -120,7 +120,7 @@ def changes_of(messages: Iterable[pb.PbAlterConfig]) -> tuple[dict[str, str], li
     return values, reset
 
 
-def columns_of(messages: Iterable[pb.PbAddColumn]) -> list[NewColumn]:
+def added_columns(messages: Iterable[pb.PbAddColumn]) -> list[NewColumn]:
     """Return the columns that a request adds; only their shape is checked.
 
     Raises:
@@ -193,7 +193,7 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
     return response
 
 
-def offsets_of(
+def committed_offsets(
     table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str], gone: Container[int] = ()
 ) -> tuple[dict[BucketKey, TieredOffset], dict[BucketKey, int]]:
     """Return the offsets that a commit brings, and the starts of buckets of which it says nothing else.

@@ -228,7 +228,7 @@ class CoordinatorService:
     def alter_table(self, request: pb.AlterTableRequest, /) -> pb.AlterTableResponse:
         """Set and reset properties of a table and add columns to it."""
         values, reset = coordinator_messages.changes_of(request.config_changes)
-        change = Alteration(values, reset, coordinator_messages.columns_of(request.add_columns))
+        change = Alteration(values, reset, coordinator_messages.added_columns(request.add_columns))
         path = coordinator_messages.path_of(request.table_path)
         self._lifecycle.alter_table(path, change, ignore_if_not_exists=request.ignore_if_not_exists)
         self._follow_clock(path)
@@ -404,7 +404,7 @@ class CoordinatorService:
         with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):
             info = self._catalog.table_by_id(message.table_id)
             gone = self.ledger.partitions_gone(info.table_id)
-            offsets, starts = coordinator_messages.offsets_of(info, message, self._partition_names(info), gone)
+            offsets, starts = coordinator_messages.committed_offsets(info, message, self._partition_names(info), gone)
             now_ms = self._clock.now_ms()
             if message.repair:
                 self.ledger.repair(info.table_id, message.snapshot_id, offsets, now_ms)

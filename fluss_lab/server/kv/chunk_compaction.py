@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.server.kv.keys.key_hashes import Longs
-from fluss_lab.server.kv.row_chunks import Chunk, Layout, taken
+from fluss_lab.server.kv.row_chunks import Chunk, Layout, take_columns
 from fluss_lab.server.kv.store_image import KvChunk
 
 #: So many neighbours of about one size (within a factor of four) become one.
@@ -85,7 +85,7 @@ class _Job:
         if not rows.size:
             return
         chosen: Longs | slice = slice(start, stop) if rows.size == stop - start else rows
-        columns = taken(source, chosen, self._columns, self._schema)
+        columns = take_columns(source, chosen, self._columns, self._schema)
         self._pieces.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._copied[self._at].append(chosen)
 

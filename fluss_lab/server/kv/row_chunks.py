@@ -221,7 +221,7 @@ class Layout:
         """
         found = list(self.split(ascending))
         check_gathered(found, bytes_max)
-        parts = [taken(chunk, rows, columns, schema) for chunk, rows in found]
+        parts = [take_columns(chunk, rows, columns, schema) for chunk, rows in found]
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -229,7 +229,7 @@ class Layout:
         return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
 
 
-def taken(chunk: Chunk, chosen: Longs | slice, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
+def take_columns(chunk: Chunk, chosen: Longs | slice, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
     """Return columns of some rows; columns of `schema` that the rows are too old to have are null."""
     width = chunk.data.rows.num_columns
     held = [index for index in columns if index < width]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
-from fluss_lab.server.kv.row_chunks import Chunk, check_bytes, no_rows, taken
+from fluss_lab.server.kv.row_chunks import Chunk, check_bytes, no_rows, take_columns
 
 #: Rows of one batch of a view, unless fewer are asked for: some 5 MB.
 VIEW_ROWS: Final = 1 << 16
@@ -61,7 +61,7 @@ class KvView:
             for start in range(0, len(chunk), rows_max):
                 rows = live[start : start + rows_max].nonzero()[0] + start
                 if rows.size:
-                    arrays = taken(chunk, rows, wanted, self.schema)
+                    arrays = take_columns(chunk, rows, wanted, self.schema)
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                     yield from _cut(batch, chunk.data.offsets[rows], chunk.data.timestamps_ms[rows], bytes_max)
 

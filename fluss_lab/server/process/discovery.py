@@ -144,7 +144,7 @@ def is_alive(server: ServerEntry) -> bool:
     return state not in {"Z", "X"} and server.started in {-1, started}
 
 
-def started_of(pid: int) -> int:
+def process_start_ticks(pid: int) -> int:
     """Return when a process started, in the system's ticks; -1 where the system does not say."""
     found = _stat(pid)
     return -1 if found is None else found[1]

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 NOTIFY_THREADS = 2
 
 
-def identity_of(options: Mapping[str, str], folder: Path) -> Identity | None:
+def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None:
     """Return what servers show to callers; None: they speak plainly, on loopback.
 
     Args:

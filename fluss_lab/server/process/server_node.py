@@ -33,7 +33,7 @@ from fluss_lab.server.folder.remote_owner import claim_remote
 from fluss_lab.server.metrics.metrics_page import MetricsPage, open_page
 from fluss_lab.server.metrics.server_metrics import Collector, request_families
 from fluss_lab.server.process import discovery, server_process
-from fluss_lab.server.process.listener import identity_of, listen
+from fluss_lab.server.process.listener import listen, server_identity
 from fluss_lab.server.process.tablet_launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
 from fluss_lab.server.server_options import check_server_options, with_remote_dir
 from fluss_lab.server.tablet.periodic_work import Ticker
@@ -89,7 +89,7 @@ class Node:
         self._token = token
         self._restart_options = dict(given if restart_options is None else restart_options)
         self._launch = launch
-        self._identity = identity_of(self.options, self.folder)
+        self._identity = server_identity(self.options, self.folder)
         #: Where this server writes: the folder, unless that cannot be written.
         self._home = read_only_shadow.home_of(self.folder)
         self._lock = FolderLock(self._home)
@@ -238,7 +238,7 @@ class Node:
         roles = ("coordinator", "tablet") if isinstance(self._tablets, ResidentTablet) else ("coordinator",)
         return discovery.ServerEntry(
             os.getpid(), host, port, str(self._home / discovery.TOKEN_FILE), roles,
-            RESIDENT_ID if "tablet" in roles else discovery.NO_TABLET, discovery.started_of(os.getpid()),
+            RESIDENT_ID if "tablet" in roles else discovery.NO_TABLET, discovery.process_start_ticks(os.getpid()),
             self.trust,
         )  # fmt: skip
 

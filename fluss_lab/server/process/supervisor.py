@@ -299,7 +299,7 @@ class _Child:
                     # Signals of a terminal are for the coordinator, which ends its tablet servers in order.
                     start_new_session=True,
                 )  # fmt: skip
-            run = self._run = _Run(started, discovery.started_of(started.pid))
+            run = self._run = _Run(started, discovery.process_start_ticks(started.pid))
             try:
                 assert started.stdin is not None
                 started.stdin.write(self._task().to_line())

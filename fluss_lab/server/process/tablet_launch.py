@@ -176,7 +176,7 @@ class LocalTablets:
                 str(folder / discovery.TOKEN_FILE),
                 ("tablet",),
                 server_id,
-                discovery.started_of(pid),
+                discovery.process_start_ticks(pid),
             )
             for server_id, node in sorted(self.nodes.items())
         ]

@@ -34,7 +34,7 @@ from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.metrics.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
-from fluss_lab.server.tablet.buckets.bucket_description import described, unknown
+from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.durable_reports import DurableReporter
@@ -316,7 +316,7 @@ class TabletService:
         """Return how each bucket of a table on this server is, those that failed to open included: known, or an error."""
         response = pb.DescribeBucketsResponse()
         for bucket in self._store.all(request.table_id):
-            response.buckets.append(described(bucket))
+            response.buckets.append(describe_bucket(bucket))
         for failed, error in self._store.failures(request.table_id).items():
             response.buckets.append(unknown(failed, error))
         return response

@@ -36,7 +36,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder
-from fluss_lab.spark.sink.sink_rows import kind_of
+from fluss_lab.spark.sink.sink_rows import write_kind
 from fluss_lab.spark.sink.sink_staging import StagedRows
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Sending:
         self._intent = intent
         self._positions = folder.positions(intent)
         self._rows = StagedRows(folder.staged, list(intent.files), keyed=not info.is_log_table)
-        self._sender = NumberedSender(connection, info, kind_of(info, intent.targets))
+        self._sender = NumberedSender(connection, info, write_kind(info, intent.targets))
         #: Buckets that got a new writer id: once is enough.
         self._renewed: set[TableBucket] = set()
 

@@ -102,7 +102,7 @@ class RowForm:
 
     def kind(self) -> WriteKind:
         """Return how its batches travel."""
-        return kind_of(self.info, self.targets)
+        return write_kind(self.info, self.targets)
 
     def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a frame's rows in `schema`, in their order.
@@ -183,7 +183,7 @@ class RowForm:
         return RowForm(TableInfo.from_json(value["table"]), value["change"], targets)
 
 
-def kind_of(info: TableInfo, targets: Iterable[str] | None) -> WriteKind:
+def write_kind(info: TableInfo, targets: Iterable[str] | None) -> WriteKind:
     """Return how batches of a table travel, of all columns or, in part, of some."""
     if info.is_log_table:
         return Appends(info)

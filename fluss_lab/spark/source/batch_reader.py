@@ -40,7 +40,7 @@ from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.plan_execution import read_rows
-from fluss_lab.read.union.read_columns import SOURCE_COLUMN, evened, limited, make_columns
+from fluss_lab.read.union.read_columns import SOURCE_COLUMN, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_parts import Request
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.source import source_options
@@ -148,7 +148,7 @@ class _Reader(DataSourceReader):
             source = TableSource(connection, TableInfo.from_json(head["table"]), None)
             batches, schema = self._carried_out(source, head, partition.share)
             target = arrow_schema(self._schema)
-            for batch in evened(batches, schema):
+            for batch in rebatch(batches, schema):
                 yield cast_batch(batch.select(target.names), target)
 
     @abstractmethod
@@ -190,7 +190,7 @@ class TableRowsReader(_Reader):
         where = None if head["where"] is None else filter_from_json(head["where"], info.schema)
         columns = make_columns(info.schema, head["columns"], SOURCE_COLUMN in self._schema.names)
         plan = Share.from_json(share, info, where).plan()
-        return limited(read_rows(source, plan, Request(columns, where)), head["limit"]), columns.schema()
+        return limit_rows(read_rows(source, plan, Request(columns, where)), head["limit"]), columns.schema()
 
 
 class ChangelogReader(_Reader):

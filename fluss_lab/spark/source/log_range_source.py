@@ -14,7 +14,7 @@ from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
-from fluss_lab.read.union.read_columns import evened, of_records
+from fluss_lab.read.union.read_columns import of_records, rebatch
 from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN
 from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
 
@@ -46,7 +46,7 @@ def log_frame(
         "tls": [address.tls, address.ca, address.name],
         "options": connection.options,
         "table": info.to_json(),
-        "tasks": [[_range_json(each) for each in task] for task in divided(ranges, _parallelism(session))],
+        "tasks": [[_range_json(each) for each in task] for task in divide_ranges(ranges, _parallelism(session))],
     }
     # Spark shows no option whose name speaks of a token.
     options = {"plan": json.dumps(plan), "token": address.token}
@@ -57,7 +57,7 @@ def _parallelism(session: SparkSession) -> int:
     return max(1, int(session.sparkContext.defaultParallelism))
 
 
-def divided(ranges: Sequence[LogRange], parallelism: int) -> list[list[LogRange]]:
+def divide_ranges(ranges: Sequence[LogRange], parallelism: int) -> list[list[LogRange]]:
     """Return ranges packed into tasks: small ones together, long ones cut."""
     total = sum(each.records for each in ranges)
     size = min(max(-(-total // parallelism), TASK_RECORDS_MIN), TASK_RECORDS_MAX)
@@ -127,7 +127,7 @@ class LogReader(DataSourceReader):
         target = arrow_schema(self._schema)
         with Connection(lambda: address, plan["options"]) as connection:
             batches = _records(connection, info, partition.ranges, self._schema.names)
-            for batch in evened(batches, _table_schema(info, self._schema.names)):
+            for batch in rebatch(batches, _table_schema(info, self._schema.names)):
                 yield cast_batch(batch, target)
 
 

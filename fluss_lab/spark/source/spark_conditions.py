@@ -30,7 +30,7 @@ def _condition(node: tree.Predicate) -> Column:
             return F.lit(bool(node.value))
         case tree.Junction():
             parts = [_condition(part) for part in node.parts]
-            return tree.balanced(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
+            return tree.balance(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
         case tree.Compare():
             return _comparison(node)
         case tree.Among():

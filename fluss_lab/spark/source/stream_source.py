@@ -47,7 +47,7 @@ from fluss_lab.read.changelog.changelog import (
 from fluss_lab.read.changelog.stream_offsets import StreamOffset
 from fluss_lab.read.changelog.table_stream import TableStream
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.read_columns import OFFSET, TIMESTAMP, evened
+from fluss_lab.read.union.read_columns import OFFSET, TIMESTAMP, rebatch
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.batch_reader import TaskPartition
 from fluss_lab.spark.source.input_partitions import change_shares, ranges_from_json, ranges_to_json
@@ -193,7 +193,7 @@ def stream_batches(
     target = arrow_schema(schema)
     given = [_SCAN_NAMES.get(name, name) for name in schema.names]
     found = (changelog_batch(records, part, own) for part in ranges for records in stream.read(part, columns))
-    for batch in evened(found, own):
+    for batch in rebatch(found, own):
         yield cast_batch(batch.select(given), target)
 
 

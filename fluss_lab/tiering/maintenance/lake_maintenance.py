@@ -314,7 +314,7 @@ class TableMaintenance:
         return self._scene.connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
 
 
-def maintained(scene: MaintenanceScene, table: Callable[[], TableInfo]) -> MaintenanceReport | None:
+def maintain_table(scene: MaintenanceScene, table: Callable[[], TableInfo]) -> MaintenanceReport | None:
     """Do what is worth it for a table's shape after a round. Never raises: the round is done, whatever comes of this.
 
     Args:

@@ -17,7 +17,7 @@ from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.round.tierer_session import TieringSession
-from fluss_lab.tiering.task.interruptible_work import beside
+from fluss_lab.tiering.task.interruptible_work import run_interruptibly
 from fluss_lab.tiering.task.task_executor import TaskProgress, TieringExecutor
 
 ReportT = TypeVar("ReportT")
@@ -82,7 +82,7 @@ def maintain(
             connection, storage, executor, action, table_id, session_id, options or TieringOptions(), clock
         )
 
-    return beside(work, executor.cancel)
+    return run_interruptibly(work, executor.cancel)
 
 
 def _maintain(

@@ -86,7 +86,7 @@ class RangePlan:
         if start == damage.stop:
             yield f"{self}: {damage.file}: nothing of the log is left, and nobody knows of a record that was in it"
         else:
-            yield f"{self}: {damage.file}: offsets {shown((start, damage.stop))} cannot be read{_times(damage)}"
+            yield f"{self}: {damage.file}: offsets {range_text((start, damage.stop))} cannot be read{_times(damage)}"
         if self.is_gone:
             yield (
                 "  nothing of the log is left there: what was appended after its server's last report "
@@ -95,22 +95,22 @@ class RangePlan:
         if self.needs_rows:
             yield (
                 f"  not possible: the rows are made from the changes since offset {self.rows_offset}, where their newest key-value "
-                f"snapshot is, and {self._lake_text()}: nobody knows what {shown(self._unknown)} made of them; restore the file "
+                f"snapshot is, and {self._lake_text()}: nobody knows what {range_text(self._unknown)} made of them; restore the file "
                 "from a copy"
             )
             return
         if self.to_tier is not None:
-            yield f"  sound records before them, {shown(self.to_tier)}, are tiered first"
+            yield f"  sound records before them, {range_text(self.to_tier)}, are tiered first"
         for who, held in (("the lake", self.in_lake), ("remote storage", self.in_remote)):
             if held is not None:
-                yield f"  {who} holds {shown(held)}"
-        yield f"  lost for ever: {shown(self.lost)}" if self.lost is not None else "  nothing is lost"
+                yield f"  {who} holds {range_text(held)}"
+        yield f"  lost for ever: {range_text(self.lost)}" if self.lost is not None else "  nothing is lost"
         if self.discarded is not None:
-            yield f"  lost too, sound records before them that nobody else holds: {shown(self.discarded)}"
+            yield f"  lost too, sound records before them that nobody else holds: {range_text(self.discarded)}"
         if self.lake_rows is not None:
             yield f"  the rows are made from those that the lake has, as they were at offset {self.lake_rows}"
         if self.rows_lost is not None:
-            yield f"  the rows become what they were at offset {self.rows_until}: what {shown(self.rows_lost)} changed is lost"
+            yield f"  the rows become what they were at offset {self.rows_until}: what {range_text(self.rows_lost)} changed is lost"
         elif self.rows_offset is not None and self.lost is not None:
             yield "  the rows are right all the same; the changelog of that time is what is lost"
         if self.anew:
@@ -180,7 +180,7 @@ class DamagePlan:
         for each in self.ranges:
             lines += each.lines()
         lines += [
-            f"bucket {bucket.bucket}: offsets {shown(gap)} were given up; the lake is told that they are lost"
+            f"bucket {bucket.bucket}: offsets {range_text(gap)} were given up; the lake is told that they are lost"
             for bucket, gap in self.unfinished
         ]
         return "\n".join(lines)
@@ -189,12 +189,12 @@ class DamagePlan:
         rows = []
         for each in self.ranges:
             parts = ((each.damage.start, each.damage.stop), each.to_tier, each.in_lake, each.in_remote, each.lost)
-            texts = (None if part is None else shown(part) for part in parts)
+            texts = (None if part is None else range_text(part) for part in parts)
             rows.append((each.partition, each.bucket.bucket, each.damage.file, *texts))
         return html_table(f"damage of {self.table}", _COLUMNS, rows)
 
 
-def shown(offsets: Range) -> str:
+def range_text(offsets: Range) -> str:
     """Return a range as texts show it."""
     return f"[{offsets[0]}, {offsets[1]})"
 
@@ -202,10 +202,12 @@ def shown(offsets: Range) -> str:
 def _more(each: RangePlan) -> str:
     if each.is_gone and each.discarded is None:
         lost = [part for part in (each.lost, each.rows_lost) if part is not None]
-        return f"{each}: nothing of its log is left, and nobody else holds {shown(min(lost))}" if lost else f"{each}"
+        return (
+            f"{each}: nothing of its log is left, and nobody else holds {range_text(min(lost))}" if lost else f"{each}"
+        )
     if each.discarded is None:
         return f"{each}: the changelog that the lake holds, because it would have a gap"
-    return f"{each}: sound records {shown(each.discarded)} before the damage, which nobody else holds"
+    return f"{each}: sound records {range_text(each.discarded)} before the damage, which nobody else holds"
 
 
 def _times(damage: DamagedOffsets) -> str:

@@ -24,7 +24,7 @@ from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
 from fluss_lab.tiering.round.splits import TieringSplit
 from fluss_lab.tiering.round.tiered_offsets import (
     LakeOffsets,
-    advanced,
+    advanced_buckets,
     committed_offsets,
     committed_starts,
     merge_offsets,
@@ -132,7 +132,7 @@ class RoundPlanner:
         missing, merged = self._with_missing(table, lake, partitions, known_id, known)
         if missing is not None:
             # What a predecessor committed and did not live to tell.
-            newer = advanced(merged, known)
+            newer = advanced_buckets(merged, known)
             first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
             self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
             known_id, known = missing.snapshot_id, merged

@@ -234,7 +234,7 @@ class TieringSplitGenerator:
 
     def _cut(self, each: LogRange, size_bytes: int, is_begun: bool) -> Iterator[tuple[int, int, TieringSplit]]:
         """Yield pieces of a range with what they are ordered by: place in the bucket, then size."""
-        parts = cut(each.start, each.stop, -(-each.size_bytes // size_bytes))
+        parts = cut_range(each.start, each.stop, -(-each.size_bytes // size_bytes))
         for place, (start, stop) in enumerate(parts):
             split = TieringLogSplit(self._table.path, each.bucket, each.partition, 0, 0, start, stop, follows=place > 0)
             yield place + is_begun, -each.size_bytes * (stop - start) // each.records, split
@@ -262,7 +262,7 @@ def split_size(ranges: Sequence[LogRange], parallelism: int, options: TieringOpt
     return min(max(fair, options.split_bytes_min), options.split_bytes_max)
 
 
-def cut(start: int, stop: int, pieces: int) -> list[tuple[int, int]]:
+def cut_range(start: int, stop: int, pieces: int) -> list[tuple[int, int]]:
     """Return ``[start, stop)`` as at most so many ranges of nearly equal length, none of them empty."""
     length = stop - start
     pieces = max(1, min(pieces, length))

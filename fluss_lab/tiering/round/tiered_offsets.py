@@ -27,7 +27,7 @@ def merge_offsets(known: LakeOffsets, newer: LakeOffsets) -> dict[TableBucket, L
     return merged
 
 
-def advanced(merged: LakeOffsets, known: LakeOffsets) -> dict[TableBucket, LakeOffset]:
+def advanced_buckets(merged: LakeOffsets, known: LakeOffsets) -> dict[TableBucket, LakeOffset]:
     """Return the buckets that are not as the cluster knows them."""
     return {bucket: offset for bucket, offset in merged.items() if known.get(bucket) != offset}
 
@@ -42,7 +42,7 @@ def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
     """
     named = merged
     if len(merged) > BUCKETS_NAMED_MAX:
-        named = advanced(merged, known)
+        named = advanced_buckets(merged, known)
     entries = [_entry(bucket, named[bucket]) for bucket in sorted(named, key=TableBucket.sort_key)]
     return json.dumps(entries, separators=(",", ":"))
 

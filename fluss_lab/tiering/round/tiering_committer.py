@@ -156,9 +156,9 @@ class TieringCommitter:
         results = [each.result for each in written]
         try:
             committable = self._lake.to_committable(results)
-            properties = self._properties(merge_offsets(known, ends_of(written)), known)
+            properties = self._properties(merge_offsets(known, split_ends(written)), known)
             if starts := {bucket: start for bucket, start in first_starts(written, known).items() if start > 0}:
-                properties[REPLAY_START_KEY] = starts_property(starts, ends_of(written))
+                properties[REPLAY_START_KEY] = starts_property(starts, split_ends(written))
             failpoint("tiering.lake_commit.before")
         except BaseException:
             self._lake.abort(results)
@@ -204,7 +204,7 @@ class TieringCommitter:
         return newest.snapshot_id
 
 
-def ends_of(written: Sequence[WrittenSplit]) -> dict[TableBucket, LakeOffset]:
+def split_ends(written: Sequence[WrittenSplit]) -> dict[TableBucket, LakeOffset]:
     """Return how far the splits bring each bucket."""
     ends: dict[TableBucket, LakeOffset] = {}
     for each in written:

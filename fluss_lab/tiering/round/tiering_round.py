@@ -30,7 +30,7 @@ from fluss_lab.interrupts import Flag
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model import TableBucket
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
-from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintained
+from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent, TieringAssignment
 from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner
@@ -43,13 +43,13 @@ from fluss_lab.tiering.round.tiering_committer import (
     TieringCommitter,
     WrittenSplit,
     contiguous,
-    ends_of,
     first_starts,
+    split_ends,
     starts_of,
 )
-from fluss_lab.tiering.task.interruptible_work import beside
+from fluss_lab.tiering.task.interruptible_work import run_interruptibly
 from fluss_lab.tiering.task.round_progress import RoundMeter, RoundProgress
-from fluss_lab.tiering.task.round_tasks import tasks_of, written_by
+from fluss_lab.tiering.task.round_tasks import collect_results, make_tasks
 from fluss_lab.tiering.task.stage_times import StageWatch
 from fluss_lab.tiering.task.task_executor import TieringExecutor
 
@@ -111,7 +111,7 @@ def run_round(
         stopped.set()
         executor.cancel()
 
-    return beside(work, cancel)
+    return run_interruptibly(work, cancel)
 
 
 def _run(
@@ -200,7 +200,7 @@ class TieringRound:
                 self._confirm_held,
                 progress=self._meter.did,
             )
-            done = maintained(scene, self._planner.table)
+            done = maintain_table(scene, self._planner.table)
         if done is None:
             return report
         return replace(report, maintenance=done, snapshot_id=done.snapshot_id or report.snapshot_id)
@@ -265,7 +265,7 @@ class TieringRound:
             except FlussError as error:
                 self._check_held()
                 raise error
-        written, failures = written_by(plan, factory, data)
+        written, failures = collect_results(plan, factory, data)
         if failures:
             self._remove(lake, written)
             # What would fail again says more than what may pass.
@@ -274,7 +274,7 @@ class TieringRound:
 
     def _tasks(self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], round_id: str) -> list[bytes]:
         duration_s = self._options.duration_max_s(DATALAKE_FRESHNESS.of(plan.table.descriptor.properties))
-        return tasks_of(
+        return make_tasks(
             plan,
             factory,
             self._connection,
@@ -308,7 +308,7 @@ class TieringRound:
         committer = TieringCommitter(lake, self._assignment, round_id)
         snapshot_id = committer.commit(kept, plan.known, plan.known_id, plan.planned_id)
         failpoint("tiering.lake_commit.after")
-        self._fluss.commit(snapshot_id, ends_of(kept), first_starts(kept, plan.known))
+        self._fluss.commit(snapshot_id, split_ends(kept), first_starts(kept, plan.known))
         failpoint("tiering.fluss_commit.after")
         is_limited = plan.is_limited or any(each.result is None for each in rest)
         return self._report(snapshot_id, kept, is_limited=is_limited)
@@ -321,7 +321,7 @@ class TieringRound:
         starts = starts_of(written)
         buckets = [
             TieredBucket(offset.partition, bucket.bucket, starts[bucket], offset.end, offset.max_timestamp_ms)
-            for bucket, offset in ends_of(written).items()
+            for bucket, offset in split_ends(written).items()
         ]
         buckets.sort(key=lambda each: (each.partition or "", each.bucket))
         return TieringReport(

@@ -19,7 +19,7 @@ _CANCEL_INTERVAL_S: Final = 0.5
 _CANCEL_TIMEOUT_S: Final = 60.0
 
 
-def beside(work: Callable[[], T], cancel: Callable[[], None]) -> T:
+def run_interruptibly(work: Callable[[], T], cancel: Callable[[], None]) -> T:
     """Return what work returns, done in a thread of its own when the calling one can be interrupted.
 
     An interrupt cancels the work, is raised when the work has ended, and a second one at once.

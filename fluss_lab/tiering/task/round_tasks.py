@@ -14,7 +14,7 @@ from fluss_lab.tiering.round.tiering_committer import WrittenSplit
 from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 
 
-def tasks_of(
+def make_tasks(
     plan: RoundPlan,
     factory: LakeTieringFactory[Any, Any],
     connection: Connection,
@@ -67,7 +67,7 @@ def tasks_of(
     ]
 
 
-def written_by(
+def collect_results(
     plan: RoundPlan, factory: LakeTieringFactory[Any, Any], data: Sequence[bytes]
 ) -> tuple[list[WrittenSplit], list[FlussError]]:
     """Return what tasks wrote, those left to a later round among them, and why others failed.

@@ -82,14 +82,14 @@ class TieringSplitReader:
 
     def _range(self, split: TieringLogSplit, start: int, stop: int) -> Iterator[LogRecords]:
         # Never from the lake: what is there has been tiered.
-        return gathered(
+        return coalesce_runs(
             read_range(
                 self._connection, self._table, split.table_bucket, start, stop, lake=False, previous_offsets=True
             )
         )
 
 
-def gathered(runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
+def coalesce_runs(runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
     """Yield the same records in runs that are not small, so that a log of tiny batches costs little more than another.
 
     Large runs pass as they are, small ones are copied together. Held back are `SMALL_ROWS` rows or `HELD_BYTES` at most.

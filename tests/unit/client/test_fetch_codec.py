@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.log.fetch_codec import FetchedBucket, Projection, decoded
+from fluss_lab.client.log.fetch_codec import FetchedBucket, Projection, decode_bucket
 from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
@@ -27,7 +27,7 @@ def batch(base: int, stop: int, schema_id: int = 1) -> bytes:
 
 def offsets(data: bytes, start: int, found: list[int] | None = None) -> list[int]:
     found = [] if found is None else found
-    for run in decoded(FetchedBucket(BUCKET, None, None, -1, 0, data), start, Projection(INFO, None)):
+    for run in decode_bucket(FetchedBucket(BUCKET, None, None, -1, 0, data), start, Projection(INFO, None)):
         found += run.offsets.to_pylist()
         assert run.rows.column("id").to_pylist() == run.offsets.to_pylist()
     return found
@@ -75,12 +75,12 @@ def test_previous_offsets_are_as_many_as_records(size):
     data = batch(0, 3) + batch(3, 5)
     previous = pa.array([-1, -1, 0, 1, 2], pa.int64()).buffers()[1].to_pybytes()[:40]
     whole = FetchedBucket(BUCKET, None, None, -1, 0, data, previous_offsets=previous)
-    runs = list(decoded(whole, 1, Projection(INFO, None)))
+    runs = list(decode_bucket(whole, 1, Projection(INFO, None)))
     assert [run.previous_offsets.to_pylist() for run in runs] == [[-1, 0], [1, 2]]
     wrong = replace(whole, previous_offsets=(previous * 2)[:size])
     given = []
     with pytest.raises(CorruptDataError, match="previous offsets"):
-        given.extend(decoded(wrong, 0, Projection(INFO, None)))
+        given.extend(decode_bucket(wrong, 0, Projection(INFO, None)))
     assert all(len(run.previous_offsets) == len(run) for run in given)
 
 

@@ -73,14 +73,14 @@ def test_a_file_that_is_committed_while_others_are_looked_for_stays(lake, info, 
 
     lake.append(info, rows(info, 2))
     under_way = lake.write(info, records(rows(info, 2, 2), 2))
-    real = table_maintenance.listed
+    real = table_maintenance.list_files
 
     def then_committed(table, folders):
         files = real(table, folders)
         lake.commit(info, under_way)
         return files
 
-    monkeypatch.setattr(table_maintenance, "listed", then_committed)
+    monkeypatch.setattr(table_maintenance, "list_files", then_committed)
     assert later(Upkeep(lake, info)).orphans(dry_run=False) == []
     assert Upkeep(lake, info).rows(names=["__offset"])["__offset"].to_pylist() == [0, 1, 2, 3]
 

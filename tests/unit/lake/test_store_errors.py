@@ -21,7 +21,13 @@ from fluss_lab.errors import (
     StorageError,
     TableNotFoundError,
 )
-from fluss_lab.lake.iceberg.files.store_errors import catalog_error, library_errors, store_error, unread, unwritten
+from fluss_lab.lake.iceberg.files.store_errors import (
+    catalog_error,
+    library_errors,
+    read_error,
+    store_error,
+    write_error,
+)
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.model import TablePath
 from tests.unit.lake.conftest import Lake
@@ -151,14 +157,14 @@ def test_metadata_that_is_missing_names_the_file_and_what_is_left(lake: Lake):
 )
 def test_what_a_store_fails_with_is_no_damage(error, expected):
     assert type(store_error("x", error)) is expected
-    assert type(unread("x", "file", error)) is expected
+    assert type(read_error("x", "file", error)) is expected
 
 
 @pytest.mark.parametrize(
     "error", [OSError("Couldn't deserialize thrift: TProtocolException"), ValueError("bad"), EOFError()]
 )
 def test_what_a_files_bytes_lead_to_is_damage(error):
-    found = unread("lake file x", "Parquet file", error)
+    found = read_error("lake file x", "Parquet file", error)
     assert isinstance(found, CorruptDataError)
     assert isinstance(found, FlussError)
     assert "lake file x" in str(found)
@@ -205,7 +211,7 @@ def library(monkeypatch):
 def test_what_a_library_below_fails_with(error, expected, retriable):
     assert isinstance(error, library_errors(OSError))
     for found in (
-        store_error("x", error), unread("x", "file", error), unwritten("x", error), catalog_error("x", error),
+        store_error("x", error), read_error("x", "file", error), write_error("x", error), catalog_error("x", error),
     ):  # fmt: skip
         assert type(found) is expected
         assert found.retriable is retriable
@@ -220,8 +226,8 @@ def test_without_a_library_nothing_is_of_it(monkeypatch):
 
 
 def test_what_cannot_be_written_says_whether_to_try_again():
-    away = unwritten("lake file x", OSError("AWS Error NETWORK_CONNECTION during PutObject operation"))
+    away = write_error("lake file x", OSError("AWS Error NETWORK_CONNECTION during PutObject operation"))
     assert isinstance(away, ServerUnavailableError)
     assert "nothing of it was committed" in str(away)
     for error in (OSError(28, "No space left on device"), PermissionError(13, "no")):
-        assert type(unwritten("lake file x", error)) is StorageError
+        assert type(write_error("lake file x", error)) is StorageError

@@ -14,7 +14,7 @@ from fluss_lab.model.config.lake_options import (
     check_lake_options,
     file_properties,
     is_secret,
-    masked,
+    mask_secret,
     with_defaults,
 )
 from fluss_lab.server.server_options import default_lake_options, with_lake
@@ -132,17 +132,17 @@ def test_another_format_has_nothing_of_the_default(tmp_path):
 )  # fmt: skip
 def test_secrets_are_hidden(key):
     assert is_secret(PREFIX + key)
-    assert masked(PREFIX + key, "SUPERSECRET") == MASK
+    assert mask_secret(PREFIX + key, "SUPERSECRET") == MASK
     assert resolve({PREFIX + key: "SUPERSECRET"}, {}, [])[PREFIX + key].shown == MASK
 
 
 def test_passwords_within_addresses_are_hidden_and_the_rest_is_shown():
-    assert masked(f"{PREFIX}uri", "postgresql://me:SUPER@db:5432/lake") == f"postgresql://me:{MASK}@db:5432/lake"
-    assert masked(f"{PREFIX}uri", "postgresql://db/lake?user=me&password=SUPER&x=1") == (
+    assert mask_secret(f"{PREFIX}uri", "postgresql://me:SUPER@db:5432/lake") == f"postgresql://me:{MASK}@db:5432/lake"
+    assert mask_secret(f"{PREFIX}uri", "postgresql://db/lake?user=me&password=SUPER&x=1") == (
         f"postgresql://db/lake?user=me&password={MASK}&x=1"
     )
     for value in ("sqlite:////home/me/lab/lake/catalog.db", "s3://bucket/path", "http://localhost:8181/a@b:c"):
-        assert masked(f"{PREFIX}uri", value) == value
+        assert mask_secret(f"{PREFIX}uri", value) == value
     for key in ("s3.endpoint", "s3.region", "warehouse", "type", "gcs.oauth2.token-expires-at", "oauth2-server-uri"):
         assert not is_secret(PREFIX + key), key
     assert not is_secret("server.tls.key")

@@ -15,7 +15,7 @@ from fluss_lab.errors import LabError, ServerUnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
-from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry, started_of
+from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry, process_start_ticks
 from fluss_lab.server.process.server_node import Node
 from fluss_lab.server.process.server_process import read_options, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
@@ -253,7 +253,7 @@ def test_a_process_with_the_same_id_that_started_later_is_not_the_server(folder)
 
 def test_a_process_that_is_reaped_between_two_looks_at_it_is_gone(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", ""])
-    entry = ServerEntry(child.pid, "", 0, "", (), NO_TABLET, started_of(child.pid))
+    entry = ServerEntry(child.pid, "", 0, "", (), NO_TABLET, process_start_ticks(child.pid))
     child.wait()
     monkeypatch.setattr(os, "kill", lambda _pid, _number: None)  # as it answers while a process waits to be reaped
     assert not cluster.is_alive(entry)

@@ -361,9 +361,9 @@ def test_a_graceful_stop_under_load_loses_nothing_and_ends_tablet_servers_first(
 def test_a_signal_ends_one_tablet_server_gracefully_and_it_is_started_again(shared):
     make(shared.connection)
     pid = shared.tablet_pid(0)
-    started = discovery.started_of(pid)
+    started = discovery.process_start_ticks(pid)
     os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: discovery.started_of(pid) != started, PATIENCE_S)
+    wait_until(lambda: discovery.process_start_ticks(pid) != started, PATIENCE_S)
     assert shared.tablet_pid(0) != pid
     assert statuses(shared.connection)[0].last_error == f"process {pid} ended with code 0"
     assert "event=stopped" in (shared.folder / "tablet-0.log").read_text()

@@ -15,7 +15,7 @@ from fluss_lab.tiering.round.round_options import ROUND_DURATION_MIN_S, TieringO
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, number_splits, split_from_json
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, starts_of
 from fluss_lab.tiering.task.pk_split_reader import KeyedChanges, event_count, in_order
-from fluss_lab.tiering.task.split_reader import HELD_BYTES, SMALL_ROWS, gathered
+from fluss_lab.tiering.task.split_reader import HELD_BYTES, SMALL_ROWS, coalesce_runs
 
 PATH = TablePath("db", "people")
 KINDS = {"+A": 0, "+I": 1, "-U": 2, "+U": 3, "-D": 4}
@@ -271,7 +271,7 @@ def test_small_runs_are_read_together(seed):
         at += sizes[-1]
     edges = [sum(sizes[:number]) for number in range(len(sizes) + 1)]
     runs = [records(start, changes[start:stop]) for start, stop in pairwise(edges)]
-    given = list(gathered(runs))
+    given = list(coalesce_runs(runs))
     for name in ("offsets", "timestamps_ms", "change_types", "previous_offsets"):
         assert values(given, name) == values(runs, name)
     assert [row for run in given for row in run.rows.to_pylist()] == [
@@ -288,4 +288,4 @@ def values(runs, name):
 def test_wide_rows_are_not_held_back_for_long():
     wide = pa.record_batch({"id": pa.array(["x" * (HELD_BYTES // 4)])})
     runs = (LogRecords(wide, pa.array([at], pa.int64()), pa.array([5], pa.int64())) for at in range(9))
-    assert [len(run) for run in gathered(runs)] == [4, 4, 1]
+    assert [len(run) for run in coalesce_runs(runs)] == [4, 4, 1]

@@ -9,7 +9,7 @@ from fluss_lab.lake import CommittedLakeSnapshot
 from fluss_lab.model import LakeOffset, TableBucket, TablePath
 from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits
 from fluss_lab.tiering.round.tiered_offsets import BUCKETS_NAMED_MAX, committed_offsets, merge_offsets, offsets_property
-from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, ends_of
+from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, split_ends
 
 PATH = TablePath("db", "events")
 
@@ -66,7 +66,7 @@ def test_a_missing_or_double_result_is_refused(indexes):
 
 def test_ends_are_those_of_the_last_split_of_each_bucket():
     planned = splits((0, 0, 10), (0, 10, 20), (1, 3, 4))
-    ends = ends_of([written(planned[1], timestamp_ms=9), written(planned[0], timestamp_ms=4), written(planned[2])])
+    ends = split_ends([written(planned[1], timestamp_ms=9), written(planned[0], timestamp_ms=4), written(planned[2])])
     assert ends == {
         TableBucket(7, None, 0): LakeOffset(20, 9),
         TableBucket(7, None, 1): LakeOffset(4, 5),

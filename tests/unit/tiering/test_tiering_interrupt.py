@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.interrupts import Flag
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.task.interruptible_work import beside
+from fluss_lab.tiering.task.interruptible_work import run_interruptibly
 
 WAIT_S = 60.0
 #: Stages of a round, and whether its rows are in the lake when it is stopped there.
@@ -62,11 +62,13 @@ def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, s
 
 
 def test_work_beside_returns_what_it_returns_and_raises_what_it_raises():
-    assert beside(lambda: 7, lambda: None) == 7
+    assert run_interruptibly(lambda: 7, lambda: None) == 7
     with pytest.raises(ZeroDivisionError):
-        beside(lambda: 1 // 0, lambda: None)
+        run_interruptibly(lambda: 1 // 0, lambda: None)
     found = []
-    thread = threading.Thread(target=lambda: found.append(beside(threading.get_ident, lambda: None) == thread.ident))
+    thread = threading.Thread(
+        target=lambda: found.append(run_interruptibly(threading.get_ident, lambda: None) == thread.ident)
+    )
     thread.start()
     thread.join(WAIT_S)
     assert found == [True]
@@ -87,7 +89,7 @@ def test_a_second_interrupt_does_not_wait_for_the_end():
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         # The second one comes while the first makes the work end.
-        beside(work, lambda: signal.raise_signal(signal.SIGINT))
+        run_interruptibly(work, lambda: signal.raise_signal(signal.SIGINT))
     assert not going.is_set()
     going.set()
     thread.join(WAIT_S)

@@ -9,7 +9,7 @@ import pytest
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.split_generator import LogRange, cut, limit_ranges, split_size
+from fluss_lab.tiering.round.split_generator import LogRange, cut_range, limit_ranges, split_size
 from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits, split_from_json
 
 PATH = TablePath("db", "events")
@@ -55,7 +55,7 @@ def test_cut_pieces_join_and_are_even():
     rng = random.Random(seed)
     for _ in range(300):
         start, length, pieces = rng.randrange(10**9), rng.randrange(1, 10**6), rng.randrange(1, 50)
-        parts = cut(start, start + length, pieces)
+        parts = cut_range(start, start + length, pieces)
         assert parts[0][0] == start
         assert parts[-1][1] == start + length
         assert all(left[1] == right[0] for left, right in pairwise(parts))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from fluss_lab.lake.iceberg.commit.replay_tags import retention_of, tags_for_foreign, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, tags_for_foreign, with_replay_start
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unwritten
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
@@ -45,7 +45,7 @@ def stage_removal(
         StorageError: Metadata cannot be written.
     """
     gone = _files(lake, entries, table, is_gone)
-    retention_ms = retention_of(table)
+    retention_ms = changelog_retention_ms(table)
     summary, properties = (dict(summary), {}) if retention_ms is None else with_replay_start(lake, summary)
     # Replay of the buckets that stay needs what a compaction by others, just before, retired.
     tags = [] if retention_ms is None else tags_for_foreign(lake, retention_ms)
@@ -54,7 +54,7 @@ def stage_removal(
             return stage_delete(lake, gone, summary, properties=properties, tags=tags, entries=entries)
         return stage_row_delta(lake, [], [], summary, properties=properties, tags=tags, entries=entries)
     except library_errors(OSError) as error:
-        raise unwritten(f"lake table {table.path}: its manifests", error) from error
+        raise write_error(f"lake table {table.path}: its manifests", error) from error
 
 
 def _files(lake: Table, entries: EntryCache, table: TableInfo, is_gone: Callable[[BucketKey], bool]) -> list[DataFile]:

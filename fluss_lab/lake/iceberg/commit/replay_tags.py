@@ -38,7 +38,7 @@ def replay_tag(snapshot_id: int, retention_ms: int) -> TagRequest:
     return TagRequest(f"{REPLAY_TAG_PREFIX}{snapshot_id}", snapshot_id, retention_ms)
 
 
-def retention_of(table: TableInfo) -> int | None:
+def changelog_retention_ms(table: TableInfo) -> int | None:
     """Return for how many milliseconds what compactions retire is kept; None for log tables, which lose no row by them."""
     return None if table.is_log_table else int(DATALAKE_CHANGELOG_RETENTION.of(table.descriptor.properties))
 

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError
 from fluss_lab.lake.format_interfaces import CommittedLakeSnapshot, CommitterInitContext, LakeCommitter
-from fluss_lab.lake.iceberg.commit.replay_tags import retention_of
+from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms
 from fluss_lab.lake.iceberg.commit.row_delta import RowDelta
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
 from fluss_lab.lake.iceberg.metadata.offset_summaries import is_complete
 from fluss_lab.lake.iceberg.metadata.snapshot_files import referenced_files
-from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, committed, is_ours, main_line, since
+from fluss_lab.lake.iceberg.metadata.snapshot_history import (
+    check_no_foreign,
+    is_ours,
+    main_line,
+    newest_committed,
+    since,
+)
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
@@ -88,7 +94,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         """
         delta = RowDelta(self._context, self._states, committable, planned_snapshot_id, properties)
         commits = SnapshotCommits(
-            self._access, self._path, self._what, changelog_retention_ms=retention_of(self._context.table)
+            self._access, self._path, self._what, changelog_retention_ms=changelog_retention_ms(self._context.table)
         )
         try:
             snapshot_id = commits.commit(delta.stage, planned_snapshot_id, properties, on_moved=self._on_moved)
@@ -152,7 +158,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         lake = self._load()
         newer = since(lake, self._path, known_snapshot_id)
         check_no_foreign(self._path, lake, newer)
-        return committed(self._path, newer)
+        return newest_committed(self._path, newer)
 
     def newest_lake_snapshot(self) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours on the main branch, whatever others did since: see `LakeCommitter`.
@@ -161,7 +167,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
             CorruptDataError, TableNotFoundError, UnavailableError: As `missing_lake_snapshot`.
         """
         line = list(main_line(self._load().metadata))
-        found = committed(self._path, line)
+        found = newest_committed(self._path, line)
         return None if found is None else replace(found, is_complete=any(is_complete(each) for each in line))
 
     def _load(self) -> Table:

@@ -31,7 +31,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import tags_for_foreign
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unwritten
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
@@ -178,7 +178,7 @@ class SnapshotCommits:
                 "from a copy, or roll the table back to a snapshot that is whole"
             ) from error
         except library_errors(OSError) as error:
-            raise unwritten(f"{self._what}: its manifests", error) from error
+            raise write_error(f"{self._what}: its manifests", error) from error
         if self._retention_ms is None:
             return staged
         tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms))

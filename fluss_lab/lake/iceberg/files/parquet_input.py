@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.files.durable_io import local_path
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -35,10 +35,10 @@ def parquet_errors(location: str, what: str) -> Iterator[None]:
     except library_errors(
         pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError
     ) as error:
-        raise unread(f"lake file {location}", what, error) from error
+        raise read_error(f"lake file {location}", what, error) from error
     except MemoryError as error:
         # A length that was damaged; what memory there is, is asked for at once and in vain.
-        raise unread(f"lake file {location}", what, error) from error
+        raise read_error(f"lake file {location}", what, error) from error
 
 
 def check_footer(location: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, local_path, native_stream, sync_data_folders
 from fluss_lab.lake.iceberg.files.file_seals import PARQUET_KEY, open_seal, seal_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unwritten
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -56,7 +56,7 @@ class ParquetOutput:
         try:
             self._stream: Any = io.new_output(location).create()
         except library_errors(OSError) as error:
-            raise unwritten(f"lake file {location}", error) from error
+            raise write_error(f"lake file {location}", error) from error
         try:
             self._parquet = pq.ParquetWriter(native_stream(self._stream), schema, write_page_checksum=True, **arguments)
             self._parquet.add_key_value_metadata({PARQUET_KEY: open_seal(self._name)})
@@ -79,7 +79,7 @@ class ParquetOutput:
         try:
             self._parquet.write_table(rows, row_group_size=len(rows))
         except library_errors(OSError) as error:
-            raise unwritten(f"lake file {self.location}", error) from error
+            raise write_error(f"lake file {self.location}", error) from error
 
     def finish(self, table_location: str) -> FinishedParquet:
         """Complete the file and make it durable, with the folders by which it is found.
@@ -99,7 +99,7 @@ class ParquetOutput:
             self._stream.close()
             sync_data_folders(self.location, table_location)
         except library_errors(OSError) as error:
-            raise unwritten(f"lake file {self.location}", error) from error
+            raise write_error(f"lake file {self.location}", error) from error
         return FinishedParquet(self.location, size_bytes, self._parquet.writer.metadata)
 
     def abort(self) -> None:

@@ -81,7 +81,7 @@ def store_error(what: str, error: BaseException) -> FlussError | None:
     return None
 
 
-def unwritten(what: str, error: Exception) -> FlussError:
+def write_error(what: str, error: Exception) -> FlussError:
     """Return the error for a file, or files, that could not be written; nothing refers to them.
 
     Args:
@@ -95,7 +95,7 @@ def unwritten(what: str, error: Exception) -> FlussError:
     return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
 
 
-def unread(what: str, expected: str, error: BaseException) -> FlussError:
+def read_error(what: str, expected: str, error: BaseException) -> FlussError:
     """Return the error for a file that is there but could not be read as what it should be.
 
     Args:

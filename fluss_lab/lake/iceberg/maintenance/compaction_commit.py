@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import CommitConflictError, UnsupportedError
-from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag, retention_of, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, replay_tag, with_replay_start
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
@@ -41,7 +41,7 @@ class ReplaceCommit:
         self._done = done
         self._now_ms = now_ms
         self._removed: list[DataFile] = []
-        retention_ms = retention_of(table)
+        retention_ms = changelog_retention_ms(table)
         loses = any(each.dropped for each in done)
         self._tag = replay_tag(planned, retention_ms) if loses and retention_ms is not None else None
 

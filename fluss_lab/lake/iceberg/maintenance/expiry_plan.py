@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
 from fluss_lab.lake.iceberg.metadata.offset_summaries import is_complete
-from fluss_lab.lake.iceberg.metadata.snapshot_history import line_from, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, summary_of
 from fluss_lab.model.config.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class AssertSameRefs(ValidatableTableRequirement):
             raise CommitFailedException("Requirement failed: branches or tags were changed meanwhile")
 
 
-def requirements_of(lake: Table, *, is_rest: bool) -> tuple[TableRequirement, ...]:
+def expiry_requirements(lake: Table, *, is_rest: bool) -> tuple[TableRequirement, ...]:
     """Return what must hold for an expiry planned from a table as it was loaded."""
     metadata = lake.metadata
     required: list[Any] = [
@@ -167,7 +167,7 @@ def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
             kept.update(_kept_of_line(metadata, ref.snapshot_id, _limits_of(ref, limits)))
         elif name not in tags:
             kept.add(ref.snapshot_id)
-    line = {snapshot.snapshot_id for snapshot in line_from(metadata, metadata.current_snapshot_id)}
+    line = {snapshot.snapshot_id for snapshot in ancestors(metadata, metadata.current_snapshot_id)}
     gone = [
         snapshot
         for snapshot in metadata.snapshots
@@ -191,7 +191,7 @@ def _is_over(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) 
 
 def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits) -> Iterator[int]:
     """Yield the snapshots of a branch that stay: from its newest on, one after another."""
-    line = list(line_from(metadata, newest_id))
+    line = list(ancestors(metadata, newest_id))
     oldest_protected = max((at for at, each in enumerate(line) if each.snapshot_id in limits.protected), default=-1)
     for at, snapshot in enumerate(line):
         too_many = limits.most is not None and at >= limits.most
@@ -203,7 +203,7 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
 
 def _newest_with_offsets(lake: Table) -> frozenset[int]:
     """Return the newest snapshot of the main branch whose summary tells how far each bucket is tiered, if there is one."""
-    line = line_from(lake.metadata, lake.metadata.current_snapshot_id)
+    line = ancestors(lake.metadata, lake.metadata.current_snapshot_id)
     telling = [each for each in line if BUCKET_OFFSET_KEY in summary_of(each)]
     # Those before the newest that names all add nothing.
     found = next((each for each in telling if is_complete(each)), telling[0] if telling else None)

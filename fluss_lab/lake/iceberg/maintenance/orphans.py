@@ -52,7 +52,7 @@ class ListedFile:
     modified_ms: int
 
 
-def listed(lake: Table, folders: Sequence[str]) -> list[ListedFile]:
+def list_files(lake: Table, folders: Sequence[str]) -> list[ListedFile]:
     """Return the files in folders of a table, whoever refers to them, sorted.
 
     Args:
@@ -104,7 +104,7 @@ def orphans(
 
     Args:
         lake: The table, loaded after its folder was listed.
-        files: Of `listed`.
+        files: Of `list_files`.
         older_than_ms: Only those last written before, epoch milliseconds.
         cache: Decoded manifests.
         ours_only: Only those that are named as tiering names files.

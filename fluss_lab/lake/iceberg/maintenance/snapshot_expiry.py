@@ -22,11 +22,11 @@ from fluss_lab.lake.iceberg.commit.replay_tags import (
     write_starts,
 )
 from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
-from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, plan_expiry, requirements_of
+from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState
-from fluss_lab.lake.iceberg.metadata.snapshot_history import committed, line_from
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, newest_committed
 from fluss_lab.lake.iceberg.metadata.snapshot_reachability import UnusedFiles, unused_files
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
@@ -105,7 +105,7 @@ class SnapshotExpiry:
         if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
             properties |= state.without(over).to_properties()
         properties = {key: value for key, value in properties.items() if lake.properties.get(key) != value}
-        requirements = requirements_of(lake, is_rest=self._access.warehouse is None)
+        requirements = expiry_requirements(lake, is_rest=self._access.warehouse is None)
         try:
             self._access.commit(self._what, lake, requirements, plan.updates(properties))
         except (CommitFailedException, CatalogLockedError) as error:
@@ -146,7 +146,7 @@ class SnapshotExpiry:
 
     def _ids(self, lake: Table) -> dict[str, int]:
         """Return the ids of partitions, as the snapshots tell them and as the cluster does."""
-        told = committed(self._table.path, list(line_from(lake.metadata, lake.metadata.current_snapshot_id)))
+        told = newest_committed(self._table.path, list(ancestors(lake.metadata, lake.metadata.current_snapshot_id)))
         return {**(told.partition_ids if told is not None else {}), **self._partition_ids}
 
     def _ends_at(
@@ -161,7 +161,7 @@ class SnapshotExpiry:
             ids: Of partitions.
         """
         state = self._states.at(self._table, lake, snapshot_id)
-        told = committed(self._table.path, list(line_from(lake.metadata, snapshot_id)))
+        told = newest_committed(self._table.path, list(ancestors(lake.metadata, snapshot_id)))
         then = ids if told is None else {**ids, **told.partition_ids}
         ends: dict[BucketKey, dict[str, Any]] = {}
         for key in state if buckets is None else buckets:

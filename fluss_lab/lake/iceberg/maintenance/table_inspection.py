@@ -13,7 +13,7 @@ from pyiceberg.types import LongType
 
 from fluss_lab.lake.iceberg.metadata.offset_summaries import SINCE_KEY, is_complete
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, offsets_in, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, summary_of, summary_offsets
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import LakeFileInfo, LakeSnapshotInfo
@@ -42,7 +42,7 @@ def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
     infos: list[LakeSnapshotInfo] = []
     told: dict[tuple[str | None, int], LakeOffset] | None = None
     for snapshot in reversed(list(main_line(lake.metadata))):
-        named = offsets_in(path, snapshot) if is_ours(snapshot) else {}
+        named = summary_offsets(path, snapshot) if is_ours(snapshot) else {}
         is_thin = SINCE_KEY in summary_of(snapshot)
         if is_complete(snapshot):
             told = named

@@ -14,7 +14,7 @@ from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.commit.adoption_check import taken_offsets
-from fluss_lab.lake.iceberg.commit.replay_tags import retention_of
+from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, store_error
@@ -22,7 +22,7 @@ from fluss_lab.lake.iceberg.maintenance.compaction_commit import ReplaceCommit
 from fluss_lab.lake.iceberg.maintenance.compaction_plan import CompactionPolicy, compaction_tasks
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
-from fluss_lab.lake.iceberg.maintenance.orphans import listed, orphans
+from fluss_lab.lake.iceberg.maintenance.orphans import list_files, orphans
 from fluss_lab.lake.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, schema_infos, snapshot_infos
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
@@ -96,7 +96,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
     def _may_drop(self, lake: Table, force: bool, times: int) -> bool:
         """Tell whether rows may be dropped now, so that it happens so many times in the changelog's retention."""
-        retention_ms = retention_of(self._table)
+        retention_ms = changelog_retention_ms(self._table)
         if retention_ms is None or force:
             return retention_ms is not None
         last_ms = MaintenanceState.of(lake.properties).dropped_ms
@@ -124,7 +124,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             self._access,
             self._table.path,
             f"lake table {self._table.path}, compaction",
-            changelog_retention_ms=retention_of(self._table),
+            changelog_retention_ms=changelog_retention_ms(self._table),
         )
         stage = partial(commit.stage, properties=properties)
         snapshot_id = commits.commit(stage, plan.snapshot_id, properties)
@@ -197,7 +197,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         """
         try:
             lake = self._load()
-            files = listed(lake, self._own_folders(lake))
+            files = list_files(lake, self._own_folders(lake))
             lake = self._load()
             found = orphans(lake, files, older_than_ms, self._states.entries, ours_only=ours_only)
         except FileNotFoundError as error:

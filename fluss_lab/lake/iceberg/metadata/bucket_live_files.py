@@ -71,7 +71,7 @@ def offset_files(files: Sequence[LakeFile]) -> list[OffsetFile]:
     return [OffsetFile(each.file.file_path, each.min_offset, each.max_offset, each.file.record_count) for each in files]
 
 
-def described(state: BucketState | None) -> dict[str, Any]:
+def bucket_json(state: BucketState | None) -> dict[str, Any]:
     """Return a bucket as its writers are told of it, as JSON; empty without data files."""
     if state is None or not state.data:
         return {}

@@ -94,7 +94,7 @@ class HeldManifest:
         """
         if (rows := self._rows) is None:
             quick = self._quick_rows(ids) if self._entries is None else None
-            rows = tuple(row_of(entry, ids) for entry in self.entries()) if quick is None else quick
+            rows = tuple(manifest_row(entry, ids) for entry in self.entries()) if quick is None else quick
             self._rows = rows
         return rows
 
@@ -161,7 +161,7 @@ class _QuickFile(DataFile):
         return entry
 
 
-def row_of(entry: ManifestEntry, ids: tuple[int, int]) -> ManifestRow:
+def manifest_row(entry: ManifestEntry, ids: tuple[int, int]) -> ManifestRow:
     """Return an entry that was decoded whole as a row."""
     file = entry.data_file
     return ManifestRow(file, entry.sequence_number, bounds_of(file.lower_bounds or {}, file.upper_bounds or {}, *ids))

@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.lake.iceberg.files.file_seals import check_json
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY, unread
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY, read_error
 from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def metadata_errors(location: str, what: str) -> Iterator[None]:
     except (FlussError, FileNotFoundError):
         raise
     except Exception as error:
-        found = unread(f"lake file {location}", what, error)
+        found = read_error(f"lake file {location}", what, error)
         raise (CorruptDataError(f"{found}; {REMEDY}") if isinstance(found, CorruptDataError) else found) from error
 
 

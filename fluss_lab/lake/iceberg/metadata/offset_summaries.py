@@ -40,7 +40,7 @@ def is_complete(snapshot: Snapshot) -> bool:
     return is_ours(snapshot) and BUCKET_OFFSET_KEY in summary and SINCE_KEY not in summary
 
 
-def thinned(metadata: TableMetadata, summary: Mapping[str, str]) -> dict[str, str]:
+def thin_summary(metadata: TableMetadata, summary: Mapping[str, str]) -> dict[str, str]:
     """Return the summary of a snapshot that follows a table's newest, with the buckets left out that it need not name.
 
     Args:

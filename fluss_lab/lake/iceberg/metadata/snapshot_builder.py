@@ -40,7 +40,7 @@ from pyiceberg.table.update import (
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.metadata.manifest_writer import Changes, ManifestFiles
-from fluss_lab.lake.iceberg.metadata.offset_summaries import thinned
+from fluss_lab.lake.iceberg.metadata.offset_summaries import thin_summary
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _summary(
     for file in removed:
         collector.remove_file(file, schema, specs[file.spec_id])
     parent = metadata.current_snapshot()
-    given = thinned(metadata, given)
+    given = thin_summary(metadata, given)
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(
         Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),

@@ -28,7 +28,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     live_state,
     snapshot_of,
 )
-from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, keeps_rows, line_from, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summary_of
 from fluss_lab.lake.iceberg.partition_drop import DROPPED_PARTITION_KEY
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
@@ -171,7 +171,7 @@ class SnapshotChain:
         metadata = self.lake.metadata
         ids = {ref.snapshot_id for name, ref in metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
         # What others compacted since the newest of ours, the next round is going to tag.
-        for snapshot in line_from(metadata, asked.snapshot_id):
+        for snapshot in ancestors(metadata, asked.snapshot_id):
             if is_ours(snapshot):
                 break
             if keeps_rows(snapshot) and snapshot.parent_snapshot_id is not None:

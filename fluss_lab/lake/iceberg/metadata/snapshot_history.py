@@ -28,10 +28,10 @@ def main_line(metadata: TableMetadata) -> Iterator[Snapshot]:
 
     Cost: linear; pyiceberg's own walk searches the list of snapshots for each parent.
     """
-    return line_from(metadata, metadata.current_snapshot_id)
+    return ancestors(metadata, metadata.current_snapshot_id)
 
 
-def line_from(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
+def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
     """Yield a snapshot and those before it, as far back as they were not expired. See `main_line`."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     at = snapshot_id
@@ -133,7 +133,7 @@ def _count(snapshot: Snapshot, key: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapshot | None:
+def newest_committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapshot | None:
     """Return the newest of ours among snapshots (the newest first), with the offsets of all of ours among them.
 
     A snapshot may name only the buckets that advanced with it, so the older ones count too; but none that is older than
@@ -161,7 +161,7 @@ def committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapsh
     return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, summary_of(ours[0]), partition_ids)
 
 
-def offsets_in(path: TablePath, snapshot: Snapshot) -> dict[tuple[str | None, int], LakeOffset]:
+def summary_offsets(path: TablePath, snapshot: Snapshot) -> dict[tuple[str | None, int], LakeOffset]:
     """Return what a snapshot's own summary says of buckets.
 
     Raises:

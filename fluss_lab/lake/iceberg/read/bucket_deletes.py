@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 
 
-def described(state: BucketState, stop: int | None) -> tuple[str, ...]:
+def deletes_text(state: BucketState, stop: int | None) -> tuple[str, ...]:
     """Return the delete files that may matter to a bucket's rows at a stop, as text.
 
     Args:
@@ -65,13 +65,13 @@ class BucketDeletes:
     Args:
         io: Access to the files.
         columns: The table's columns.
-        deletes: What `described` told of.
+        deletes: What `deletes_text` told of.
         stop: Events at or after this offset do not count; None: all do.
         cache: What is known of delete files, and is added to.
 
     Raises:
         FileNotFoundError: A delete file is gone.
-        CorruptDataError: One is no delete file; or the text is not that of `described`.
+        CorruptDataError: One is no delete file; or the text is not that of `deletes_text`.
         UnsupportedError: Somebody deleted rows by columns that the table does not have.
 
     Cost: one column of delete files that carry events is read; twelve bytes for each deleted row are kept, and the keys

@@ -23,8 +23,8 @@ from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.durable_io import arrow_place, side_by_side
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
-from fluss_lab.lake.iceberg.read.data_file_rows import PARQUET, matched
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.read.data_file_rows import PARQUET, match_columns
 from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
@@ -142,7 +142,7 @@ class FileReading:
         for known, names in self._known:
             if known.equals(physical, check_metadata=True):
                 return names
-        plain, absent = matched(self._columns, physical)
+        plain, absent = match_columns(self._columns, physical)
         same = {name for name in plain if physical.field(name).type == self._types[name].type}
         names = frozenset(same | absent)
         self._known.append((physical, names))
@@ -174,7 +174,7 @@ class FileReading:
             raise self._missing(chosen, error) from error
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
-            raise unread(what, "file of the table's columns", error) from error
+            raise read_error(what, "file of the table's columns", error) from error
 
     def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
         if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):

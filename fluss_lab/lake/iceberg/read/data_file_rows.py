@@ -23,7 +23,7 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, holds, ids_of
 from fluss_lab.model import TableInfo
@@ -119,11 +119,11 @@ class LakeFileReader(Closing):
             check_footer(location)
             self._fragment = PARQUET.make_fragment(self._stream)
             self._physical: pa.Schema = self._fragment.physical_schema
-            self._plain, self._absent = matched(columns, self._physical)
+            self._plain, self._absent = match_columns(columns, self._physical)
             self.groups = self._row_groups()
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             self.close()
-            raise unread(f"lake file {location}", "Parquet file", error) from error
+            raise read_error(f"lake file {location}", "Parquet file", error) from error
         except BaseException:
             self.close()
             raise
@@ -193,7 +193,7 @@ class LakeFileReader(Closing):
                 rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
-            raise unread(f"lake file {self.location}", "file of the table's columns", error) from error
+            raise read_error(f"lake file {self.location}", "file of the table's columns", error) from error
         return _ascending(rows).select(list(names))
 
     def _read_plain(
@@ -273,7 +273,7 @@ class LakeFileReader(Closing):
         return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
 
 
-def matched(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
     """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
     by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
     has_all_ids = len(by_id) == len(physical)
@@ -319,7 +319,7 @@ def _ascending(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.argsort(offsets, kind="stable")))
 
 
-def clipped(rows: pa.Table, offsets: pa.ChunkedArray, start: int | None, stop: int | None) -> pa.Table:
+def clip_rows(rows: pa.Table, offsets: pa.ChunkedArray, start: int | None, stop: int | None) -> pa.Table:
     """Return the rows with offsets in ``[start, stop)``, of rows whose ascending offsets are given. No copy."""
     values = offsets.to_numpy()
     low = 0 if start is None else int(np.searchsorted(values, start))

@@ -65,11 +65,11 @@ class DeadRows:
 
     def count_in(self, first: int, stop: int) -> int:
         """Return how many of the offsets of a range are dead, where each of the range is a row's."""
-        found = [part for part in (within(each, first, stop) for each in self.offsets) if len(part)]
+        found = [part for part in (slice_ascending(each, first, stop) for each in self.offsets) if len(part)]
         return len(found[0]) if len(found) == 1 else len(np.unique(np.concatenate(found))) if found else 0
 
 
-def within(ascending: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
+def slice_ascending(ascending: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
     """Return those of ascending numbers that are in ``[first, stop)``. No copy."""
     low, high = np.searchsorted(ascending, [first, stop])
     return ascending[low:high]
@@ -81,7 +81,7 @@ def _alive(offsets: NDArray[np.int64], dead: Sequence[NDArray[np.int64]]) -> NDA
         return None
     alive: NDArray[np.bool_] | None = None
     for each in dead:
-        wanted = within(each, int(offsets[0]), int(offsets[-1]) + 1)
+        wanted = slice_ascending(each, int(offsets[0]), int(offsets[-1]) + 1)
         if not len(wanted):
             continue
         places = np.searchsorted(offsets, wanted)

@@ -19,7 +19,7 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, unread
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.iceberg.write.delete_schema import (
@@ -89,7 +89,7 @@ class EventFile(Closing):
             )
         except library_errors(pa.ArrowException, OSError, ValueError) as error:
             self.close()
-            raise unread(f"lake file {path}", "delete file", error) from error
+            raise read_error(f"lake file {path}", "delete file", error) from error
         except BaseException:
             self.close()
             raise
@@ -155,7 +155,7 @@ class EventFile(Closing):
         try:
             rows = self._parquet.read_row_groups(self._groups(span), columns=names)
         except library_errors(pa.ArrowException, OSError, ValueError) as error:
-            raise unread(f"lake file {self._path}", "delete file", error) from error
+            raise read_error(f"lake file {self._path}", "delete file", error) from error
         return rows.select(names)
 
     def _groups(self, span: tuple[int, int]) -> list[int]:

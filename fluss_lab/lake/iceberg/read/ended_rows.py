@@ -19,7 +19,7 @@ from fluss_lab.lake.iceberg.files.durable_io import side_by_side
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS
-from fluss_lab.lake.iceberg.read.row_deletes import opened
+from fluss_lab.lake.iceberg.read.row_deletes import open_delete_file
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
     PREVIOUS_OFFSET_COLUMN,
@@ -166,7 +166,7 @@ class EndedRows:
 
     def _opened(self, path: str, before: EventsBefore | None) -> NDArray[np.int64] | None:
         """Return what the events of one delete file end; None of a file without events."""
-        with opened(self._io, path) as (parquet, names):
+        with open_delete_file(self._io, path) as (parquet, names):
             if PREVIOUS_OFFSET_ID not in names or CHANGE_TYPE_ID not in names:
                 return None
             previous = names[PREVIOUS_OFFSET_ID]

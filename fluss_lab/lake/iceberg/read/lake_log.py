@@ -21,7 +21,7 @@ from fluss_lab.lake.iceberg.read.data_file_rows import user_names
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.read.pk_log import KeyedFiles, KeyedPiece, gap
-from fluss_lab.lake.iceberg.read.row_groups import ALL, Pieces, merged
+from fluss_lab.lake.iceberg.read.row_groups import ALL, Pieces, merge_pieces
 from fluss_lab.lake.iceberg.read.time_lookup import FirstRecord, first_event_at, first_row_at
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
@@ -221,7 +221,7 @@ class IcebergFlussLogSource(FlussLogSource):
         snapshot_id = context.lake_snapshot_id
         files = self._table.at(snapshot_id).data((context.partition, context.bucket))
         with Pieces(lambda file: self._table.open(file.file.file_path, snapshot_id), files, span) as pieces:
-            yield from merged(pieces, columns, span, lambda piece, names: piece.reader.read([piece.group], names))
+            yield from merge_pieces(pieces, columns, span, lambda piece, names: piece.reader.read([piece.group], names))
 
     def _check_contiguous(self, context: FetchContext, rows: pa.Table, expected: int) -> None:
         offsets = rows.column(OFFSET_COLUMN).to_numpy()

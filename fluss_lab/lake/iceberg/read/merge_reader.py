@@ -16,7 +16,7 @@ from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns, LakeFileReader
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
-from fluss_lab.lake.iceberg.read.row_groups import ALL, Piece, Pieces, merged
+from fluss_lab.lake.iceberg.read.row_groups import ALL, Piece, Pieces, merge_pieces
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -84,7 +84,7 @@ class LiveReader:
             return self._live(piece, columns, where)
 
         with Pieces(self._open, files, span) as pieces:
-            for rows in merged(pieces, wanted, span, read):
+            for rows in merge_pieces(pieces, wanted, span, read):
                 yield rows.select(list(names))
 
     def _open(self, file: LakeFile) -> LakeFileReader:

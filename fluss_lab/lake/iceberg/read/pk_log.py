@@ -17,7 +17,7 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader, clipped
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader, clip_rows
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.row_groups import Piece, Pieces
 from fluss_lab.model import ChangeType
@@ -143,7 +143,7 @@ class KeyedPiece:
         assert piece is not None
         columns = list(dict.fromkeys([*self._names, OFFSET_COLUMN, TIMESTAMP_COLUMN]))
         rows = piece.reader.read([piece.group], columns)
-        rows = clipped(rows, rows.column(OFFSET_COLUMN), *self._span)
+        rows = clip_rows(rows, rows.column(OFFSET_COLUMN), *self._span)
         offsets = rows.column(OFFSET_COLUMN).to_numpy()
         times_ms = rows.column(TIMESTAMP_COLUMN).cast(pa.int64()).to_numpy() // 1000
         self._held.append(_Part(rows.select([*self._names, OFFSET_COLUMN]), offsets, times_ms, None, None))

@@ -73,7 +73,7 @@ class DeletedPositions:
         self.files: list[PositionFile] = []
         for path in deletes:
             found = PositionFile(path, has_events=False)
-            with opened(io, path) as (parquet, names):
+            with open_delete_file(io, path) as (parquet, names):
                 found.has_events = CHANGE_TYPE_ID in names
                 for data_path, positions in _positions(path, parquet, names):
                     found.counts[data_path] = found.counts.get(data_path, 0) + len(positions)
@@ -185,7 +185,7 @@ def _key_names(delete: LakeDelete, ids: Sequence[int], columns: LakeColumns) -> 
 def _read_keys(io: FileIO, path: str, ids: Sequence[int], names: Sequence[str], columns: LakeColumns) -> pa.Table:
     """Return the key columns of an equality-delete file, in the table's types; columns that it lacks are null."""
     fields = [columns.schema.field(name) for name in names]
-    with opened(io, path) as (parquet, found):
+    with open_delete_file(io, path) as (parquet, found):
         present = [found[field_id] for field_id in ids if field_id in found]
         rows = parquet.read(columns=present, use_threads=False)
     arrays: list[Any] = []
@@ -201,7 +201,7 @@ def _read_keys(io: FileIO, path: str, ids: Sequence[int], names: Sequence[str], 
 
 
 @contextmanager
-def opened(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
+def open_delete_file(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
     """Open a delete file; with it come the names of its columns by field id."""
     with parquet_errors(path, "delete file"), io.new_input(path).open() as stream:
         check_footer(path)

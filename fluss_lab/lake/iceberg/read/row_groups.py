@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_lab.closing import Closing
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeFile
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader, RowGroup, clipped
+from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader, RowGroup, clip_rows
 
 _END: Final = 2**63 - 1
 #: Every offset.
@@ -113,7 +113,7 @@ class Pieces(Closing):
                 self._open.remove(reader)
 
 
-def merged(
+def merge_pieces(
     pieces: Pieces, columns: Sequence[str], span: tuple[int, int], read: Callable[[Piece, Sequence[str]], pa.Table]
 ) -> Iterator[pa.Table]:
     """Yield the rows of pieces in ascending order of offset.
@@ -129,9 +129,9 @@ def merged(
     held: pa.Table | None = None
     for piece in pieces:
         rows = read(piece, columns)
-        rows = clipped(rows, rows.column(OFFSET_COLUMN), *span)
+        rows = clip_rows(rows, rows.column(OFFSET_COLUMN), *span)
         held = rows if held is None else pa.concat_tables([held, rows]).sort_by(OFFSET_COLUMN)
-        ready = clipped(held, held.column(OFFSET_COLUMN), None, piece.ahead)
+        ready = clip_rows(held, held.column(OFFSET_COLUMN), None, piece.ahead)
         held = held.slice(len(ready)) if len(ready) < len(held) else None
         if len(ready):
             yield ready

@@ -16,9 +16,9 @@ from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, EntryCache, LakeFile
-from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, applies, described
+from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, applies, deletes_text
 from fluss_lab.lake.iceberg.read.data_file_reader import FILES_AT_ONCE, FileReading, WantedFile
-from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows, within
+from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows, slice_ascending
 from fluss_lab.lake.iceberg.read.ended_rows import EndedCache
 from fluss_lab.lake.iceberg.read.file_pruning import pruning
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
@@ -70,7 +70,7 @@ class IcebergLakeSource(LakeSource):
         for key in sorted(keys, key=lambda key: (key[0] or "", key[1])):
             stop = None if stops is None else stops[key]
             found_in, state = self._state(snapshot_id, key, stop)
-            deletes = described(state, stop)
+            deletes = deletes_text(state, stop)
             splits += [
                 _split(file, deletes if applies(state.deletes, file) else (), found_in, orders)
                 for file in state.data
@@ -154,7 +154,7 @@ class IcebergLakeSource(LakeSource):
         dead = DeadRows()
         if split.deletes:
             dead = self._deletes_of(split, detail, stop).of(split.path, *span, detail.number)
-        also = NO_NUMBERS if ended is None else within(ended.get(key, NO_NUMBERS), *span)
+        also = NO_NUMBERS if ended is None else slice_ascending(ended.get(key, NO_NUMBERS), *span)
         dead = replace(
             dead,
             offsets=(*dead.offsets, also) if len(also) else dead.offsets,

@@ -175,7 +175,7 @@ def change_symbols(kinds: NDArray[np.int8]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array((kinds == ChangeType.DELETE).astype(np.int8)), _SYMBOLS)
 
 
-def conformed(what: str, events: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+def conform_events(what: str, events: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """Return events in the columns that are written now: those added since are null, types that were widened are cast.
 
     Args:

@@ -39,7 +39,7 @@ from fluss_lab.lake.iceberg.write.delete_schema import (
     SYMBOL_TYPE,
     change_fields,
     change_symbols,
-    conformed,
+    conform_events,
     event_fields,
     field_id_of,
     read_events,
@@ -138,7 +138,7 @@ class DeleteFileWriter:
             CorruptDataError: They are no events of the table.
             StorageError, CommitConflictError: As `append`.
         """
-        table = conformed(self._target.what, events, self._events)
+        table = conform_events(self._target.what, events, self._events)
         self._tables.append(table)
         self._tables_bytes += table.nbytes
         self._flush_if_full()

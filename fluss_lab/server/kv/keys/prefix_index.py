@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs
 from fluss_lab.server.kv.keys.row_equality import Mask, equal_across
-from fluss_lab.server.kv.row_chunks import Chunk, check_gathered, no_rows, taken
+from fluss_lab.server.kv.row_chunks import Chunk, check_gathered, no_rows, take_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def prefix_rows(
             found.append((chunk, rows))
             check_gathered(found)
             owners.append(owner)
-            gathered.append(taken(chunk, rows, wanted, schema))
+            gathered.append(take_columns(chunk, rows, wanted, schema))
     answer = pa.schema([schema.field(index) for index in wanted])
     counts = np.zeros(hashes.size, np.int32)
     if not owners:

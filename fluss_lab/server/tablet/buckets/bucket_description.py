@@ -13,7 +13,7 @@ from fluss_lab.server.tablet.damage.given_up_ranges import GivenUpRange
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 
 
-def described(bucket: Bucket) -> pb.PbBucketDescription:
+def describe_bucket(bucket: Bucket) -> pb.PbBucketDescription:
     """Return how an open bucket is; of one whose log was found damaged, or agrees no more with its rows, the error."""
     stopped = bucket.log.stopped
     # A disk that refuses ends writing; what is readable stays readable, and its offsets true.

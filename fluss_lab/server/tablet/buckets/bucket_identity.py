@@ -52,7 +52,7 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked anew.
 
 
-def identity_of(folder: Path) -> str:
+def folder_identity(folder: Path) -> str:
     """Return the identity of the bucket that a folder is of; empty where it has none."""
     return next(iter(_identities(path.name for path in folder.iterdir())), "")
 

@@ -128,7 +128,7 @@ def _segments(
     if not bases and known is not None:
         yield _lost(folder, None, f"no segment is left of a log that reached offset {known.recovery_point}")
     timestamp_ms, end = -1, bases[0] if bases else 0
-    expected = log_start.expected(folder, None if known is None else known.segments[0].base_offset)
+    expected = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
     if bases and bases[0] > expected:
         yield _lost(
             folder, None, f"the first segment is of offset {bases[0]}, expected one of {expected}: files are missing"

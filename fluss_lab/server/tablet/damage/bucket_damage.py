@@ -146,7 +146,7 @@ def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRa
     )
 
 
-def confirmed(bucket: Bucket, folder: Path, durable_offset: int, error: CorruptDataError) -> CorruptDataError:
+def confirm_damage(bucket: Bucket, folder: Path, durable_offset: int, error: CorruptDataError) -> CorruptDataError:
     """Return what to say of bytes that failed their checks when they were read: which file and offsets that is, if so.
 
     Args:

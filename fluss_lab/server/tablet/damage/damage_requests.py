@@ -18,7 +18,13 @@ from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_description import described_damage
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
-from fluss_lab.server.tablet.damage.bucket_damage import BucketDamage, checkpoint_behind, confirmed, cut_behind, look
+from fluss_lab.server.tablet.damage.bucket_damage import (
+    BucketDamage,
+    checkpoint_behind,
+    confirm_damage,
+    cut_behind,
+    look,
+)
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange
 from fluss_lab.server.tablet.damage.given_up_ranges import Cut
 from fluss_lab.server.tablet.damage.log_cut import begin
@@ -68,8 +74,8 @@ class DamageDesk:
         return described_damage(bucket, self._look(bucket))
 
     def confirm(self, bucket: Bucket, error: CorruptDataError) -> CorruptDataError:
-        """Return what to say of bytes of a log that failed their checks when they were read: see `bucket_damage.confirmed`."""
-        return confirmed(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
+        """Return what to say of bytes of a log that failed their checks when they were read: see `bucket_damage.confirm_damage`."""
+        return confirm_damage(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
 
     def take_rows(self, request: Frame[pb.SendRowsRequest]) -> pb.SendRowsResponse:
         """Keep rows that are sent for a cut: see `SentRows.take`."""

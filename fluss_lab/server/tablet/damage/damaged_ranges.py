@@ -57,7 +57,7 @@ def damaged_ranges(
     Cost: reads every byte, and decodes every batch; memory does not grow with the log.
     """
     known = recovery_point.load(folder)
-    end = log_start.expected(folder, None if known is None else known.segments[0].base_offset)
+    end = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
     path, last_ms, position = folder, -1, 0
     for base in segment_bases(folder):
         if until is not None and base > until.base_offset:

@@ -14,8 +14,8 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.format_versions import check_format
-from fluss_lab.records.sealed import sealed, unsealed
-from fluss_lab.server.tablet.buckets.bucket_identity import identity_of
+from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.server.tablet.buckets.bucket_identity import folder_identity
 
 FILE_NAME: Final = "given-up"
 VERSION: Final = 1
@@ -78,11 +78,11 @@ def save(folder: Path, given_up: GivenUp) -> None:
     """
     value = {
         "version": VERSION,
-        "identity": identity_of(folder),
+        "identity": folder_identity(folder),
         "ranges": [asdict(each) for each in given_up.ranges],
         "pending": None if given_up.pending is None else asdict(given_up.pending),
     }
-    files.write_atomic(folder / FILE_NAME, sealed(json.dumps(value).encode()))
+    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps(value).encode()))
 
 
 def load(folder: Path) -> GivenUp:
@@ -98,11 +98,11 @@ def load(folder: Path) -> GivenUp:
         data = path.read_bytes()
     except FileNotFoundError:
         return GivenUp()
-    if (body := unsealed(data)) is None:
+    if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
     value = json.loads(body)
     check_format(path, value.get("version"), VERSION)
-    if value.get("identity") != (identity := identity_of(folder)):
+    if value.get("identity") != (identity := folder_identity(folder)):
         raise CorruptDataError(
             f"{path}: expected what was given up of bucket {identity!r}, found that of {value.get('identity')!r}; {_REMEDY}"
         )

@@ -66,7 +66,7 @@ class LostLog:
         held = remote_manifest.load(remote, bucket)
         kept = SnapshotFolder(snapshots, bucket).manifests()
         if known is not None or noted is not None:
-            start = log_start.expected(folder, None if known is None else known.segments[0].base_offset)
+            start = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
         elif held is not None and held.segments:
             start = held.start
         else:

@@ -15,7 +15,7 @@ from fluss_lab.records.batch import (
     CRC_START,
     HEADER_BYTES,
     BatchHeader,
-    aligned,
+    align_buffer,
     check_header,
     checksum,
     read_header,
@@ -128,7 +128,7 @@ def check_rows(table: Table, image: KvImage, tail: Tail) -> None:
 def _rows(header: BatchHeader, body: memoryview, schemas: Mapping[int, pa.Schema]) -> pa.RecordBatch:
     if (schema := schemas.get(header.schema_id)) is None:
         raise CorruptDataError(f"batch at offset {header.base_offset}: schema id {header.schema_id} is not known")
-    return pa.ipc.read_record_batch(aligned(body), schema)
+    return pa.ipc.read_record_batch(align_buffer(body), schema)
 
 
 def _check_unique(image: KvImage, key: Sequence[str]) -> None:

@@ -156,7 +156,7 @@ class Recovery:
         """Refuse to begin a log anew where there was one: offsets would be given twice, and records be forgotten."""
         if known is None and self._durable_offset is None and not log_start.load(self._folder):
             return
-        first = log_start.expected(self._folder, None if known is None else known.segments[0].base_offset)
+        first = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
         raise CorruptDataError(
             f"{self._folder}: offsets [{first}, {max(first, self._floor)}) cannot be read: no segment is left of a log that was "
             f"on the device up to offset {self._floor}: files are missing; {RESTORE}; or see what it would come to to do without: "
@@ -166,7 +166,7 @@ class Recovery:
     def _check_start(self, known: Checkpoint | None) -> None:
         """See that no segment in front of those found is missing: a log may begin later only when that was noted."""
         first = self._result.segments[0].base_offset
-        expected = log_start.expected(self._folder, None if known is None else known.segments[0].base_offset)
+        expected = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
         if first > expected:
             self._result.lost_start = CorruptDataError(
                 f"{self._folder}: offsets [{expected}, {first}) cannot be read: the first segment is of offset {first}, expected "

@@ -13,7 +13,7 @@ from typing import Final
 
 from fluss_lab import files
 from fluss_lab.model.format_versions import check_format
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ def save(folder: Path, offset: int) -> None:
     Raises:
         OSError: The file system refused; nothing in front of the offset may be deleted.
     """
-    files.write_atomic(folder / FILE_NAME, sealed(json.dumps({"version": VERSION, "start": offset}).encode()))
+    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps({"version": VERSION, "start": offset}).encode()))
 
 
-def expected(folder: Path, checkpointed: int | None) -> int:
+def expected_start(folder: Path, checkpointed: int | None) -> int:
     """Return the first offset at which a folder's log may begin: a first segment behind it means that others are missing.
 
     Args:
@@ -56,7 +56,7 @@ def load(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if (body := unsealed(data)) is None:
+        if (body := unseal_content(data)) is None:
             return None
         value = json.loads(body)
         check_format(path, value.get("version"), VERSION)

@@ -16,7 +16,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.format_versions import check_format
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.log.segment import SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import IndexMark
@@ -63,7 +63,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
         "writers": checkpoint.writers.to_json(),
     }
     body = json.dumps(value, separators=(",", ":")).encode()
-    files.write_atomic(folder / FILE_NAME, sealed(body), durable=durable)
+    files.write_atomic(folder / FILE_NAME, seal_content(body), durable=durable)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -77,7 +77,7 @@ def load(folder: Path) -> Checkpoint | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    if (body := unsealed(data)) is None:
+    if (body := unseal_content(data)) is None:
         log.warning("%s: the checksum does not agree; the log is read from its start", path)
         return None
     try:

@@ -19,7 +19,7 @@ from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1
@@ -117,7 +117,7 @@ def save(folder: Path, manifest: RemoteManifest) -> None:
         "copied_offset": manifest.copied_offset,
         "segments": [asdict(each) for each in manifest.segments],
     }
-    files.write_atomic(folder / FILE_NAME, sealed(json.dumps(value, indent=1).encode()))
+    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps(value, indent=1).encode()))
 
 
 def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
@@ -133,7 +133,7 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    if (body := unsealed(data)) is None:
+    if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
     value = json.loads(body)
     check_format(path, value.get("version"), VERSION)

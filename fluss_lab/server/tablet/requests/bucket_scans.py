@@ -21,7 +21,7 @@ from fluss_lab.rpc.bucket_fields import bucket_of
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.requests.lookup_rows import check_columns, rows_of
+from fluss_lab.server.tablet.requests.lookup_rows import check_columns, look_up_bucket
 
 #: Names of the columns that a full scan appends.
 OFFSET_COLUMN: Final = "__offset"
@@ -172,7 +172,7 @@ class Scanners:
             raise InvalidRequestError(f"call_seq_id: expected 0 to begin a scan, found {request.call_seq_id}")
         asked = request.bucket_scan_req
         bucket = self._store.get(bucket_of(asked))
-        kv = rows_of(bucket)
+        kv = look_up_bucket(bucket)
         schema_id = kv.schema_id
         columns = check_columns(asked.projected_fields, bucket, schema_id)
         size = min(request.batch_size_bytes if request.batch_size_bytes > 0 else _BATCH_BYTES, _BATCH_BYTES_MAX)

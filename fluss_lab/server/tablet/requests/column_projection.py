@@ -13,7 +13,7 @@ from fluss_lab.records.batch import (
     HEADER_BYTES,
     BatchHeader,
     Buffer,
-    aligned,
+    align_buffer,
     checksum,
     encode,
     split_headers,
@@ -74,7 +74,7 @@ def _project(
         raise CorruptDataError(f"log batch at offset {header.base_offset}: schema id {header.schema_id} is not known")
     body = HEADER_BYTES if header.append_only else HEADER_BYTES + header.record_count
     # It was validated when it was appended, and the CRC says that it is the same.
-    rows = pa.ipc.read_record_batch(aligned(whole[body:]), schema)
+    rows = pa.ipc.read_record_batch(align_buffer(whole[body:]), schema)
     return encode(
         rows.select([index for index in indexes if index < len(schema)]),
         schema_id=header.schema_id,

@@ -145,7 +145,7 @@ class _Call:
     ) -> tuple[KvBucket, pa.RecordBatch, tuple[int, ...]]:
         """Return the rows' bucket, the keys, and the indexes of the columns wanted; all checked."""
         bucket = self._store.get(bucket_of(request, self._message.table_id))
-        kv = rows_of(bucket)
+        kv = look_up_bucket(bucket)
         self.schema_id = kv.schema_id
         columns = check_columns(self._message.projected_fields, bucket, self.schema_id)
         keys = _decode(payload, schema_of(kv))
@@ -202,7 +202,7 @@ class _Call:
         return np.concatenate(said), pa.concat_batches(found).serialize()
 
 
-def rows_of(bucket: Bucket) -> KvBucket:
+def look_up_bucket(bucket: Bucket) -> KvBucket:
     """Return the rows of a bucket.
 
     Raises:

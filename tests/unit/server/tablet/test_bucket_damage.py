@@ -18,7 +18,7 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.records.batch import read_header
-from fluss_lab.records.sealed import sealed, unsealed
+from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet.damage import given_up_ranges, log_cut
 from fluss_lab.server.tablet.damage.damaged_ranges import damaged_ranges
@@ -396,13 +396,13 @@ def _cut_off(path):
 
 
 def _of_another(path):
-    value = json.loads(unsealed(path.read_bytes()))
-    path.write_bytes(sealed(json.dumps(value | {"identity": "0" * 32}).encode()))
+    value = json.loads(unseal_content(path.read_bytes()))
+    path.write_bytes(seal_content(json.dumps(value | {"identity": "0" * 32}).encode()))
 
 
 def _newer(path):
-    value = json.loads(unsealed(path.read_bytes()))
-    path.write_bytes(sealed(json.dumps(value | {"version": 2}).encode()))
+    value = json.loads(unseal_content(path.read_bytes()))
+    path.write_bytes(seal_content(json.dumps(value | {"version": 2}).encode()))
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ def test_wide_rows_that_a_small_batch_deletes_are_counted_before_they_are_gather
     tablet.put(upserts(0, 5_000))
     for i in range(20):
         tablet.put([{"id": i, "name": "x" * 400_000, "score": 0}])
-    monkeypatch.setattr(row_chunks, "taken", None)
+    monkeypatch.setattr(row_chunks, "take_columns", None)
     with pytest.raises(RecordTooLargeError, match="smaller batches"):
         tablet.put([{"id": i} for i in range(20)], [DELETE] * 20)
     monkeypatch.undo()
