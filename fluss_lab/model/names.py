@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from fluss_lab.errors import InvalidNameError, InvalidPartitionError
 
@@ -19,6 +19,9 @@ RESERVED_COLUMNS: Final = frozenset({
 #: What stands between the values in the name of a partition by several columns, as in Fluss.
 PARTITION_SEPARATOR: Final = "$"
 PARTITION_VALUE_BYTES_MAX: Final = 255
+
+#: A bucket of a table by the name of its partition (None without partitions) and its number.
+BucketKey: TypeAlias = tuple[str | None, int]
 
 
 def check_name(name: object, kind: str) -> str:

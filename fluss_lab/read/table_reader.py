@@ -14,13 +14,14 @@ from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, Partiti
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.changelog.net_changes import NetChangelog
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
 from fluss_lab.read.changelog.table_diff import Diff, diff
 from fluss_lab.read.filter.filter_compiler import compile_filter
-from fluss_lab.read.moment.read_point import BucketKey, ReadPoint
+from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.read_point_choice import point_at_snapshot, point_at_time, point_now, snapshot_moment
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.moment.time_seek import Seek, seek

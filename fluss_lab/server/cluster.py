@@ -36,8 +36,8 @@ from fluss_lab.server.server_options import SplitOptions, split_options
 
 __all__ = [
     "Attachment",
+    "CoordinatorEndpoint",
     "Discovery",
-    "Place",
     "ServerEntry",
     "SplitOptions",
     "ensure_server",
@@ -66,7 +66,7 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CoordinatorEndpoint:
     """Where a cluster's coordinator listens, the token it wants, and what to expect of it with TLS."""
 
     host: str
@@ -87,7 +87,7 @@ def read_discovery(folder: Path) -> Discovery | None:
     return discovery.read(folder)
 
 
-def locate(folder: Path) -> Place:
+def locate(folder: Path) -> CoordinatorEndpoint:
     """Return where the folder's coordinator listens, as its discovery file says.
 
     Raises:
@@ -98,7 +98,7 @@ def locate(folder: Path) -> Place:
     if found is None:
         raise ServerUnavailableError(f"{folder}: no server runs there; start one with `fluss-lab up {folder}`")
     server = found.servers[0]
-    return Place(reachable(server.host), server.port, read_token(Path(server.token_file)), server.trust)
+    return CoordinatorEndpoint(reachable(server.host), server.port, read_token(Path(server.token_file)), server.trust)
 
 
 def ensure_server(
@@ -181,7 +181,7 @@ class Attachment(Closing):
         self._failure: FlussError | None = None
         self._closing = Flag()
         self._stream_closed = Flag()
-        self._place: Place | None = None
+        self._place: CoordinatorEndpoint | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="fluss-attachment", daemon=True)
 
@@ -193,7 +193,7 @@ class Attachment(Closing):
         """Return the present session's id; None while no server answers, and in a forked child."""
         return self._session_id if os.getpid() == self._pid else None
 
-    def address(self) -> Place:
+    def address(self) -> CoordinatorEndpoint:
         """Return where the server listens now.
 
         Raises:
@@ -364,7 +364,7 @@ def _let_go_in_child(reference: weakref.ref[Attachment]) -> None:
         _cut(int(name), place)
 
 
-def _cut(fd: int, place: Place) -> None:
+def _cut(fd: int, place: CoordinatorEndpoint) -> None:
     """Put nothing in the place of a descriptor that is a connection to a server. Its number stays taken."""
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):

@@ -15,11 +15,12 @@ from typing import Final
 
 from fluss_lab.client.cluster.retry_policy import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.client.write.bucket_queue import Batch, BucketQueue, Piece, Write
-from fluss_lab.client.write.unsettled_write import Acknowledged, Place, Standing, Tally
+from fluss_lab.client.write.unsettled_write import Acknowledged, Standing, Tally
 from fluss_lab.client.write.write_result import WriteFuture
 from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
 from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
+from fluss_lab.model.names import BucketKey
 
 #: Waiting appends are joined into one batch up to this size: 16 appends of 1,000 rows of 65 bytes. Larger batches are
 #: not faster, and a reader gets whole batches.
@@ -52,7 +53,7 @@ class Accumulator:
         self._open = 0
         self._closed = False
         self._given = 0
-        self._tallies: dict[Place, Tally] = {}
+        self._tallies: dict[BucketKey, Tally] = {}
         #: What was given up since the last call: it can be sent again.
         self._parked: list[BucketQueue] = []
         self._failed: list[WriteFuture] = []
@@ -161,7 +162,7 @@ class Accumulator:
             acknowledged = {
                 place: Acknowledged(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
             }
-            in_flight: dict[Place, int] = {}
+            in_flight: dict[BucketKey, int] = {}
             unsent = 0
             for queue in [*self._active.values(), *self._parked]:
                 in_doubt = queue.rows_in_doubt

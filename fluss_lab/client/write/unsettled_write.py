@@ -5,16 +5,14 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from fluss_lab.client.write.write_result import WriteResult
+from fluss_lab.model.names import BucketKey
 
 #: Offset ranges that are kept of a bucket: ranges that touch are one, so that these are enough unless many writers take
 #: turns, and a writer may write for months.
 RANGES_MAX: Final = 1000
-
-#: Partition's name or None, and bucket.
-Place: TypeAlias = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,8 @@ class Standing:
     """
 
     rows: int
-    acknowledged: Mapping[Place, Acknowledged]
-    in_flight: Mapping[Place, int]
+    acknowledged: Mapping[BucketKey, Acknowledged]
+    in_flight: Mapping[BucketKey, int]
     unsent: int
     refusals: tuple[str, ...]
 
@@ -127,7 +125,7 @@ class UnsettledWrite:
         self._writer = writer
 
     @property
-    def acknowledged(self) -> Mapping[Place, Acknowledged]:
+    def acknowledged(self) -> Mapping[BucketKey, Acknowledged]:
         """Return rows and offsets by (partition or None, bucket), as they are now."""
         return self._writer.standing().acknowledged
 

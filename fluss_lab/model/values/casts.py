@@ -26,7 +26,7 @@ _WIDE_DECIMAL_PRECISION: Final = 76
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CellPosition:
     """Where values come from, for messages.
 
     Attributes:
@@ -37,9 +37,9 @@ class Place:
     column: str
     row_of: Callable[[int], int]
 
-    def inner(self, name: str, parent_of: Callable[[int], int]) -> Place:
+    def inner(self, name: str, parent_of: Callable[[int], int]) -> CellPosition:
         """Return the place of a nested field whose values belong to values of this one."""
-        return Place(f"{self.column}.{name}", lambda index: self.row_of(parent_of(index)))
+        return CellPosition(f"{self.column}.{name}", lambda index: self.row_of(parent_of(index)))
 
     def refusal(self, index: int, target: DataType, value: object, why: str) -> InvalidRecordError:
         """Return the error for one value that is not of its type."""
@@ -61,7 +61,7 @@ def value_text(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
 
 
-def cast_array(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def cast_array(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     """Return the same values in a type's one Arrow form.
 
     Args:
@@ -138,7 +138,7 @@ def has_rules(dtype: DataType) -> bool:
 # -- flat types ------------------------------------------------------------------------------------------------------
 
 
-def _flat(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _flat(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     source, types = array.type, pa.types
     if target.name in INTEGERS:
         accepted, hint = (
@@ -177,7 +177,7 @@ def _flat(array: pa.Array, target: DataType, place: Place) -> pa.Array:
     return checked_cast(array, target, place)
 
 
-def checked_cast(array: pa.Array, target: DataType, place: Place, arrow: pa.DataType | None = None) -> pa.Array:
+def checked_cast(array: pa.Array, target: DataType, place: CellPosition, arrow: pa.DataType | None = None) -> pa.Array:
     """Return Arrow's own safe cast, whose first failure is told by row and value."""
     to = arrow or target.arrow()
     try:
@@ -195,7 +195,7 @@ def _value(array: pa.Array, index: int) -> object:
         return str(array[index].cast(pa.string()))
 
 
-def _narrowed_float(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _narrowed_float(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     made = pc.cast(array, pa.float32(), safe=False)
     exact = pc.or_(pc.equal(pc.cast(made, pa.float64()), array), pc.is_nan(array))
     if not pc.all(exact, min_count=0).as_py():
@@ -205,7 +205,7 @@ def _narrowed_float(array: pa.Array, target: DataType, place: Place) -> pa.Array
     return made
 
 
-def _binary(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _binary(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     source, types = array.type, pa.types
     fixed = types.is_fixed_size_binary(source)
     if not (fixed or types.is_binary(source) or types.is_large_binary(source) or types.is_binary_view(source)):
@@ -221,7 +221,7 @@ def _binary(array: pa.Array, target: DataType, place: Place) -> pa.Array:
     return pc.cast(pc.cast(plain, pa.binary()), target.arrow())
 
 
-def _timestamp(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _timestamp(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     if not pa.types.is_timestamp(array.type):
         raise place.mismatch(target, array.type)
     local = target.name == "TIMESTAMP_LTZ"
@@ -234,7 +234,7 @@ def _timestamp(array: pa.Array, target: DataType, place: Place) -> pa.Array:
     return checked_cast(array, target, place)
 
 
-def _check_length(array: pa.Array, target: DataType, place: Place) -> None:
+def _check_length(array: pa.Array, target: DataType, place: CellPosition) -> None:
     too_long = pc.greater(pc.utf8_length(array), target.precision)
     if pc.any(too_long, min_count=0).as_py():
         index = pc.index(pc.fill_null(too_long, False), True).as_py()
@@ -245,7 +245,7 @@ def _check_length(array: pa.Array, target: DataType, place: Place) -> None:
 # -- nested types ----------------------------------------------------------------------------------------------------
 
 
-def _nested(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _nested(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     types, source = pa.types, array.type
     if target.name == "ARRAY" and _is_list(source):
         return _array(array, target, place)
@@ -282,14 +282,14 @@ def offsets_of(lengths: npt.ArrayLike) -> tuple[pa.Array, Callable[[int], int]]:
     return pa.array(ends.astype(np.int32)), lambda index: int(np.searchsorted(ends, index, side="right")) - 1
 
 
-def _array(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _array(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     offsets, parent_of = _offsets(array)
     values = cast_array(pc.list_flatten(array), target.fields[0].type, place.inner("element", parent_of))
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(offsets, values, type=target.arrow(), mask=mask)
 
 
-def _map(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _map(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     # Not by Arrow's cast from map to list: it refuses null rows that have fields which are not null.
     ends = array.offsets.to_numpy()
     hidden = array.is_null().to_numpy(zero_copy_only=False)
@@ -305,11 +305,11 @@ def _map(array: pa.Array, target: DataType, place: Place) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, values, type=target.arrow(), mask=mask)
 
 
-def _row(array: pa.Array, target: DataType, place: Place) -> pa.Array:
+def _row(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     if array.null_count:
         valid = array.is_valid()
         at = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-        dense = _row(array.drop_null(), target, Place(place.column, lambda index: place.row_of(int(at[index]))))
+        dense = _row(array.drop_null(), target, CellPosition(place.column, lambda index: place.row_of(int(at[index]))))
         ranks = pc.subtract(pc.cumulative_sum(pc.cast(valid, pa.int64())), 1)
         return dense.take(pc.if_else(valid, ranks, pa.scalar(None, pa.int64())))
     names = [field.name for field in array.type]

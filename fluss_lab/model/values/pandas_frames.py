@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidRecordError, UnsupportedError
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.casts import INTEGERS, Place
+from fluss_lab.model.values.casts import INTEGERS, CellPosition
 from fluss_lab.model.values.python_values import array_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def check_index(frame: Any, wanted: set[str]) -> None:
         )
 
 
-def series_array(series: Any, dtype: DataType, place: Place) -> pa.Array | pa.ChunkedArray:
+def series_array(series: Any, dtype: DataType, place: CellPosition) -> pa.Array | pa.ChunkedArray:
     """Return the values of a pandas Series in Arrow: of about a type, to be cast to it.
 
     Floats are taken for integers where each is a whole number: pandas makes floats of integers beside a missing value.
@@ -141,7 +141,7 @@ def series_array(series: Any, dtype: DataType, place: Place) -> pa.Array | pa.Ch
     return array
 
 
-def _whole(array: pa.Array, dtype: DataType, place: Place) -> pa.Array:
+def _whole(array: pa.Array, dtype: DataType, place: CellPosition) -> pa.Array:
     array = pc.cast(array, pa.float64())
     exact = pc.and_(pc.equal(pc.floor(array), array), pc.less_equal(pc.abs(array), float(_FLOAT_EXACT_MAX)))
     if not pc.all(exact, min_count=0).as_py():

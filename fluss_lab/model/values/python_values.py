@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.casts import Place, cast_array, first_failing, offsets_of
+from fluss_lab.model.values.casts import CellPosition, cast_array, first_failing, offsets_of
 
 _NUMBERS: Final = (int, float, np.integer, np.floating)
 #: By type: the Python types taken, and among their subclasses those that are not.
@@ -43,7 +43,7 @@ _PYTHON_TYPES: Final[dict[str, tuple[tuple[type, ...], tuple[type, ...]]]] = {
 }
 
 
-def array_of(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
+def array_of(values: Sequence[Any], target: DataType, place: CellPosition) -> pa.Array:
     """Return Python values as an Arrow array of a type; None is null.
 
     A Python float given for a FLOAT is rounded to 32 bits (Python has no other floats); everything else is exact.
@@ -65,7 +65,7 @@ def array_of(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
     return cast_array(made, target, place)
 
 
-def _check_types(values: Sequence[Any], target: DataType, place: Place) -> Sequence[Any]:
+def _check_types(values: Sequence[Any], target: DataType, place: CellPosition) -> Sequence[Any]:
     """Return the values with None for each that pandas calls missing."""
     taken, refused = _PYTHON_TYPES[target.name]
     kinds = set(map(type, values)) - {type(None)}
@@ -86,7 +86,7 @@ def _is_missing(kind: type) -> bool:
     return kind.__name__ in {"NAType", "NaTType"} and kind.__module__.startswith("pandas.")
 
 
-def _scalars(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
+def _scalars(values: Sequence[Any], target: DataType, place: CellPosition) -> pa.Array:
     arrow = target.arrow()
     if target.name in {"TIMESTAMP", "TIMESTAMP_LTZ"}:
         _check_zones(values, target, place)
@@ -105,7 +105,7 @@ def _scalars(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
     return made
 
 
-def _converted(values: Sequence[Any], arrow: pa.DataType, target: DataType, place: Place) -> pa.Array:
+def _converted(values: Sequence[Any], arrow: pa.DataType, target: DataType, place: CellPosition) -> pa.Array:
     def convert(start: int, stop: int) -> pa.Array:
         return pa.array(values[start:stop], arrow)
 
@@ -116,7 +116,7 @@ def _converted(values: Sequence[Any], arrow: pa.DataType, target: DataType, plac
         raise place.refusal(index, target, values[index], "the value does not fit exactly") from error
 
 
-def _check_zones(values: Sequence[Any], target: DataType, place: Place) -> None:
+def _check_zones(values: Sequence[Any], target: DataType, place: CellPosition) -> None:
     aware = target.name == "TIMESTAMP_LTZ"
     for index, value in enumerate(values):
         if value is not None and (value.tzinfo is not None) != aware:
@@ -124,7 +124,7 @@ def _check_zones(values: Sequence[Any], target: DataType, place: Place) -> None:
             raise place.refusal(index, target, value, why)
 
 
-def _check_overflow(values: Sequence[Any], made: pa.Array, target: DataType, place: Place) -> None:
+def _check_overflow(values: Sequence[Any], made: pa.Array, target: DataType, place: CellPosition) -> None:
     infinite = pc.is_inf(made)
     if pc.any(infinite, min_count=0).as_py():
         for index in np.flatnonzero(pc.fill_null(infinite, False).to_numpy(zero_copy_only=False)).tolist():
@@ -140,7 +140,7 @@ def _mask(values: Sequence[Any]) -> pa.Array | None:
     return pa.array(nulls) if any(nulls) else None
 
 
-def _arrays(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
+def _arrays(values: Sequence[Any], target: DataType, place: CellPosition) -> pa.Array:
     offsets, parent_of = offsets_of([0 if value is None else len(value) for value in values])
     flat = [item for value in values if value is not None for item in _items(value)]
     inner = array_of(flat, target.fields[0].type, place.inner("element", parent_of))
@@ -152,7 +152,7 @@ def _items(value: Any) -> Any:
     return pa.array(value).to_pylist() if isinstance(value, np.ndarray) and value.dtype.kind == "M" else value
 
 
-def _maps(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
+def _maps(values: Sequence[Any], target: DataType, place: CellPosition) -> pa.Array:
     pairs = [list(value.items()) if isinstance(value, Mapping) else value for value in values]
     for index, value in enumerate(pairs):
         if value is not None and not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in value):
@@ -165,7 +165,7 @@ def _maps(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, items, type=target.arrow(), mask=_mask(values))
 
 
-def _rows(values: Sequence[Any], target: DataType, place: Place) -> pa.Array:
+def _rows(values: Sequence[Any], target: DataType, place: CellPosition) -> pa.Array:
     known = {field.name for field in target.fields}
     present = np.array([index for index, value in enumerate(values) if value is not None], np.int64)
     dense = [value for value in values if value is not None]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.casts import Place, cast_array, check_names, has_rules, value_text
+from fluss_lab.model.values.casts import CellPosition, cast_array, check_names, has_rules, value_text
 from fluss_lab.model.values.pandas_frames import check_index, is_frame, is_series, series_array
 from fluss_lab.model.values.python_values import array_of
 
@@ -124,7 +124,7 @@ def _conformed(
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidRecordError(f"column {name!r}: not valid Arrow data: {error}; nothing was sent") from error
-        arrays.append(cast_array(column, dtype, Place(name, lambda at: base + at)))
+        arrays.append(cast_array(column, dtype, CellPosition(name, lambda at: base + at)))
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -205,8 +205,8 @@ def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
     )
 
 
-def _place(name: str) -> Place:
-    return Place(name, lambda index: index)
+def _place(name: str) -> CellPosition:
+    return CellPosition(name, lambda index: index)
 
 
 def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArray:

@@ -23,11 +23,11 @@ from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.changes import CHANGE_SYMBOLS
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import shown_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.changelog.offset_ranges import OffsetRange, resolve_ranges
 from fluss_lab.read.moment.log_retention import log_starts
-from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.plan_execution import FAILURES_MAX, gone
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import FlussError, OffsetOutOfRangeError
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.log_retention import bucket_text, time_at
-from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import BucketState, TableSource, surely_holds
 
 if TYPE_CHECKING:

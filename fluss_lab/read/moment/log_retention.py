@@ -8,8 +8,8 @@ from typing import Final
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import FlussError
 from fluss_lab.lake import FetchContext
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, surely_holds
 
 #: Buckets that an error names; their earliest records are looked up for it.

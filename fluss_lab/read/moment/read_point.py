@@ -12,14 +12,12 @@ from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, 
 from fluss_lab.model import TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
 
 _VERSION: Final = 1
 #: Of a point with buckets that were not known: a reader of version 1 would take them for empty.
 _VERSION_UNKNOWN: Final = 2
-
-#: How reads name a bucket: by partition name (None without partitions) and bucket.
-BucketKey = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True)

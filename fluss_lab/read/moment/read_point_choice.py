@@ -18,8 +18,9 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import SupportsMaintenance
 from fluss_lab.model import LakeSnapshot
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
-from fluss_lab.read.moment.read_point import BucketKey, PointBucket, ReadPoint, UnknownPointBucket
+from fluss_lab.read.moment.read_point import PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
 from fluss_lab.read.union.pk_plan import earliest_told
 

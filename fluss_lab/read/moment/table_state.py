@@ -21,8 +21,8 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FlussLogSource, LakeSource, LakeStorage, LookupContext, SupportsCreateFlussLogSource
 from fluss_lab.model import LakeSnapshot, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
-from fluss_lab.read.moment.read_point import BucketKey
 
 T = TypeVar("T")
 

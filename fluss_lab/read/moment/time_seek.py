@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from fluss_lab.display import html_table
 from fluss_lab.model import TablePath
+from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
-from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
 
 if TYPE_CHECKING:

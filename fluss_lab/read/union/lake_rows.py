@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.lake import LakeSplit
-from fluss_lab.read.moment.read_point import BucketKey
+from fluss_lab.model.names import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.read_columns import BATCH_ROWS, GATHERED_ROWS, OFFSET, conform
 from fluss_lab.read.union.read_parts import BucketPart

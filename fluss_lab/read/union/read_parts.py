@@ -14,8 +14,8 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import TableBucket
+from fluss_lab.model.names import BucketKey
 from fluss_lab.read.filter.filter_compiler import Filter
-from fluss_lab.read.moment.read_point import BucketKey
 from fluss_lab.read.union.read_columns import Columns
 
 

@@ -21,7 +21,7 @@ from fluss_lab.server.coordinator.ddl.dropped_partitions import Loss
 from fluss_lab.server.coordinator.ddl.retained_partitions import KeptPartition
 from fluss_lab.server.coordinator.ddl.table_alteration import NewColumn
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION
-from fluss_lab.server.coordinator.tiering.lake_snapshots import BucketKey, TieredOffset, TieredSnapshot
+from fluss_lab.server.coordinator.tiering.lake_snapshots import PartitionBucket, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.tiering.tiering_states import TableTiering
 
 _SET = 0
@@ -195,7 +195,7 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
 
 def committed_offsets(
     table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str], gone: Container[int] = ()
-) -> tuple[dict[BucketKey, TieredOffset], dict[BucketKey, int]]:
+) -> tuple[dict[PartitionBucket, TieredOffset], dict[PartitionBucket, int]]:
     """Return the offsets that a commit brings, and the starts of buckets of which it says nothing else.
 
     Args:
@@ -207,8 +207,8 @@ def committed_offsets(
     Raises:
         InvalidRequestError: A bucket that the table does not have, one that appears twice, or an offset that cannot be.
     """
-    offsets: dict[BucketKey, TieredOffset] = {}
-    starts: dict[BucketKey, int] = {}
+    offsets: dict[PartitionBucket, TieredOffset] = {}
+    starts: dict[PartitionBucket, int] = {}
     for entry in message.buckets_req:
         if entry.HasField("partition_id") and entry.partition_id in gone:
             continue

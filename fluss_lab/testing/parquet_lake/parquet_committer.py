@@ -26,8 +26,9 @@ from fluss_lab.lake.format_interfaces import (
     REPLAY_START_KEY,
 )
 from fluss_lab.model import LakeOffset
+from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_write_result import ParquetCommittable, ParquetWriteResult
-from fluss_lab.testing.parquet_lake.table_versions import BucketKey, LakeFile, LakeFolder, Manifest
+from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder, Manifest
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -17,8 +17,9 @@ from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.lake import LakeSource, LakeSplit
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.model import ChangeType, TableInfo
+from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_writer import CHANGE_TYPE, PREVIOUS_OFFSET, file_schema
-from fluss_lab.testing.parquet_lake.table_versions import BucketKey, LakeFolder
+from fluss_lab.testing.parquet_lake.table_versions import LakeFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,6 +24,7 @@ from fluss_lab.lake import (
 )
 from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
 from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_catalog import ParquetLakeCatalog
 from fluss_lab.testing.parquet_lake.parquet_committer import ParquetLakeCommitter
 from fluss_lab.testing.parquet_lake.parquet_log import ParquetFlussLogSource
@@ -35,7 +36,7 @@ from fluss_lab.testing.parquet_lake.parquet_write_result import (
     WriteResultSerializer,
 )
 from fluss_lab.testing.parquet_lake.parquet_writer import ParquetLakeWriter
-from fluss_lab.testing.parquet_lake.table_versions import BucketKey, LakeFolder
+from fluss_lab.testing.parquet_lake.table_versions import LakeFolder
 
 #: The name under which the format is installed.
 FORMAT: str = "parquet"

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import SimpleVersionedSerializer
-from fluss_lab.testing.parquet_lake.table_versions import BucketKey, LakeFile
+from fluss_lab.model.names import BucketKey
+from fluss_lab.testing.parquet_lake.table_versions import LakeFile
 
 VERSION: Final = 1
 T = TypeVar("T")

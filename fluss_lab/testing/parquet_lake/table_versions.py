@@ -28,14 +28,12 @@ from fluss_lab.errors import (
 from fluss_lab.files import create_atomic, fsync_folder
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.names import BucketKey
 
 #: Of the JSON form.
 FORMAT_VERSION: Final = 1
 DATA: Final = "data"
 _VERSIONS: Final = "versions"
-
-#: Partition name (None without partitions) and bucket.
-BucketKey = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ RECORD_BYTES_GUESS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LogRange:
+class UntieredRange:
     """Records ``[start, stop)`` of one bucket that wait to be tiered, and about how many bytes they are."""
 
     bucket: TableBucket
@@ -170,7 +170,7 @@ class TieringSplitGenerator:
             )
         return _Lag(lag.status, snapshot.log_offset, snapshot)
 
-    def _durable(self, partition_id: int | None, lags: Sequence[_Lag]) -> Iterable[LogRange]:
+    def _durable(self, partition_id: int | None, lags: Sequence[_Lag]) -> Iterable[UntieredRange]:
         partition = None if partition_id is None else self._partitions[partition_id]
         if self._sound is not None:
             stops = {lag.status.bucket.bucket: lag.status.durable_offset for lag in lags}
@@ -181,7 +181,7 @@ class TieringSplitGenerator:
             if start < stop:
                 name = None if partition is None else partition.name
                 size_bytes = _record_bytes(lag.status) * (stop - start)
-                yield LogRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
+                yield UntieredRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
 
     def _durable_ends(self, partition: PartitionInfo | None, lags: Sequence[_Lag]) -> dict[int, int]:
         latest = self._connection.admin().list_offsets(
@@ -232,7 +232,7 @@ class TieringSplitGenerator:
                 )  # fmt: skip
                 yield 0, -(1 << 62), split
 
-    def _cut(self, each: LogRange, size_bytes: int, is_begun: bool) -> Iterator[tuple[int, int, TieringSplit]]:
+    def _cut(self, each: UntieredRange, size_bytes: int, is_begun: bool) -> Iterator[tuple[int, int, TieringSplit]]:
         """Yield pieces of a range with what they are ordered by: place in the bucket, then size."""
         parts = cut_range(each.start, each.stop, -(-each.size_bytes // size_bytes))
         for place, (start, stop) in enumerate(parts):
@@ -240,7 +240,7 @@ class TieringSplitGenerator:
             yield place + is_begun, -each.size_bytes * (stop - start) // each.records, split
 
 
-def limit_ranges(ranges: Sequence[LogRange], records_max: int, bytes_max: int) -> list[LogRange]:
+def limit_ranges(ranges: Sequence[UntieredRange], records_max: int, bytes_max: int) -> list[UntieredRange]:
     """Return the ranges shortened, each by the same share (but to at least one record), to so much in all."""
     records, size_bytes = sum(each.records for each in ranges), sum(each.size_bytes for each in ranges)
     if records <= records_max and size_bytes <= bytes_max:
@@ -255,7 +255,7 @@ def limit_ranges(ranges: Sequence[LogRange], records_max: int, bytes_max: int) -
     return limited
 
 
-def split_size(ranges: Sequence[LogRange], parallelism: int, options: TieringOptions) -> int:
+def split_size(ranges: Sequence[UntieredRange], parallelism: int, options: TieringOptions) -> int:
     """Return about how many bytes a split should have: what gives every worker one, within the options' bounds."""
     total = sum(each.size_bytes for each in ranges)
     fair = -(-total // max(1, parallelism))

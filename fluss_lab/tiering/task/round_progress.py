@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from fluss_lab.model.names import BucketKey
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSplit
 from fluss_lab.tiering.task.task_executor import TaskNews
 
 log = logging.getLogger(__name__)
-
-#: Partition name or None, and bucket.
-BucketKey: TypeAlias = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True)

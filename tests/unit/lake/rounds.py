@@ -18,7 +18,7 @@ from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_replace
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, EntryCache, live_state, snapshot_of
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import read_events
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
@@ -97,7 +97,7 @@ class KeyedLake:
         lake, info = self.lake, self.info
         table = lake.load(info)
         planned = table.metadata.current_snapshot()
-        state = state_of(lake, info).get((None, bucket), BucketState())
+        state = state_of(lake, info).get((None, bucket), BucketFiles())
         log = self.logs[bucket]
         before = Changelog(log.schema, log.key, log.log[: self.tiered[bucket]], self._live(bucket))
         files = []

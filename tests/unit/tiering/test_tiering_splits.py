@@ -9,7 +9,7 @@ import pytest
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.split_generator import LogRange, cut_range, limit_ranges, split_size
+from fluss_lab.tiering.round.split_generator import UntieredRange, cut_range, limit_ranges, split_size
 from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits, split_from_json
 
 PATH = TablePath("db", "events")
@@ -66,7 +66,7 @@ def test_cut_pieces_join_and_are_even():
 
 
 def log_range(bucket, start, stop, size_bytes):
-    return LogRange(TableBucket(1, None, bucket), None, start, stop, size_bytes)
+    return UntieredRange(TableBucket(1, None, bucket), None, start, stop, size_bytes)
 
 
 def test_a_round_within_its_limit_is_left_alone():

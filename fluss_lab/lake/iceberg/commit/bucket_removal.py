@@ -12,10 +12,11 @@ from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, ta
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, EntryCache, live_state, snapshot_of
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -65,7 +66,7 @@ def _files(lake: Table, entries: EntryCache, table: TableInfo, is_gone: Callable
     return [file for key, state in found.items() if is_gone(key) for file in _own_files(lake, state)]
 
 
-def _own_files(lake: Table, state: BucketState) -> list[DataFile]:
+def _own_files(lake: Table, state: BucketFiles) -> list[DataFile]:
     spec_id = lake.spec().spec_id
     deletes = [each.file for each in state.deletes if each.file.spec_id == spec_id]
     return [*(each.file for each in state.data), *deletes]

@@ -19,12 +19,13 @@ from fluss_lab.lake.iceberg.commit.replay_tags import with_replay_start
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates, offset_files
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, lake_file
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, lake_file
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -165,7 +166,7 @@ class RowDelta:
         return _Placed((*right, *written), tuple(written))
 
     def _files_of(
-        self, lake: Table, layout: LakeLayout, state: BucketState | None, results: Sequence[IcebergWriteResult]
+        self, lake: Table, layout: LakeLayout, state: BucketFiles | None, results: Sequence[IcebergWriteResult]
     ) -> list[OffsetFile]:
         own = [lake_file(lake.io, self._table.path, layout, file, 0) for result in results for file in result.files]
         return offset_files([*(state.data if state is not None else ()), *own])

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.table import TableProperties
 
 from fluss_lab.lake.iceberg.maintenance.compaction_task import BucketCompaction, CompactionScope, task_to_json
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -72,7 +73,7 @@ class CompactionPolicy:
         by_equality = DATALAKE_DELETE_MODE.of(table.descriptor.properties) == "equality"
         return CompactionPolicy(target, force, may_drop, may_fold, by_equality)
 
-    def bucket(self, key: BucketKey, state: BucketState, sequence_number: int) -> BucketCompaction | None:
+    def bucket(self, key: BucketKey, state: BucketFiles, sequence_number: int) -> BucketCompaction | None:
         """Return what is worth doing with a bucket; None for nothing."""
         sizes = [file.file.file_size_in_bytes for file in state.data]
         runs = packing_runs(sizes, self.target_bytes, force=self.force)
@@ -89,7 +90,7 @@ class CompactionPolicy:
             *key, sequence_number, tuple(state.data), tuple(state.deletes), tuple(runs), tuple(merge), drops, share
         )
 
-    def _drops(self, state: BucketState) -> bool:
+    def _drops(self, state: BucketFiles) -> bool:
         """Tell whether deleted rows of a bucket are dropped."""
         rows = sum(file.file.record_count for file in state.data)
         by_position = sum(delete.file.record_count for delete in state.deletes if not delete.is_equality)
@@ -102,7 +103,7 @@ class CompactionPolicy:
         # More than a fifth of all rows: then more than a fifth of some file's.
         return self.may_drop and (by_position > DIRTY_SHARE * rows or (bool(by_key) and many_keys))
 
-    def _merged(self, state: BucketState) -> list[int]:
+    def _merged(self, state: BucketFiles) -> list[int]:
         """Return which position-delete files are put together."""
         small = [
             index
@@ -160,7 +161,7 @@ def growth_start(sizes: Sequence[int]) -> int:
 
 
 def compaction_tasks(
-    table: TableInfo, lake: Table, state: Mapping[BucketKey, BucketState], policy: CompactionPolicy
+    table: TableInfo, lake: Table, state: Mapping[BucketKey, BucketFiles], policy: CompactionPolicy
 ) -> tuple[dict[str, Any], ...]:
     """Return the tasks of a compaction, those that read most first; none for nothing.
 

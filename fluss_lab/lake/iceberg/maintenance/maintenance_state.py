@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey
+from fluss_lab.model.names import BucketKey
 
 _LOG: Final = logging.getLogger(__name__)
 #: JSON object. Kept when the Fluss table is altered: see `fluss_lab.lake.iceberg.table.table_properties.STATE_PROPERTIES`.

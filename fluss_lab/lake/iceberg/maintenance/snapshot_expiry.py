@@ -25,7 +25,7 @@ from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
 from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, newest_committed
 from fluss_lab.lake.iceberg.metadata.snapshot_reachability import UnusedFiles, unused_files
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
@@ -34,6 +34,7 @@ from fluss_lab.lake.iceberg.table.table_folders import is_within, table_folders
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -206,7 +207,7 @@ def _first_since(lake: Table, sequence_number: int) -> int | None:
     return None if first is None else int(first.snapshot_id)
 
 
-def _end_of(state: BucketState | None) -> int:
+def _end_of(state: BucketFiles | None) -> int:
     """Return the offset after the last that a bucket's files hold; 0 without any."""
     if state is None:
         return 0

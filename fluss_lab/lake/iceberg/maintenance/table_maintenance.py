@@ -26,7 +26,7 @@ from fluss_lab.lake.iceberg.maintenance.orphans import list_files, orphans
 from fluss_lab.lake.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, schema_infos, snapshot_infos
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import referenced_files
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
 from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
@@ -41,6 +41,7 @@ from fluss_lab.lake.maintenance_interfaces import (
     TakenOffsets,
 )
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

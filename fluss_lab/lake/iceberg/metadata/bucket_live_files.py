@@ -8,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import CommitConflictError
-from fluss_lab.lake.iceberg.metadata.snapshot_files import (
-    BucketKey,
-    BucketState,
-    EntryCache,
-    LakeFile,
-    live_state,
-    snapshot_of,
-)
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -33,10 +27,10 @@ class BucketStates:
 
     def __init__(self, entries: EntryCache) -> None:
         self.entries = entries
-        self._kept: OrderedDict[tuple[int, int], dict[BucketKey, BucketState]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], dict[BucketKey, BucketFiles]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def at(self, table: TableInfo, lake: Table, snapshot_id: int | None) -> Mapping[BucketKey, BucketState]:
+    def at(self, table: TableInfo, lake: Table, snapshot_id: int | None) -> Mapping[BucketKey, BucketFiles]:
         """Return what a snapshot's buckets consist of; nothing for None. Not to be changed.
 
         Raises:
@@ -71,7 +65,7 @@ def offset_files(files: Sequence[LakeFile]) -> list[OffsetFile]:
     return [OffsetFile(each.file.file_path, each.min_offset, each.max_offset, each.file.record_count) for each in files]
 
 
-def bucket_json(state: BucketState | None) -> dict[str, Any]:
+def bucket_json(state: BucketFiles | None) -> dict[str, Any]:
     """Return a bucket as its writers are told of it, as JSON; empty without data files."""
     if state is None or not state.data:
         return {}

@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, REPLAY_START_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, read_starts
-from fluss_lab.lake.iceberg.metadata.snapshot_files import (
-    BucketKey,
-    BucketState,
-    EntryCache,
-    LakeDelete,
-    live_state,
-    snapshot_of,
-)
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeDelete, live_state, snapshot_of
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summary_of
 from fluss_lab.lake.iceberg.partition_drop import DROPPED_PARTITION_KEY
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -60,7 +54,7 @@ class ChainLink:
     snapshot_id: int
     start: int
     stop: int
-    state: BucketState
+    state: BucketFiles
     events: Sequence[tuple[EventRange, LakeDelete]] = ()
 
 
@@ -116,7 +110,7 @@ class SnapshotChain:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(snapshot_id)
-        return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketState())]
+        return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketFiles())]
 
     def replay_start(self, snapshot_id: int, key: BucketKey) -> int:
         """Return the first offset from which on the links hold a bucket's log; 0 when nobody said otherwise.
@@ -162,7 +156,7 @@ class SnapshotChain:
         for key, links in found.items():
             if links[-1].snapshot_id != snapshot_id:
                 end = links[-1].stop
-                links.append(ChainLink(snapshot_id, end, end, BucketState()))
+                links.append(ChainLink(snapshot_id, end, end, BucketFiles()))
             found[key] = _joined(links)
         return found
 
@@ -181,13 +175,13 @@ class SnapshotChain:
         found = [each for each in metadata.snapshots if each.snapshot_id in ids and _number(each) < _number(asked)]
         return sorted(found, key=_number)
 
-    def _states(self, snapshot: Snapshot) -> dict[BucketKey, BucketState]:
+    def _states(self, snapshot: Snapshot) -> dict[BucketKey, BucketFiles]:
         try:
             return live_state(self.lake, self._table.path, self._layout, snapshot, self._entries)
         except FileNotFoundError as error:
             raise self._missing(snapshot.snapshot_id, error) from error
 
-    def _events(self, state: BucketState, snapshot_id: int) -> list[tuple[EventRange, LakeDelete]]:
+    def _events(self, state: BucketFiles, snapshot_id: int) -> list[tuple[EventRange, LakeDelete]]:
         try:
             known = [(found, each) for each in state.deletes if (found := self._ranges.of(each)) is not None]
         except FileNotFoundError as error:
@@ -253,7 +247,7 @@ def _partition_ids(summary: dict[str, str], what: str) -> dict[str, int | None]:
     return ids
 
 
-def _end_of(state: BucketState, events: Sequence[tuple[EventRange, LakeDelete]]) -> int:
+def _end_of(state: BucketFiles, events: Sequence[tuple[EventRange, LakeDelete]]) -> int:
     """Return the offset after the last that a bucket's files hold; 0 without any."""
     ends = [file.max_offset + 1 for file in state.data]
     ends += [found.max_offset + 1 for found, _ in events]
@@ -271,7 +265,7 @@ def _joined(links: Sequence[ChainLink]) -> list[ChainLink]:
     return kept
 
 
-def _paths(state: BucketState) -> set[str]:
+def _paths(state: BucketFiles) -> set[str]:
     return {each.file.file_path for each in state.data} | {each.file.file_path for each in state.deletes}
 
 

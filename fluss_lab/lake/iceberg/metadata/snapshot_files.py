@@ -18,7 +18,7 @@ from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manif
 from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
 from fluss_lab.model import TablePath
-from fluss_lab.model.names import partition_name
+from fluss_lab.model.names import BucketKey, partition_name
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -32,7 +32,6 @@ ENTRIES_MAX: Final = 50_000
 STATES_MAX: Final = 128
 #: Manifest lists kept: each of some twenty manifests, nearly all of which it shares with its neighbours.
 LISTS_MAX: Final = 2_000
-BucketKey = tuple[str | None, int]
 
 
 class EntryCache:
@@ -42,7 +41,7 @@ class EntryCache:
         self._entries_max = entries_max
         self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
         self._kept: OrderedDict[str, HeldManifest] = OrderedDict()
-        self._states: OrderedDict[str, dict[BucketKey, BucketState]] = OrderedDict()
+        self._states: OrderedDict[str, dict[BucketKey, BucketFiles]] = OrderedDict()
         self._count = 0
         self._lock = threading.Lock()
 
@@ -82,14 +81,14 @@ class EntryCache:
             while self._count > self._entries_max and len(self._kept) > 1:
                 self._count -= self._kept.popitem(last=False)[1].count
 
-    def state(self, snapshot: Snapshot) -> dict[BucketKey, BucketState] | None:
+    def state(self, snapshot: Snapshot) -> dict[BucketKey, BucketFiles] | None:
         """Return what `keep_state` was given for a snapshot, if it is still there. Not to be changed."""
         with self._lock:
             if (kept := self._states.get(snapshot.manifest_list)) is not None:
                 self._states.move_to_end(snapshot.manifest_list)
             return kept
 
-    def keep_state(self, snapshot: Snapshot, state: dict[BucketKey, BucketState]) -> None:
+    def keep_state(self, snapshot: Snapshot, state: dict[BucketKey, BucketFiles]) -> None:
         """Take what the buckets of a primary-key table consist of in a snapshot."""
         with self._lock:
             self._states[snapshot.manifest_list] = state
@@ -170,7 +169,7 @@ class LakeDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketState:
+class BucketFiles:
     """What one bucket consists of in a snapshot.
 
     Attributes:
@@ -228,7 +227,7 @@ def live_files(
 
 def live_state(
     lake: Table, path: TablePath, layout: LakeLayout, snapshot: Snapshot, cache: EntryCache
-) -> dict[BucketKey, BucketState]:
+) -> dict[BucketKey, BucketFiles]:
     """Return a snapshot's data and delete files by bucket.
 
     Delete files of others are understood too: by partition, and equality deletes of an unpartitioned spec, which apply to
@@ -248,7 +247,7 @@ def live_state(
     _check_version(lake, path)
     if (kept := cache.state(snapshot)) is not None:
         return kept
-    found: defaultdict[BucketKey, BucketState] = defaultdict(BucketState)
+    found: defaultdict[BucketKey, BucketFiles] = defaultdict(BucketFiles)
     everywhere: list[ManifestRow] = []
     specs = lake.metadata.specs()
     for manifest in cache.manifests(lake.io, snapshot):

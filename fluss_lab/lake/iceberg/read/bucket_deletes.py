@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, LakeDelete, LakeFile
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.ended_rows import EndedCache, EndedRows, EventsBefore, last_number
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 
 
-def deletes_text(state: BucketState, stop: int | None) -> tuple[str, ...]:
+def deletes_text(state: BucketFiles, stop: int | None) -> tuple[str, ...]:
     """Return the delete files that may matter to a bucket's rows at a stop, as text.
 
     Args:

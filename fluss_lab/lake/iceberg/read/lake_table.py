@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
-    BucketKey,
-    BucketState,
+    BucketFiles,
     EntryCache,
     LakeFile,
     live_files,
@@ -22,6 +21,7 @@ from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, readable_layout
 from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -45,7 +45,7 @@ class SnapshotFiles:
     snapshot_id: int
     lake: Table
     columns: LakeColumns
-    states: dict[BucketKey, BucketState]
+    states: dict[BucketKey, BucketFiles]
 
     def data(self, key: BucketKey) -> list[LakeFile]:
         """Return a bucket's data files, ascending by offset."""
@@ -175,7 +175,7 @@ class LakeTable:
         snapshot = snapshot_of(lake, self.info.path, snapshot_id)
         where = (lake, self.info.path, columns.layout, snapshot, self._entries)
         if self.info.is_log_table:
-            states = {key: BucketState(files) for key, files in live_files(*where).items()}
+            states = {key: BucketFiles(files) for key, files in live_files(*where).items()}
         else:
             states = live_state(*where)
         return SnapshotFiles(snapshot_id, lake, columns, states)

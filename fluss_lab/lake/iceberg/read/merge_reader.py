@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketState, LakeFile
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns, LakeFileReader
 from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions
 from fluss_lab.lake.iceberg.read.row_groups import ALL, Piece, Pieces, merge_pieces
@@ -41,7 +41,7 @@ class LiveReader:
         self._keys = keys
 
     @staticmethod
-    def of(io: FileIO, columns: LakeColumns, state: BucketState) -> LiveReader:
+    def of(io: FileIO, columns: LakeColumns, state: BucketFiles) -> LiveReader:
         """Return the reader of a bucket as it is in a snapshot.
 
         Raises:
@@ -111,7 +111,7 @@ class LiveReader:
 def read_live(
     io: FileIO,
     columns: LakeColumns,
-    state: BucketState,
+    state: BucketFiles,
     names: Sequence[str],
     *,
     where: pc.Expression | None = None,

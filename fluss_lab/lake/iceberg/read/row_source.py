@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketKey, BucketState, EntryCache, LakeFile
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
 from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, applies, deletes_text
 from fluss_lab.lake.iceberg.read.data_file_reader import FILES_AT_ONCE, FileReading, WantedFile
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows, slice_ascending
@@ -25,6 +25,7 @@ from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,12 +79,12 @@ class IcebergLakeSource(LakeSource):
             ]
         return splits
 
-    def _state(self, snapshot_id: int, key: BucketKey, stop: int | None) -> tuple[int, BucketState]:
+    def _state(self, snapshot_id: int, key: BucketKey, stop: int | None) -> tuple[int, BucketFiles]:
         """Return what holds a bucket's rows as they were at a stop, and in which snapshot that is."""
         if stop is None or self._table.info.is_log_table:
-            return snapshot_id, self._table.at(snapshot_id).states.get(key, BucketState())
+            return snapshot_id, self._table.at(snapshot_id).states.get(key, BucketFiles())
         if stop <= 0:
-            return snapshot_id, BucketState()
+            return snapshot_id, BucketFiles()
         chain = self._table.chain(snapshot_id)
         if stop < (start := chain.replay_start(snapshot_id, key)):
             raise OffsetOutOfRangeError(

@@ -107,10 +107,10 @@ class WriteTarget:
         """Return what decides where files go."""
         return load_location_provider(self.location, dict(self.properties))
 
-    def place(self, partition: str | None, bucket: int) -> Place:
+    def place(self, partition: str | None, bucket: int) -> BucketPartition:
         """Return the Iceberg partition of one bucket."""
         values = () if partition is None else partition_values(partition)
-        return Place([], self.spec, self.schema, Record(*values, bucket))
+        return BucketPartition([], self.spec, self.schema, Record(*values, bucket))
 
     @property
     def offset_id(self) -> int:
@@ -131,7 +131,7 @@ class BucketTarget:
     """
 
     table: WriteTarget
-    place: Place
+    place: BucketPartition
     bucket: int
     what: str
     prefix: str
@@ -160,7 +160,7 @@ class BucketTarget:
 
 
 @dataclass(frozen=True)
-class Place(PartitionKey):
+class BucketPartition(PartitionKey):
     """The partition of one bucket: its values, and its folder."""
 
     record: Record

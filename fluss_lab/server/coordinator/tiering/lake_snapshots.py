@@ -38,10 +38,10 @@ class TieredOffset:
 
 
 #: Partition id (or `table_catalog.NO_PARTITION`) and bucket.
-BucketKey = tuple[int, int]
+PartitionBucket = tuple[int, int]
 #: How a row says that the lake holds nothing of a bucket any more.
 _NOTHING: Final = TieredOffset(None, -1)
-_NO_STARTS: Final[Mapping[BucketKey, int]] = {}
+_NO_STARTS: Final[Mapping[PartitionBucket, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TieredSnapshot:
     """
 
     snapshot_id: int
-    offsets: Mapping[BucketKey, TieredOffset]
+    offsets: Mapping[PartitionBucket, TieredOffset]
     sequence: int
 
 
@@ -173,10 +173,10 @@ class LakeLedger:
         self,
         table_id: int,
         snapshot_id: int,
-        offsets: Mapping[BucketKey, TieredOffset],
+        offsets: Mapping[PartitionBucket, TieredOffset],
         now_ms: int,
         *,
-        starts: Mapping[BucketKey, int] = _NO_STARTS,
+        starts: Mapping[PartitionBucket, int] = _NO_STARTS,
     ) -> bool:
         """Add a lake snapshot: the previous offsets, overlaid by those given. Neither start nor end of a bucket goes back.
 
@@ -201,7 +201,9 @@ class LakeLedger:
             merged = {key: _merged(current.get(key), offset) for key, offset in said.items()}
             return _add(db, table_id, snapshot_id, {**current, **merged}, now_ms, floor=current)
 
-    def repair(self, table_id: int, snapshot_id: int, offsets: Mapping[BucketKey, TieredOffset], now_ms: int) -> bool:
+    def repair(
+        self, table_id: int, snapshot_id: int, offsets: Mapping[PartitionBucket, TieredOffset], now_ms: int
+    ) -> bool:
         """Add a lake snapshot that holds just what is given: buckets may go back, those left out hold nothing.
 
         Returns:
@@ -215,14 +217,14 @@ class LakeLedger:
             return _add(db, table_id, snapshot_id, offsets, now_ms, floor={})
 
 
-def _current(db: sqlite3.Connection, table_id: int) -> dict[BucketKey, TieredOffset]:
+def _current(db: sqlite3.Connection, table_id: int) -> dict[PartitionBucket, TieredOffset]:
     latest = _version(db, table_id, None)
     return {} if latest is None else _offsets(db, table_id, latest[0])
 
 
 def _moved_starts(
-    table_id: int, current: Mapping[BucketKey, TieredOffset], starts: Mapping[BucketKey, int]
-) -> dict[BucketKey, TieredOffset]:
+    table_id: int, current: Mapping[PartitionBucket, TieredOffset], starts: Mapping[PartitionBucket, int]
+) -> dict[PartitionBucket, TieredOffset]:
     if strange := sorted(set(starts) - set(current)):
         raise InvalidRequestError(
             f"table {table_id}, partition {strange[0][0]}, bucket {strange[0][1]}: a start without an end, and the bucket was "
@@ -235,10 +237,10 @@ def _add(
     db: sqlite3.Connection,
     table_id: int,
     snapshot_id: int,
-    wanted: Mapping[BucketKey, TieredOffset],
+    wanted: Mapping[PartitionBucket, TieredOffset],
     now_ms: int,
     *,
-    floor: Mapping[BucketKey, TieredOffset],
+    floor: Mapping[PartitionBucket, TieredOffset],
 ) -> bool:
     """Add a version that has these offsets and no others, none before those of the floor; see `LakeLedger.commit`."""
     latest = _version(db, table_id, None)
@@ -263,7 +265,7 @@ def _add(
     return True
 
 
-def _end(offsets: Mapping[BucketKey, TieredOffset], key: BucketKey) -> TieredOffset | None:
+def _end(offsets: Mapping[PartitionBucket, TieredOffset], key: PartitionBucket) -> TieredOffset | None:
     return replace(offsets[key], start=None) if key in offsets else None
 
 
@@ -276,7 +278,7 @@ def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
 
 
 def _check_ascending(
-    table_id: int, current: Mapping[BucketKey, TieredOffset], merged: Mapping[BucketKey, TieredOffset]
+    table_id: int, current: Mapping[PartitionBucket, TieredOffset], merged: Mapping[PartitionBucket, TieredOffset]
 ) -> None:
     for key, offset in merged.items():
         old = current.get(key)
@@ -302,7 +304,7 @@ def _version(db: sqlite3.Connection, table_id: int, snapshot_id: int | None) -> 
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[BucketKey, TieredOffset]:
+def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[PartitionBucket, TieredOffset]:
     # SQLite: beside max(), other columns are those of the row that has it.
     query = (
         "SELECT partition_id, bucket, start_offset, end_offset, max_timestamp, max(version) FROM lake_offsets "
@@ -317,7 +319,7 @@ def _write(
     table_id: int,
     version: int,
     snapshot_id: int,
-    changed: Mapping[BucketKey, TieredOffset],
+    changed: Mapping[PartitionBucket, TieredOffset],
     now_ms: int,
 ) -> None:
     db.execute("INSERT INTO lake_snapshots VALUES (?, ?, ?, ?)", (table_id, version, snapshot_id, now_ms))

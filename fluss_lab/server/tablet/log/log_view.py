@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fluss_lab.errors import CorruptDataError, FlussError, OffsetOutOfRangeError
 from fluss_lab.rpc.answer_buffer import SIZE_MIN
-from fluss_lab.server.tablet.log.segment import UNREADABLE, Place, Segment
+from fluss_lab.server.tablet.log.segment import UNREADABLE, BatchPosition, Segment
 
 
 class Frontier(NamedTuple):
@@ -123,7 +123,7 @@ class LogView:
         at = bisect_right(self.bases, segment.base_offset)
         return min(self.bases[at], self.end) if at < len(self.bases) else self.end
 
-    def _find(self, segment: Segment, offset: int) -> Place | None:
+    def _find(self, segment: Segment, offset: int) -> BatchPosition | None:
         """Return where the batch that holds an offset begins; None when the segment ends before it.
 
         Raises:
@@ -198,8 +198,8 @@ class LogView:
 
 
 def _read_whole(
-    segment: Segment, place: Place, limit: int, bytes_max: int, at_least_one: bool
-) -> tuple[memoryview, Place]:
+    segment: Segment, place: BatchPosition, limit: int, bytes_max: int, at_least_one: bool
+) -> tuple[memoryview, BatchPosition]:
     """Return the whole batches at a place, within a number of bytes, and the place behind them."""
     stop = min(place.position + max(bytes_max, 0), limit)
     # Whole batches and nothing more, as far as the index knows: what is sent needs not be copied then.

@@ -46,7 +46,7 @@ _BUFFERS_MAX: Final = 1024
 _WALK_BYTES: Final = 8192
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch begins: its position in the segment, its base offset, and the timestamp before it."""
 
     position: int
@@ -221,7 +221,7 @@ class Segment:
         if self._index.load(mark):
             return
         fresh = SparseIndex(self.path.with_suffix(""), self._interval_bytes)
-        for place, header in self._walk(Place(0, self.base_offset, -1), self.size, repeat(NO_MARK)):
+        for place, header in self._walk(BatchPosition(0, self.base_offset, -1), self.size, repeat(NO_MARK)):
             fresh.add(place.base_offset - self.base_offset, place.position, header.timestamp_ms)
         self._index = fresh
 
@@ -252,18 +252,18 @@ class Segment:
         """Return the timestamp of the first batch; None without any."""
         return self.index.first_timestamp_ms() if self.size else None
 
-    def find_offset(self, offset: int, limit: int) -> Place | None:
+    def find_offset(self, offset: int, limit: int) -> BatchPosition | None:
         """Return where the batch that holds an offset begins; None when it begins at or behind a position.
 
         Cost: one index lookup, then the headers between two index entries.
         """
         relative, position = self.index.before_offset(offset - self.base_offset)
-        for place, header in self._walk(Place(position, self.base_offset + relative, -1), limit):
+        for place, header in self._walk(BatchPosition(position, self.base_offset + relative, -1), limit):
             if header.next_offset > offset:
                 return place
         return None
 
-    def header(self, place: Place, limit: int) -> BatchHeader:
+    def header(self, place: BatchPosition, limit: int) -> BatchHeader:
         """Return the header of the batch at a place, which ends at or before a position.
 
         Raises:
@@ -274,14 +274,14 @@ class Segment:
     def find_time(self, timestamp_ms: int, limit: int) -> BatchHeader | None:
         """Return the first batch with records at or after a time, before a position; None when there is none."""
         relative, position = self.index.before_time(timestamp_ms)
-        for _, header in self._walk(Place(position, self.base_offset + relative, -1), limit):
+        for _, header in self._walk(BatchPosition(position, self.base_offset + relative, -1), limit):
             if header.timestamp_ms >= timestamp_ms and header.record_count:
                 return header
         return None
 
     def _walk(
-        self, place: Place, limit: int, marks: Iterator[tuple[int, int]] | None = None
-    ) -> Iterator[tuple[Place, BatchHeader]]:
+        self, place: BatchPosition, limit: int, marks: Iterator[tuple[int, int]] | None = None
+    ) -> Iterator[tuple[BatchPosition, BatchHeader]]:
         """Yield each batch from a place on, and stop at a position. Only headers are read, and held against marks."""
         chunk, chunk_start = b"", 0
         marks = self.index.marks(place.position) if marks is None else marks
@@ -300,11 +300,11 @@ class Segment:
             if place.position == mark:
                 mark, mark_ms = next(marks)
             yield place, header
-            place = Place(place.position + header.size, header.next_offset, timestamp_ms)
+            place = BatchPosition(place.position + header.size, header.next_offset, timestamp_ms)
 
     def take_whole(
-        self, data: bytes | memoryview, place: Place
-    ) -> tuple[Place, CorruptDataError | UnsupportedError | None]:
+        self, data: bytes | memoryview, place: BatchPosition
+    ) -> tuple[BatchPosition, CorruptDataError | UnsupportedError | None]:
         """Return the place behind the last good batch in bytes that were read from a place on.
 
         Returns:
@@ -321,21 +321,21 @@ class Segment:
             base, length, magic, timestamp, _, _, _, delta, _, _, count = unpack(data, at)
             bad = base != offset or not floor_ms <= timestamp <= mark_ms or magic != MAGIC or count < 0
             if bad or length < HEADER_BYTES - PREFIX_BYTES or delta != max(count - 1, 0):
-                here = Place(start + at, offset, floor_ms)
+                here = BatchPosition(start + at, offset, floor_ms)
                 if magic > MAGIC and base == offset:
                     return here, newer_format(read_header(data, at))
                 return here, self._broken(here, base, timestamp)
             if start + at == mark:
                 if timestamp != mark_ms:
-                    here = Place(start + at, offset, mark_ms)
+                    here = BatchPosition(start + at, offset, mark_ms)
                     return here, self._broken(here, base, timestamp)
                 mark, mark_ms = next(marks)
             if at + length + PREFIX_BYTES > size:
                 break
             at, offset, floor_ms = at + length + PREFIX_BYTES, base + count, timestamp
-        return Place(start + at, offset, floor_ms), None
+        return BatchPosition(start + at, offset, floor_ms), None
 
-    def _broken(self, place: Place, offset: int, timestamp_ms: int) -> CorruptDataError:
+    def _broken(self, place: BatchPosition, offset: int, timestamp_ms: int) -> CorruptDataError:
         return CorruptDataError(
             f"{self.path.name} at byte {place.position}: expected a batch at offset {place.base_offset} with a time from "
             f"{place.floor_ms} on, as the index has it, found offset {offset} and time {timestamp_ms}"

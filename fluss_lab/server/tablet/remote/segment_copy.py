@@ -18,7 +18,7 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import CRC_START, BatchHeader, Buffer, checksum, split_headers
 from fluss_lab.records.blocks import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
-from fluss_lab.server.tablet.log.segment import Place, Segment
+from fluss_lab.server.tablet.log.segment import BatchPosition, Segment
 from fluss_lab.server.tablet.remote.batch_compression import Packer
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteSegment
 
@@ -161,7 +161,7 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     Raises:
         CorruptDataError: The segment is damaged.
     """
-    place = Place(0, segment.base_offset, -1)
+    place = BatchPosition(0, segment.base_offset, -1)
     while place.position < segment.size:
         data = segment.read(place.position, min(place.position + _CHUNK_BYTES, segment.size))
         end, problem = segment.take_whole(data, place)
