@@ -16,7 +16,6 @@ import click
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
 from fluss_lab.cli.table_commands import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
-from fluss_lab.server.process.server_process import server_command, tablet_command
 
 #: Exit codes: something failed, and nothing to show.
 FAILED: Final = 1
@@ -91,7 +90,7 @@ def server(
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.lake.format_plugin import check_format, load_lake
     from fluss_lab.server.process.node_hosting import run_server
-    from fluss_lab.server.process.server_process import receive_options
+    from fluss_lab.server.process.server_process import receive_options, tablet_command
 
     given = {} if options_fd is None else receive_options(options_fd)
     given |= _parse_options(pairs) | _counted(tablet_servers)
@@ -121,6 +120,7 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
 def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None:
     """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`."""
     from fluss_lab.server import cluster
+    from fluss_lab.server.process.server_process import server_command
 
     path = folder.absolute()
     was_running = cluster.running_server(path) is not None
