@@ -10,18 +10,33 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks.data import SCHEMA, rows
 from fluss_lab.server.cluster import read_discovery
-from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_dispatch import run_task
-from fluss_lab.tiering.task.task_executor import TaskProgress
 from fluss_lab.workbench import Lab, Table
+
+if TYPE_CHECKING:
+    from fluss_lab.tiering.task.task_executor import TaskProgress
+
+
+def _either(name: str, *modules: str) -> Any:
+    """Return what this checkout, or an older one, has in one of some modules."""
+    for module in modules:
+        try:
+            return getattr(import_module(module), name)
+        except ImportError:
+            continue
+    raise ImportError(f"no {name} in {', '.join(modules)}")
+
+
+run_round = _either("run_round", "fluss_lab.tiering.round.tiering_round", "fluss_lab.tiering.round")
+run_task = _either("run_task", "fluss_lab.tiering.task.task_dispatch", "fluss_lab.tiering.task")
 
 #: Of tables that are read.
 ROWS = 500_000
