@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 class Connection(ClusterClient):
     """A connection to a cluster. Threads may share it; a forked process uses its own channels.
 
-    While no server answers, calls are repeated with growing pauses, and `locate` is asked again before each attempt,
-    until ``client.request-timeout``.
-
-    Args:
-        locate: Gives the coordinator's present address. It may raise `ServerUnavailableError` or `OSError` while there
-            is none. Called again after every failure: a server that was started again has another port.
-        options: Client options (``client.*``); unset ones have their defaults.
-
-    Raises:
-        InvalidPropertyError: An unknown or ill-typed option.
+    Arguments, errors and how calls are repeated are those of `ClusterClient`.
     """
 
     def admin(self) -> Admin:

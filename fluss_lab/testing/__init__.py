@@ -1,4 +1,4 @@
-"""What tests of things built on fluss_lab need: a clock to move, clusters in and out of the process."""
+"""Tools for tests of what is built on fluss_lab: a clock to move, clusters in and out of the process."""
 
 from fluss_lab.testing.embedded_cluster import EmbeddedCluster
 from fluss_lab.testing.killable_server import ServerProcess

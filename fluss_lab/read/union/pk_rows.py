@@ -37,7 +37,7 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
     """Yield the part's rows, and the offset up to which the bucket is read with them.
 
     Raises:
-        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `plan_execution.MOVED`.
+        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
         UnavailableError: Of live rows: the server lost the scan.
 
     Cost: the log from `lake_stop` on is read once, or twice when it is long; `TAIL_BYTES` and eight bytes for each row
@@ -60,7 +60,7 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
         request: The cheapest columns.
 
     Raises:
-        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `plan_execution.MOVED`.
+        OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
     """
     tail = Tail(source, part, request)
     total: int = sum(batch.num_rows for batch, _ in tail.rows())
