@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluss_lab.server.metrics.server_metrics import resident_bytes
+from fluss_lab.rpc.allocator import resident_bytes
 
 MB = 1 << 20
 
@@ -30,7 +30,7 @@ def usage_of(pid: int) -> Usage:
     """Return what a process and its descendants use now; those that end meanwhile do not count."""
     python = java = descriptors = 0
     for each in [pid, *descendants(pid)]:
-        size = (resident_bytes(each) or 0) // MB
+        size = resident_bytes(each) // MB
         if is_java(each):
             java += size
         else:

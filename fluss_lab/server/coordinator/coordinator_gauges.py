@@ -68,7 +68,7 @@ def tiering_families(states: list[TableTiering], stats: TieringStats, now_ms: in
     waiting = Family(
         f"{scope}_pendingTime", "gauge", "Milliseconds that the table has waited for a tierer; 0: it does not."
     )
-    failed = Family(f"{scope}_failuresTotal", "counter", "Rounds that failed.")
+    failed = Family(f"{scope}_failuresTotal", "gauge", "Rounds that failed.")
     size = Family(f"{scope}_fileSize", "gauge", "Bytes of the files that the last round wrote.")
     records = Family(f"{scope}_recordCount", "gauge", "Rows that the last round wrote.")
     freshness = Family(f"{scope}_freshness", "gauge", "How far the lake may lag, milliseconds.")

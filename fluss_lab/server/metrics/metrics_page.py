@@ -12,10 +12,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
 from fluss_lab.errors import LabError
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.rpc.access import token
-from fluss_lab.server.metrics.server_metrics import CONTENT_TYPE, Collector, Metrics, ProcessMetrics
+from fluss_lab.server.metrics.server_metrics import Collector, Metrics, process_families
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ def open_page(
     if port < 0:
         return None
     metrics = Metrics()
-    for collector in (ProcessMetrics().collect, *collectors):
+    for collector in (process_families, *collectors):
         metrics.add(collector)
     page = MetricsPage(metrics, port + 1 + server_id if port and server_id is not None else port, secret)
     page.start()
@@ -208,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             text = self.server.metrics.text()
             self.send_response(200)
-            self._end(text.encode(), CONTENT_TYPE)
+            self._end(text, CONTENT_TYPE_PLAIN_0_0_4)
 
     def _end(self, body: bytes, content_type: str) -> None:
         self.send_header("Content-Type", content_type)

@@ -185,8 +185,10 @@ def test_names_of_all_kinds_are_written_so_that_they_can_be_read():
     metrics = Metrics()
     metrics.add(lambda: [family])
     metrics.add(lambda: [Family("empty", "gauge", "Nothing.")])
-    text = metrics.text()
-    assert text == '# HELP fluss_x Odd labels.\n# TYPE fluss_x gauge\nfluss_x{table="a\\"b\\\\c\\nd"} 1\nfluss_x 2.5\n'
+    text = metrics.text().decode()
+    assert (
+        text == '# HELP fluss_x Odd labels.\n# TYPE fluss_x gauge\nfluss_x{table="a\\"b\\\\c\\nd"} 1.0\nfluss_x 2.5\n'
+    )
 
 
 def test_times_are_counted_in_slots_that_add_up():
@@ -194,9 +196,9 @@ def test_times_are_counted_in_slots_that_add_up():
     for seconds in (0.0005, 0.0015, 0.3, 100.0):
         calls.count("TabletServerGateway", "fetch_log", seconds, failed=False)
     (_, _, times, _) = list(request_families(calls))
-    buckets = {labels["le"]: value for suffix, labels, value in times.samples if suffix == "_bucket"}
-    assert [buckets[edge] for edge in (1, 2, 200, 500, TIME_EDGES_MS[-1], "+Inf")] == [1, 2, 2, 3, 3, 4]
-    assert {suffix: value for suffix, _, value in times.samples if suffix == "_count"} == {"_count": 4}
+    buckets = {each.labels["le"]: each.value for each in times.samples if each.name == f"{times.name}_bucket"}
+    assert [buckets[str(edge)] for edge in (1, 2, 200, 500, TIME_EDGES_MS[-1], "+Inf")] == [1, 2, 2, 3, 3, 4]
+    assert [each.value for each in times.samples if each.name == f"{times.name}_count"] == [4]
 
 
 def test_a_port_may_be_chosen_and_none_too(tmp_path):

@@ -25,7 +25,7 @@ def bench(tmp_path):
 def metrics(bench):
     """Return each metric of the only table, and the counts of tables, by name."""
     families = tiering_families(bench.tiering.states(), bench.tiering.stats, bench.clock.now_ms())
-    return {each.name: each.samples[0][2] for each in families if each.samples}
+    return {each.name.removeprefix("fluss_"): each.samples[0].value for each in families if each.samples}
 
 
 def beat(bench, **tables):
