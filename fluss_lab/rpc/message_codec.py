@@ -16,7 +16,6 @@ from google.protobuf.message import DecodeError, Message
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.answer_buffer import in_one_piece
 
 M = TypeVar("M", bound=Message)
 
@@ -94,7 +93,7 @@ class Frame(Generic[M]):
 
 
 def encode(frame: Frame[M]) -> bytes:
-    """Return the wire bytes of a frame. Each payload byte is copied once; not even that, if it was read with room.
+    """Return the wire bytes of a frame. Each payload byte is copied once.
 
     Raises:
         ValueError: There are more or fewer payloads than empty payload fields.
@@ -107,8 +106,7 @@ def encode(frame: Frame[M]) -> bytes:
     _inject(memoryview(frame.message.SerializeToString()), path, payloads, parts)
     if next(payloads, None) is not None:
         raise ValueError("more payloads than payload fields")
-    whole = in_one_piece(parts)
-    return b"".join(parts) if whole is None else whole
+    return b"".join(parts)
 
 
 def decode(data: bytes, message_type: type[M], check: Callable[[int], None] = lambda _size: None) -> Frame[M]:

@@ -4,11 +4,9 @@ from tests.mutants.mutant import Mutant
 
 SERVING = "fluss_lab/rpc/serving/grpc_server.py"
 LIMITS = "fluss_lab/rpc/request_limits.py"
-ROOM = "fluss_lab/rpc/answer_buffer.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/test_guard.py"
-IN_ROOM = "tests/unit/rpc/test_answer_buffer.py"
 IN_METRICS = "tests/unit/server/test_server_metrics.py"
 IN_INSPECTION = "tests/unit/server/test_lab_inspection.py"
 IN_FAULTS = "tests/unit/server/test_disk_faults.py"
@@ -91,18 +89,6 @@ GUARD = (
         (f"{IN_FAULTS}::test_few_open_files_are_enough_for_many_buckets",),
     ),
     # P7: what is sent is what was read; what is looked at is told as it is.
-    Mutant(
-        "part_of_a_room_sent_whole", "P7", ROOM,
-        "len(last) + HEAD_BYTES != len(window.whole)",
-        "len(last) > len(window.whole)",
-        (f"{IN_ROOM}::test_what_does_not_fit_is_joined_as_always",),
-    ),
-    Mutant(
-        "filler_one_too_long", "P7", ROOM,
-        "    length = bytes((filler & 127 | 128, filler >> 7))",
-        "    length = bytes((filler + 1 & 127 | 128, filler + 1 >> 7))",
-        (f"{IN_ROOM}::test_an_answer_in_one_piece_is_the_message_for_any_protobuf_library",),
-    ),
     Mutant(
         "doctor_skips_checksums", "P7", INSPECTION,
         "    if (found := checksum(whole[CRC_START:])) != header.crc:",

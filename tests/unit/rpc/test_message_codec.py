@@ -46,6 +46,14 @@ def test_what_any_protobuf_library_writes_is_decoded():
     assert again.message.tables_resp[0].buckets_resp[0].high_watermark == 7
 
 
+def test_fields_that_a_version_does_not_know_are_skipped():
+    """Older servers fill answers up with field 1023, of bytes."""
+    answer = fetched([[b"z" * 70_000]])
+    again = decode(b"\xfa\x3f\x83\x01" + bytes(131) + encode(answer), pb.FetchLogResponse)
+    assert [bytes(payload[0]) for payload in again.payloads] == [b"z" * 70_000]
+    assert again.message.tables_resp[0].buckets_resp[0].high_watermark == 7
+
+
 def test_payloads_are_not_copied():
     data = encode(produce([[b"q" * 100_000]]))
     assert decode(data, pb.ProduceLogRequest).payloads[0][0].obj is data

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fluss_lab.errors import CorruptDataError, FlussError, OffsetOutOfRangeError
-from fluss_lab.rpc.answer_buffer import SIZE_MIN
 from fluss_lab.server.tablet.log.segment import UNREADABLE, BatchPosition, Segment
 
 
@@ -202,13 +201,7 @@ def _read_whole(
 ) -> tuple[memoryview, BatchPosition]:
     """Return the whole batches at a place, within a number of bytes, and the place behind them."""
     stop = min(place.position + max(bytes_max, 0), limit)
-    # Whole batches and nothing more, as far as the index knows: what is sent needs not be copied then.
-    edge = stop if stop == limit else segment.index.position_before(stop)
-    data: bytes | memoryview
-    if edge - place.position >= SIZE_MIN:
-        data = segment.read_with_room(place.position, edge)
-    else:
-        data = segment.read(place.position, stop)
+    data = segment.read(place.position, stop)
     end, problem = segment.take_whole(data, place)
     if end.position == place.position and problem is None and at_least_one:
         data = segment.read(place.position, place.position + segment.header(place, limit).size)

@@ -30,7 +30,6 @@ from fluss_lab.records.batch import (
     newer_format,
     read_header,
 )
-from fluss_lab.rpc import answer_buffer
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.previous_offsets import Offsets, PreviousOffsets
 from fluss_lab.server.tablet.log.sparse_index import NO_MARK, IndexMark, SparseIndex
@@ -241,13 +240,6 @@ class Segment:
             data += more
         return data
 
-    def read_with_room(self, start: int, stop: int) -> memoryview:
-        """Return the bytes in ``[start, stop)`` of the file as an answer sends them: see `answer_buffer`. It raises as `read`."""
-        data = answer_buffer.read_with_room(self._pool.get(self.path).fd, start, stop - start)
-        if len(data) < stop - start:
-            raise CorruptDataError(f"{self.path.name}: expected {self.size} bytes, found {start + len(data)}")
-        return data
-
     def first_timestamp_ms(self) -> int | None:
         """Return the timestamp of the first batch; None without any."""
         return self.index.first_timestamp_ms() if self.size else None
@@ -303,7 +295,7 @@ class Segment:
             place = BatchPosition(place.position + header.size, header.next_offset, timestamp_ms)
 
     def take_whole(
-        self, data: bytes | memoryview, place: BatchPosition
+        self, data: bytes, place: BatchPosition
     ) -> tuple[BatchPosition, CorruptDataError | UnsupportedError | None]:
         """Return the place behind the last good batch in bytes that were read from a place on.
 

@@ -79,10 +79,6 @@ class SparseIndex:
         """Return (relative offset, position) of the last entry at or before an offset; of the segment's start if none."""
         return self._entry(bisect_right(self._relatives, relative_offset, 0, len(self)) - 1)
 
-    def position_before(self, position: int) -> int:
-        """Return the position of the last entry at or before a position: a batch begins there; 0 if there is none."""
-        return self._entry(bisect_right(self._positions, position) - 1)[1]
-
     def before_time(self, timestamp_ms: int) -> tuple[int, int]:
         """Return (relative offset, position) of the last entry older than a time; of the segment's start if none."""
         times = self._times
