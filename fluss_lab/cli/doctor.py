@@ -23,7 +23,7 @@ from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
 from fluss_lab.server import cluster
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
-from fluss_lab.server.folder.remote_folders import remote_root
+from fluss_lab.server.folder.remote_storage import remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE

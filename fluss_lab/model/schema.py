@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -139,7 +139,11 @@ def make_schema(
     return Schema(columns, key)
 
 
-def with_columns(schema: Schema, added: Iterable[tuple[str, DataType, str | None]]) -> Schema:
+#: Name, type and comment of a column to be added.
+NewColumn: TypeAlias = tuple[str, DataType, str | None]
+
+
+def with_columns(schema: Schema, added: Iterable[NewColumn]) -> Schema:
     """Return a schema with columns added at its end, under ids that no column had.
 
     Args:

@@ -16,7 +16,7 @@ from fluss_lab.errors import FlussError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
-from fluss_lab.server.folder.remote_folders import KV, LOG, bucket_folder
+from fluss_lab.server.folder.remote_storage import KV, LOG, bucket_folder
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.damage.damages import Kind

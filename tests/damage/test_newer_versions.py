@@ -36,7 +36,7 @@ KINDS = {
     "server/coordinator/metadata/metadata_store.py": {"metadata.db: user_version"},
     "server/kv/snapshots/completed_snapshot.py": {"metadata.db: kv_snapshots.completed"},
     "server/process/server_process.py": {"server-options.json: json"},
-    "server/folder/remote_owner.py": {"remote/owner.json: json"},
+    "server/folder/remote_storage.py": {"remote/owner.json: json"},
     "server/tablet/log/recovery_point.py": {"tablet/data/t#/b#/recovery-point: json"},
     "server/tablet/log/log_start.py": {"tablet/data/t#/b#/log-start: json"},
     "server/tablet/remote/remote_manifest.py": {"remote/log/db/#/#/manifest: json"},

@@ -33,10 +33,10 @@ CONFIGURATION = (
         (f"{IN_OPTIONS}::test_options_of_another_format_are_refused_and_a_format_of_its_own_has_any",),
     ),
     Mutant(
-        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/lab_lake_format.py",
+        "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/metadata_checks.py",
         "    if tables and kept is not None and configured not in {None, kept}:",
         "    if tables and kept is not None and configured not in {configured}:",
-        ("tests/unit/server/test_lab_lake_format.py::test_another_format_is_refused_while_there_are_lake_tables",),
+        ("tests/unit/server/test_metadata_checks.py::test_another_format_is_refused_while_there_are_lake_tables",),
     ),
     Mutant(
         "secrets_are_shown_by_config", "P10", COMMANDS,

@@ -7,8 +7,8 @@ LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
 IN_READ_ONLY = "tests/unit/server/test_read_only_lab.py"
-READ_ONLY = "fluss_lab/server/folder/read_only_disk.py"
-SHADOW = "fluss_lab/server/folder/read_only_shadow.py"
+READ_ONLY = "fluss_lab/server/folder/read_only_lab.py"
+SHADOW = "fluss_lab/server/folder/read_only_lab.py"
 _KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
 _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
 

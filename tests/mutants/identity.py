@@ -14,13 +14,13 @@ IDENTITY = (
         (f"{IN_IDENTITY}::test_a_copy_of_a_running_lab_is_another_lab",),
     ),
     Mutant(
-        "older_metadata_gives_ids_out_again", "P13", "fluss_lab/server/folder/folder_ids.py",
+        "older_metadata_gives_ids_out_again", "P13", "fluss_lab/server/folder/metadata_checks.py",
         "        if int(match[1]) >= table_next:",
         "        if int(match[1]) < 0:",
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
     ),
     Mutant(
-        "older_metadata_gives_partition_ids_out_again", "P13", "fluss_lab/server/folder/folder_ids.py",
+        "older_metadata_gives_partition_ids_out_again", "P13", "fluss_lab/server/folder/metadata_checks.py",
         "if found is not None and int(found[1]) >= partition_next:",
         "if found is not None and int(found[1]) < 0:",
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),

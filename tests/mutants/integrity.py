@@ -78,7 +78,7 @@ INTEGRITY = (
         (f"{IN_REOPENING}::test_a_definition_that_could_not_be_kept_is_taken_over_later",),
     ),
     Mutant(
-        "absent_remote_dir_claimed_anew", "P1", "fluss_lab/server/folder/remote_owner.py",
+        "absent_remote_dir_claimed_anew", "P1", "fluss_lab/server/folder/remote_storage.py",
         "    if (known := store.meta(META_KEY)) is not None:\n",
         "    if (known := store.meta(META_KEY)) == \"\":\n",
         (f"{IN_ABSENT}::test_a_lab_that_had_one_claims_no_other",),

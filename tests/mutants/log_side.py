@@ -20,7 +20,7 @@ LOG_SIDE = (
         (f"{IN_NEWS}::test_a_late_word_of_an_older_commit_changes_nothing",),
     ),
     Mutant(
-        "lake_news_without_their_order", "P2", "fluss_lab/server/coordinator/tablets/tablet_messages.py",
+        "lake_news_without_their_order", "P2", "fluss_lab/server/coordinator/coordinator_messages.py",
         "snapshot_id=snapshot.snapshot_id, commit_sequence=snapshot.sequence",
         "snapshot_id=snapshot.snapshot_id",
         (f"{IN_NEWS}::test_a_commit_is_told_with_its_place_in_the_order",),

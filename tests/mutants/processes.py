@@ -6,11 +6,11 @@ SUPERVISOR = "fluss_lab/server/process/supervisor.py"
 TABLET_NODE = "fluss_lab/server/process/tablet_node.py"
 TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
-ASSIGNMENT = "fluss_lab/server/coordinator/metadata/bucket_assignment.py"
+ASSIGNMENT = "fluss_lab/server/coordinator/tablets/tablet_members.py"
 
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
 IN_NODES = "tests/unit/server/test_tablet_nodes.py"
-IN_ASSIGNMENT = "tests/unit/server/coordinator/test_bucket_assignment.py"
+IN_ASSIGNMENT = "tests/unit/server/coordinator/test_tablet_members.py"
 IN_TLS = "tests/unit/server/test_tls.py"
 
 PROCESSES = (
@@ -21,10 +21,10 @@ PROCESSES = (
         ("tests/unit/server/test_cluster.py::test_a_process_that_is_reaped_between_two_looks_at_it_is_gone",),
     ),
     Mutant(
-        "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/process/serving_loss.py",
+        "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/process/process_setup.py",
         "            if lost:\n                os._exit(EXIT_CODE)\n",
         "            pass\n",
-        ("tests/unit/server/test_serving_loss.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
+        ("tests/unit/server/test_process_setup.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
     ),
     # P1: what is acknowledged is there, whichever process died.
     Mutant(

@@ -143,7 +143,7 @@ REMOTE = (
         (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
     ),
     Mutant(
-        "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/folder/remote_owner.py",
+        "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/folder/remote_storage.py",
         "if found is not None and found != begun:",
         "if found is not None and not found:",
         (f"{IN_DIR}::test_two_labs_cannot_have_one",),

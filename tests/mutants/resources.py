@@ -84,7 +84,7 @@ RESOURCES = (
         (f"{IN_UNREAD}::test_a_connection_that_speaks_has_time_for_its_first_request",),
     ),
     Mutant(
-        "freed_memory_is_kept", "P14", "fluss_lab/server/process/process_memory.py",
+        "freed_memory_is_kept", "P14", "fluss_lab/server/process/process_setup.py",
         "MemoryRelease().look",
         "MemoryRelease().__repr__",
         (f"{IN_RESIDENT}::test_unread_answers_do_not_fill_the_memory_and_others_go_on",),

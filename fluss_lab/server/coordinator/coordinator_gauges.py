@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.ddl.retained_partitions import KeptPartition
+from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
 from fluss_lab.server.coordinator.tiering.tiering_states import State, TableTiering
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats

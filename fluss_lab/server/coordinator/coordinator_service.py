@@ -35,23 +35,21 @@ from fluss_lab.server.coordinator import coordinator_gauges, coordinator_message
 from fluss_lab.server.coordinator.client_sessions import SESSIONS_MAX, Sessions
 from fluss_lab.server.coordinator.ddl.auto_partitioner import AutoPartitions
 from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide, LakeTables
-from fluss_lab.server.coordinator.ddl.partition_clock import AutoMarks
 from fluss_lab.server.coordinator.ddl.partition_ddl import FIRST_ID, Partitions
 from fluss_lab.server.coordinator.ddl.partition_drop_check import Departures
-from fluss_lab.server.coordinator.ddl.table_alteration import Alteration
-from fluss_lab.server.coordinator.ddl.table_ddl import Lifecycle
-from fluss_lab.server.coordinator.metadata.bucket_assignment import server_count
+from fluss_lab.server.coordinator.ddl.partition_records import AutoMarks
+from fluss_lab.server.coordinator.ddl.table_ddl import Alteration, Lifecycle
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets
 from fluss_lab.server.coordinator.tablets.kv_snapshot_registry import KvSnapshots
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
-from fluss_lab.server.coordinator.tablets.tablet_members import Members, registered_status
+from fluss_lab.server.coordinator.tablets.tablet_members import Members, registered_status, server_count
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
-from fluss_lab.server.folder.remote_owner import META_KEY as REMOTE_OWNER_KEY
+from fluss_lab.server.folder.remote_storage import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.metrics.server_metrics import Family
 from fluss_lab.server.tablet.periodic_work import Ticker
 

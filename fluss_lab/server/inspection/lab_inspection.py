@@ -25,10 +25,9 @@ from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.server.bucket_losses import KnownBuckets, Range, losses, read_known
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
-from fluss_lab.server.folder.folder_ids import check_metadata_is_there
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
-from fluss_lab.server.folder.remote_folders import KV, LOG, remote_root
-from fluss_lab.server.folder.remote_owner import OWNER_FILE, owner_of
+from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
+from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, owner_of, remote_root
 from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.process import server_process
 from fluss_lab.server.tablet.buckets.bucket_inspection import inspect_bucket

@@ -17,7 +17,7 @@ from fluss_lab.errors import LabError
 from fluss_lab.files import write_json_atomic
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.rpc.access.tls import Trust
-from fluss_lab.server.folder.read_only_shadow import home_of
+from fluss_lab.server.folder.read_only_lab import home_of
 
 DISCOVERY_FILE: Final = "server.json"
 TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file

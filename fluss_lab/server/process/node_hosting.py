@@ -20,14 +20,12 @@ from fluss_lab.model.config.options import DATALAKE_FORMAT
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
 from fluss_lab.server.folder.lab_folder import make_lab_folder
-from fluss_lab.server.folder.read_only_shadow import make_home
+from fluss_lab.server.folder.read_only_lab import make_home
 from fluss_lab.server.process import server_process
-from fluss_lab.server.process.process_memory import releasing_memory
+from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, releasing_memory
 from fluss_lab.server.process.server_node import Node
-from fluss_lab.server.process.serving_loss import end_when_serving_is_lost
 from fluss_lab.server.process.supervisor import Supervisor
 from fluss_lab.server.process.tablet_launch import Launcher, LocalTablets
-from fluss_lab.server.process.text_log_file import log_to
 from fluss_lab.server.server_options import check_server_options, resolve_server_options, with_lake
 
 log = logging.getLogger(__name__)

@@ -22,14 +22,13 @@ from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.server.coordinator.coordinator_service import CoordinatorService
 from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
-from fluss_lab.server.folder import read_only_shadow
+from fluss_lab.server.folder import read_only_lab
 from fluss_lab.server.folder.disk_reserve import DiskReserve
-from fluss_lab.server.folder.folder_ids import check_folder_ids, check_metadata_is_there
 from fluss_lab.server.folder.folder_lock import FolderLock
-from fluss_lab.server.folder.lab_lake_format import check_lake_format
 from fluss_lab.server.folder.lab_relocation import check_place
-from fluss_lab.server.folder.read_only_disk import reserve_of
-from fluss_lab.server.folder.remote_owner import claim_remote
+from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_lake_format, check_metadata_is_there
+from fluss_lab.server.folder.read_only_lab import reserve_of
+from fluss_lab.server.folder.remote_storage import claim_remote
 from fluss_lab.server.metrics.metrics_page import MetricsPage, open_page
 from fluss_lab.server.metrics.server_metrics import Collector, request_families
 from fluss_lab.server.process import discovery, server_process
@@ -91,7 +90,7 @@ class Node:
         self._launch = launch
         self._identity = server_identity(self.options, self.folder)
         #: Where this server writes: the folder, unless that cannot be written.
-        self._home = read_only_shadow.home_of(self.folder)
+        self._home = read_only_lab.home_of(self.folder)
         self._lock = FolderLock(self._home)
         self._reserve_ticker: Ticker | None = None
         self._publishing = threading.Lock()
@@ -141,14 +140,14 @@ class Node:
                 that case has nothing left; the text says why.
         """
         if self._home != self.folder:
-            read_only_shadow.make_home(self.folder)
+            read_only_lab.make_home(self.folder)
         # One without a discovery file is stopping, or starting: it may let go soon.
         advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
         self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
         reserve: DiskReserve | None = None
         try:
             if self._home != self.folder:
-                read_only_shadow.cast(self.folder, self._home)
+                read_only_lab.cast(self.folder, self._home)
             reserve = reserve_of(self._home, self.options)
             reserve.prepare()
             self._start()
@@ -283,7 +282,7 @@ class Node:
         if self._coordinator is not None:
             self._coordinator.close()
         if self._home != self.folder and self._lock.is_held:
-            read_only_shadow.clear(self._home)
+            read_only_lab.clear(self._home)
         self._lock.release()
 
     def __enter__(self) -> Self:

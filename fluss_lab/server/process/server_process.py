@@ -27,7 +27,7 @@ from fluss_lab.errors import (
 from fluss_lab.files import try_lock, write_json_atomic
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.server.folder.lab_folder import make_lab_folder
-from fluss_lab.server.folder.read_only_shadow import make_home
+from fluss_lab.server.folder.read_only_lab import make_home
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery
 

@@ -23,10 +23,8 @@ from fluss_lab.errors import FlussError, InvalidRequestError, StorageError
 from fluss_lab.rpc.access.tls import Identity
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.process import server_process
-from fluss_lab.server.process.process_memory import releasing_memory
-from fluss_lab.server.process.serving_loss import end_when_serving_is_lost
+from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, releasing_memory
 from fluss_lab.server.process.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
-from fluss_lab.server.process.text_log_file import log_to
 
 log = logging.getLogger(__name__)
 

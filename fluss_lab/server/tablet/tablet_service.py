@@ -27,9 +27,8 @@ from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
 from fluss_lab.rpc.serving.unread_answers import Building
-from fluss_lab.server.folder.read_only_disk import reserve_of
-from fluss_lab.server.folder.remote_folders import KV, LOG, remote_root, remove_bucket_folders
-from fluss_lab.server.folder.remote_owner import RemoteDir
+from fluss_lab.server.folder.read_only_lab import reserve_of
+from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_root, remove_bucket_folders
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.metrics.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges

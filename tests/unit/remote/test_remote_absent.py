@@ -6,7 +6,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageErro
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
-from fluss_lab.server.folder.remote_owner import CLAIM_KEY, META_KEY, OWNER_FILE, claim_remote
+from fluss_lab.server.folder.remote_storage import CLAIM_KEY, META_KEY, OWNER_FILE, claim_remote
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.remote.remote_kit import at_time, earliest, fill, held_from, make_tablet, remote_folder

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError, LabError, StorageError
-from fluss_lab.server.folder.remote_owner import OWNER_FILE
+from fluss_lab.server.folder.remote_storage import OWNER_FILE
 from fluss_lab.server.process.server_node import Node
 from fluss_lab.server.process.server_process import read_options
 from fluss_lab.server.server_options import with_remote_dir

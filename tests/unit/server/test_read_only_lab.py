@@ -16,7 +16,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster as clusters
-from fluss_lab.server.folder import read_only_shadow
+from fluss_lab.server.folder import read_only_lab
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
@@ -203,14 +203,14 @@ def test_a_lab_that_was_changed_has_another_shadow(tmp_path):
     folder = tmp_path / "lab"
     folder.mkdir()
     (folder / "metadata.db").write_bytes(b"1")
-    assert read_only_shadow.home_of(folder) == folder
+    assert read_only_lab.home_of(folder) == folder
     with read_only(folder):
-        first = read_only_shadow.home_of(folder)
+        first = read_only_lab.home_of(folder)
         assert first.is_relative_to(tmp_path / "tmp")
-        assert read_only_shadow.home_of(folder) == first
+        assert read_only_lab.home_of(folder) == first
     (folder / "metadata.db").write_bytes(b"22")
     with read_only(folder):
-        assert read_only_shadow.home_of(folder) not in {first, folder}
+        assert read_only_lab.home_of(folder) not in {first, folder}
 
 
 def test_a_shadow_that_others_may_use_is_refused(tmp_path):
@@ -218,18 +218,18 @@ def test_a_shadow_that_others_may_use_is_refused(tmp_path):
     folder.mkdir()
     (folder / "metadata.db").write_bytes(b"1")
     with read_only(folder):
-        home = read_only_shadow.home_of(folder)
+        home = read_only_lab.home_of(folder)
         home.parent.mkdir(mode=0o700)
         home.mkdir()
         home.chmod(0o755)
         with pytest.raises(LabError, match=r"only this user can use.*TMPDIR"):
-            read_only_shadow.make_home(folder)
+            read_only_lab.make_home(folder)
         home.rmdir()
         home.symlink_to(tmp_path)
         with pytest.raises(LabError, match="only this user can use"):
-            read_only_shadow.make_home(folder)
+            read_only_lab.make_home(folder)
         home.unlink()
-        assert read_only_shadow.make_home(folder) == home
+        assert read_only_lab.make_home(folder) == home
         assert home.stat().st_mode & 0o777 == 0o700
 
 

@@ -17,9 +17,8 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.times import format_moment
-from fluss_lab.server.coordinator.ddl.partition_clock import AutoMark, AutoMarks
 from fluss_lab.server.coordinator.ddl.partition_ddl import Partitions
-from fluss_lab.server.coordinator.ddl.retained_partitions import KeptPartition
+from fluss_lab.server.coordinator.ddl.partition_records import AutoMark, AutoMarks, KeptPartition
 from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
 
 log = logging.getLogger(__name__)

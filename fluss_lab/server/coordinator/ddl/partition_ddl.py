@@ -15,10 +15,9 @@ from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.model.config.options import AUTO_PARTITION_RETENTION, PARTITIONS_MAX
 from fluss_lab.model.names import partition_name, partition_values
-from fluss_lab.server.coordinator.ddl.dropped_partitions import Loss, LossLedger
 from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide
-from fluss_lab.server.coordinator.ddl.partition_clock import AutoMark, AutoMarks
 from fluss_lab.server.coordinator.ddl.partition_drop_check import Departures
+from fluss_lab.server.coordinator.ddl.partition_records import AutoMark, AutoMarks, Loss, LossLedger
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import Catalog, Partition
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers

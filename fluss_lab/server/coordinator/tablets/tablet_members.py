@@ -1,11 +1,51 @@
-"""The starter of tablet servers, as the coordinator sees it."""
+"""The tablet servers that belong to a cluster: how many, which buckets each gets, and how each is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from fluss_lab.errors import LabError
+from fluss_lab.model.config.options import TABLET_SERVERS
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.coordinator.metadata.table_catalog import BucketGroup
+
+
+def server_count(asked: int | None, last: int | None, groups: Iterable[BucketGroup]) -> int:
+    """Return how many tablet servers a cluster has.
+
+    Args:
+        asked: As configured now; None: nobody said.
+        last: At the last run; None: there was none.
+        groups: Every bucket there is.
+
+    Raises:
+        LabError: Fewer than buckets are assigned to; the text says how many are needed.
+    """
+    held = {leader for group in groups for leader in group.leaders}
+    needed = max(held, default=-1) + 1
+    if asked is None:
+        return max(last or 1, needed)
+    if asked < needed:
+        raise LabError(
+            f"{TABLET_SERVERS.key}={asked}: buckets are assigned to tablet servers {', '.join(map(str, sorted(held)))}, and "
+            f"stay there: start with {needed} or more, or leave the option out for as many as there were"
+        )
+    return asked
+
+
+def leaders_for(servers: Sequence[int], buckets: int, load: Mapping[int, int]) -> tuple[int, ...]:
+    """Return a server for each bucket of a table or partition: even within it, and evening out what all hold together.
+
+    Args:
+        servers: Who there is; at least one.
+        buckets: How many.
+        load: Buckets that each server holds already, of all tables.
+    """
+    # Whoever holds least comes first, so that what is left over after even rounds goes there.
+    ordered = sorted(servers, key=lambda server: (load.get(server, 0), server))
+    return tuple(ordered[bucket % len(ordered)] for bucket in range(buckets))
+
 
 RUNNING: Final = "running"
 STARTING: Final = "starting"

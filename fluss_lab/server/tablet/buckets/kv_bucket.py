@@ -24,7 +24,7 @@ from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.evolve import padded
 from fluss_lab.records.row_sizes import RowLimit
-from fluss_lab.server.folder.remote_folders import KV, bucket_folder
+from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import Change
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore

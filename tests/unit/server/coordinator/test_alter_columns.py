@@ -99,9 +99,9 @@ def test_a_primary_key_table_is_altered_too(rig):
 
 
 def test_a_table_runs_out_of_schema_ids(rig, monkeypatch):
-    from fluss_lab.server.coordinator.ddl import table_alteration
+    from fluss_lab.server.coordinator.ddl import table_ddl
 
-    monkeypatch.setattr(table_alteration, "SCHEMA_ID_MAX", 2)
+    monkeypatch.setattr(table_ddl, "SCHEMA_ID_MAX", 2)
     rig.create()
     rig.alter(add={"x": "int"})
     with pytest.raises(errors.InvalidSchemaError, match="has had 2 schemas"):

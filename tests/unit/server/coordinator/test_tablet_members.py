@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from fluss_lab.errors import LabError
-from fluss_lab.server.coordinator.metadata.bucket_assignment import leaders_for, server_count
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, BucketGroup
+from fluss_lab.server.coordinator.tablets.tablet_members import leaders_for, server_count
 
 
 def group(table_id: int, *leaders: int) -> BucketGroup:

@@ -1,4 +1,4 @@
-"""The ids that the folders of a lab's tablet servers use, held against the metadata that gives ids out."""
+"""Checks that a lab's metadata fits its folder and its lake."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import CorruptDataError, LabError
+from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
+from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.process.server_process import OPTIONS_FILE
 
 _TABLE: Final = re.compile(r"t(\d{1,18})")
 _PARTITION: Final = re.compile(r"p(\d{1,18})")
 #: What a lab that was started once has beside its metadata.
 _LEFT: Final = (OPTIONS_FILE, "tablet*/data/t*", f"{DATABASE_FILE}-wal")
-#: How many folders a message names.
+#: How many folders or tables a message names.
 _NAMED_MAX: Final = 3
 
 
@@ -68,3 +70,33 @@ def _unknown(folder: Path, table_next: int, partition_next: int) -> Iterator[Pat
             found = _PARTITION.fullmatch(partition.name)
             if found is not None and int(found[1]) >= partition_next:
                 yield partition
+
+
+#: Under which the metadata keeps the format.
+META_KEY: Final = "lake_format"
+
+
+def check_lake_format(store: MetadataStore, configured: str | None) -> None:
+    """Check that a lab with lake tables keeps the format that they were made in; without lake tables any is taken.
+
+    Tables that were tiered in one format cannot be read in another.
+
+    Args:
+        store: The metadata.
+        configured: The format that the options name; None: the server was made without a lake, and tiers nothing.
+
+    Raises:
+        LabError: The lab has lake tables of another format.
+    """
+    kept = store.meta(META_KEY)
+    tables = LakeLedger(store).tables()
+    if tables and kept is not None and configured not in {None, kept}:
+        names = ", ".join(str(each.path) for each in tables[:_NAMED_MAX]) + (
+            ", ..." if len(tables) > _NAMED_MAX else ""
+        )
+        raise LabError(
+            f"the lab has {len(tables)} lake tables ({names}) in format {kept!r}: expected {FORMAT_KEY}={kept}, found "
+            f"{configured}; what was tiered could not be read. Set the option back, or drop these tables first"
+        )
+    if configured is not None and kept != configured:
+        store.set_meta(META_KEY, configured)

@@ -3,7 +3,7 @@
 The shadow is a private folder among this machine's temporary ones, the same for all of a user's processes. What servers
 write for themselves goes there: locks, token, discovery file, logs. The metadata is copied, with what was not yet merged
 into its file; of the files of the buckets there are links, which recovery and replay may replace or remove. Nothing of that
-is kept: writers and whoever changes tables are refused (`read_only_disk`).
+is kept: writers and whoever changes tables are refused (`ReadOnlyDisk`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from fluss_lab import files
 from fluss_lab.errors import LabError, StorageError
+from fluss_lab.model.config.options import DISK_RESERVE
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
-from fluss_lab.server.folder.read_only_disk import SHADOW_MARK
+from fluss_lab.server.folder.disk_reserve import DiskReserve
 
+T = TypeVar("T")
+
+#: In the shadow of a lab that cannot be written (see `cast`): the lab's folder.
+SHADOW_MARK: Final = "shadow-of"
 #: The database, and what was committed since it was last merged.
 _METADATA: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")
 #: Of a tablet server's folder: its lock, and what was dropped.
@@ -115,3 +121,64 @@ def clear(home: Path) -> None:
             shutil.rmtree(path)
     for path in home.glob(f"{DATABASE_FILE}*"):
         path.unlink(missing_ok=True)
+
+
+def reserve_of(home: Path, options: Mapping[str, str]) -> DiskReserve:
+    """Return the reserve that cluster options ask for where a lab's servers write; in a shadow nothing may be written."""
+    if (home / SHADOW_MARK).exists():
+        return ReadOnlyDisk(home)
+    return DiskReserve(home, DISK_RESERVE.of(options))
+
+
+class ReadOnlyDisk(DiskReserve):
+    """The disk of a lab that is served by way of its shadow: nothing may be written, and there is nothing to lend.
+
+    Args:
+        home: The shadow.
+    """
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, 0)
+        self._lab = os.fsdecode((home / SHADOW_MARK).read_bytes())
+
+    @property
+    def is_read_only(self) -> bool:
+        """Tell that it is so."""
+        return True
+
+    @property
+    def is_short(self) -> bool:
+        """Tell that there is no room."""
+        return True
+
+    def is_short_for(self, place: Path) -> bool:
+        """Tell that nothing may be written for the lab, wherever: its metadata could not follow."""
+        return True
+
+    def check(self, what: str) -> None:
+        """Refuse."""
+        raise self._refusal(what)
+
+    def check_writable(self, what: str) -> None:
+        """Refuse."""
+        raise self._refusal(what)
+
+    def _refusal(self, what: str) -> StorageError:
+        return StorageError(
+            f"{what}: the lab's folder {self._lab} cannot be written, for instance because its file system is mounted read-only: "
+            "it is open for reading; to write, make it writable, close the lab and open it again"
+        )
+
+    def prepare(self) -> None:
+        """Nothing is kept."""
+
+    def restore(self) -> None:
+        """Nothing is kept."""
+
+    def lend(self, action: Callable[[], T]) -> T:
+        """Refuse: a drop is a change too."""
+        raise self._refusal("nothing was dropped")
+
+    def explained(self, error: BaseException) -> StorageError | None:
+        """Return None: it is not for want of room."""
+        return None

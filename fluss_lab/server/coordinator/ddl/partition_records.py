@@ -1,0 +1,108 @@
+"""What the metadata keeps of partitions beside the catalog: records lost with them, the clock's progress, those kept past retention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss_lab.model import PartitionInfo, TablePath
+from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A partition with lost records: the table as of a time in ``[from_ms, until_ms)`` had some of them."""
+
+    table_id: int
+    partition: PartitionInfo
+    from_ms: int
+    until_ms: int
+
+
+class LossLedger:
+    """Losses, as rows of the metadata file; they go with their table."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def note(self, loss: Loss) -> None:
+        """Note a loss. Part of the caller's transaction. Of a partition noted before, both times count."""
+        values = (loss.table_id, loss.partition.partition_id, loss.partition.name, loss.from_ms, loss.until_ms)
+        with self._store.write() as db:
+            db.execute(
+                "INSERT INTO partition_losses VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "from_ms = min(from_ms, excluded.from_ms), until_ms = max(until_ms, excluded.until_ms)",
+                values,
+            )
+
+    def at(self, table_id: int, time_ms: int) -> list[Loss]:
+        """Return the losses that the table as of a time has, by partition id."""
+        query = (
+            "SELECT partition_id, name, from_ms, until_ms FROM partition_losses "
+            "WHERE table_id = ?1 AND from_ms <= ?2 AND until_ms > ?2 ORDER BY 1"
+        )
+        with self._store.read() as db:
+            rows = db.execute(query, (table_id, time_ms))
+            return [Loss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoMark:
+    """How far one table has come.
+
+    Attributes:
+        present: Newest present time value for which partitions were made; earlier ones are not made by themselves.
+        dropped: Newest time value that was dropped as past keeping; neither it nor earlier ones are made again.
+    """
+
+    present: str = ""
+    dropped: str = ""
+
+
+class AutoMarks:
+    """Marks, as rows of the metadata file; they go with their table. Time values of a table sort as text."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def get(self, table_id: int) -> AutoMark:
+        """Return the mark of a table; an empty one of a table that has none."""
+        with self._store.read() as db:
+            row = db.execute(
+                "SELECT present, dropped FROM auto_partition_marks WHERE table_id = ?", (table_id,)
+            ).fetchone()
+        return AutoMark() if row is None else AutoMark(row[0], row[1])
+
+    def raise_to(self, table_id: int, mark: AutoMark) -> AutoMark:
+        """Raise a table's mark where that is later; return it. It never goes back."""
+        old = self.get(table_id)
+        new = AutoMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
+        if new != old:
+            with self._store.write() as db:
+                # It may have been dropped in between.
+                query = "SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?1)"
+                db.execute(f"INSERT OR REPLACE INTO auto_partition_marks {query}", (table_id, new.present, new.dropped))
+        return new
+
+    def forget(self, table_id: int) -> None:
+        """Forget a table's mark: a person said anew how its partitions follow the clock."""
+        with self._store.write() as db:
+            db.execute("DELETE FROM auto_partition_marks WHERE table_id = ?", (table_id,))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPartition:
+    """A partition past its retention that stays, because the lake does not hold all of it.
+
+    Attributes:
+        table_id: Whose it is.
+        path: The table.
+        name: The partition's.
+        since_ms: When its retention ended.
+        reason: Why it stays.
+    """
+
+    table_id: int
+    path: TablePath
+    name: str
+    since_ms: int
+    reason: str

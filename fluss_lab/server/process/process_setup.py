@@ -1,0 +1,109 @@
+"""What every server process sets up for itself: its log file, the return of free memory, an end when gRPC's thread dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from fluss_lab.model.times import format_moment
+from fluss_lab.rpc.allocator import MemoryRelease
+from fluss_lab.server.tablet.periodic_work import Ticker
+
+#: Three files of this size hold days of a busy server's log.
+LOG_BYTES_MAX: Final = 5_000_000
+
+
+def log_to(path: Path) -> None:
+    """Log to a file as key=value lines; the three newest files are kept."""
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=2, encoding="utf-8")
+    handler.setFormatter(_KeyValueFormatter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+#: What a record may have beside its message: which bucket it is about (see `BucketLogger`).
+_FIELDS: Final = ("table", "partition", "bucket")
+
+
+class _KeyValueFormatter(logging.Formatter):
+    """One line a record: time, level, logger, thread, what it is about, the message, and a traceback on the same line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = format_moment(int(record.created * 1000))
+        line = f"time={moment} level={record.levelname} logger={record.name} thread={record.threadName}"
+        for field in _FIELDS:
+            if (value := getattr(record, field, None)) is not None:
+                line += f" {field}={_shown(value)}"
+        message = record.getMessage()
+        line += f" {message}" if message.startswith("event=") else f" message={json.dumps(message)}"
+        if record.exc_info:
+            line += f" traceback={json.dumps(self.formatException(record.exc_info))}"
+        return line.replace("\n", "\\n")
+
+
+def _shown(value: object) -> str:
+    """Return a value as it stands in a line: quoted, if it would not end at the next space."""
+    text = str(value)
+    return text if text and not set(text) & set(' ="') and text.isprintable() else json.dumps(text)
+
+
+_INTERVAL_MS: Final = 2_000
+
+
+@contextmanager
+def releasing_memory() -> Iterator[None]:
+    """Give memory back from time to time, in a thread of its own, within the block."""
+    ticker = Ticker("memory", _INTERVAL_MS, MemoryRelease().look)
+    ticker.start()
+    try:
+        yield
+    finally:
+        ticker.stop()
+
+
+log = logging.getLogger(__name__)
+
+#: As after SIGKILL nothing is tidied up: what is without memory is not to be trusted with it, and recovery needs nothing.
+EXIT_CODE: Final = 70
+#: Where gRPC takes events from its queue.
+_SERVING: Final = ("_server.py", "_serve")
+
+
+def end_when_serving_is_lost() -> None:
+    """Have this process end when the thread dies in which gRPC serves. For processes that are servers and nothing else.
+
+    That thread dies of what is raised in gRPC itself: a `MemoryError`, for instance, where a request's bytes find no room. The
+    process would live on and receive no call. Whoever watches a server, its coordinator or the attached labs, starts one
+    again that ended; of one that hangs, callers only time out.
+    """
+
+    def on_error(args: threading.ExceptHookArgs) -> None:
+        lost = _is_serving(args.exc_traceback)
+        try:
+            threading.__excepthook__(args)
+            if lost:
+                log.critical("event=serving_lost error=%r", args.exc_value)
+        finally:
+            if lost:
+                os._exit(EXIT_CODE)
+
+    threading.excepthook = on_error
+
+
+def _is_serving(trace: TracebackType | None) -> bool:
+    file, function = _SERVING
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name == function and os.path.basename(code.co_filename) == file:
+            return True
+        trace = trace.tb_next
+    return False
