@@ -1,0 +1,79 @@
+"""The README's code, run as it stands: its Python blocks in one process, then its ``fluss-lab`` lines.
+
+``python -m tests.notebooks.readme_run README.md``, in an empty folder.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import WriteStoppedError
+
+_FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND: Final = "fluss-lab"
+_COMMAND_SECONDS: Final = 60
+_STOP_AFTER_SECONDS: Final = 0.2
+
+
+def code_blocks(text: str, language: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the code of each fenced block of this language."""
+    for found in _FENCE.finditer(text):
+        if found[1] == language:
+            yield text.count("\n", 0, found.start(2)), found[2]
+
+
+def fluss_lab_lines(text: str) -> list[list[str]]:
+    """Return the arguments of each ``fluss-lab`` line of the shell blocks."""
+    lines = (line for _, block in code_blocks(text, "sh") for line in block.splitlines())
+    return [words[1:] for line in lines if (words := shlex.split(line, comments=True))[:1] == [_COMMAND]]
+
+
+def _stop_a_write(names: dict[str, Any]) -> None:
+    """Do what the text says: stop a cell that writes. Its error is then ``sys.last_value``."""
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(_STOP_AFTER_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
+    try:
+        with names["flights"].writer() as writer:
+            timer.start()
+            while True:
+                writer.append([{"id": 0, "month": "2013-03", "dest": "JFK", "delay": 0}] * 1000)
+    except WriteStoppedError as error:
+        sys.last_value = error
+    finally:
+        timer.join()
+
+
+#: What has happened before a block that holds this text.
+_BEFORE: Final[dict[str, Callable[[dict[str, Any]], None]]] = {"sys.last_value": _stop_a_write}
+
+
+def run_readme(path: Path) -> None:
+    """Run everything, in the working directory; a traceback names the README's own lines.
+
+    Raises:
+        Exception: What a block raised.
+        CalledProcessError: A command failed.
+    """
+    text = path.read_text()
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for line, block in code_blocks(text, "python"):
+        for mark, prepare in _BEFORE.items():
+            if mark in block:
+                prepare(names)
+        exec(compile("\n" * line + block, str(path), "exec"), names)
+    for arguments in fluss_lab_lines(text):
+        print("$", _COMMAND, *arguments, flush=True)
+        subprocess.run([sys.executable, "-m", "fluss_lab.cli", *arguments], check=True, timeout=_COMMAND_SECONDS)
+
+
+if __name__ == "__main__":
+    run_readme(Path(sys.argv[1]))
