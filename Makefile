@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants campaign maven bench lab format lock proto clean distclean environment
+.PHONY: demo test check mutants campaign maven bench docs lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -43,6 +43,11 @@ maven: environment
 bench: environment
 	@$(RUN) -m benchmarks
 
+# The API reference, from the docstrings: build/docs/index.html. That its links and names are right is part of the check.
+docs: environment
+	@$(RUN) -m tools.api_reference build/docs
+	@echo "build/docs/index.html"
+
 lab: environment
 	@$(RUN) -m jupyterlab notebooks/
 
@@ -75,4 +80,4 @@ environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | campaign | maven | bench | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | test | check | mutants | campaign | maven | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

@@ -432,7 +432,7 @@ class LakeStorage(ABC):
     @property
     @abstractmethod
     def properties(self) -> Mapping[str, str]:
-        """Return the configuration that it was made with: another storage can be made of it (see `lake_storage`)."""
+        """Return the configuration that it was made with: another storage can be made of it (see `fluss_lab.lake.lake_storage`)."""
 
     @property
     def task_properties(self) -> Mapping[str, str]:

@@ -283,7 +283,7 @@ class SupportsMaintenance(ABC):
 
     @abstractmethod
     def compact(self, table: TableInfo, task: Mapping[str, Any]) -> bytes:
-        """Do one task of a `CompactionPlan`, maybe on another machine; return its result for `commit_compaction`.
+        """Do one task of a `CompactionPlan`, maybe on another machine; return its result for `LakeMaintenance.commit_compaction`.
 
         A task that fails leaves no file.
         """

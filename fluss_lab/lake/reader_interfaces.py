@@ -147,7 +147,7 @@ class LakeSource(ABC):
             stops: By (partition, bucket): only rows with smaller offsets are asked for, of a primary-key table as they
                 were at that offset; a bucket without an entry is left out. None: all that the snapshot has.
             where: What the rows will be filtered by, as the syntax tree that this package has for filters of lakes: an
-                unbound `pyiceberg.expressions.BooleanExpression` over the user's columns (plain data, which needs no
+                unbound ``pyiceberg.expressions.BooleanExpression`` over the user's columns (plain data, which needs no
                 Iceberg table). A hint only: files in which it can be true for no row may be left out; a format without
                 statistics ignores it, since `read` filters. None: no hint.
 
@@ -187,7 +187,7 @@ class LakeSource(ABC):
         stops: Mapping[tuple[str | None, int], int] | None = None,
         ended: Mapping[tuple[str | None, int], NDArray[np.int64]] | None = None,
     ) -> Iterator[tuple[LakeSplit, pa.RecordBatch]]:
-        """Yield rows of files in order, in the table's own Arrow types (system columns in those of `SYSTEM_FIELDS`).
+        """Yield rows of files in order, in the table's own Arrow types (system columns in those of `fluss_lab.lake.SYSTEM_FIELDS`).
 
         Rows of a file ascend by offset. Files are read one after another; memory is bounded by a row group.
 

@@ -330,7 +330,7 @@ class Lab(Closing):
     def tiering_service(
         self, *, max_tables: int = 2, on_round: Callable[[RoundOutcome], None] | None = None
     ) -> TieringService:
-        """Return a service that tiers every lake-enabled table by its freshness; `start` it.
+        """Return a service that tiers every lake-enabled table by its freshness; `TieringService.start` starts it.
 
         Args:
             max_tables: Tables tiered at the same time.

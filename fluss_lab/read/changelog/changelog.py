@@ -72,7 +72,7 @@ class Changelog:
     Columns: ``_change_type`` (``+A``; of primary-key tables ``+I -U +U -D``), ``_partition`` (partitioned tables),
     ``_bucket``, ``_log_offset``, ``_commit_timestamp``, then the user's.
 
-    Made by `TableReader.changelog`.
+    Made by `Table.changelog`.
     """
 
     #: Whether it tells what the range comes to, instead of every change: see `NetChangelog`.

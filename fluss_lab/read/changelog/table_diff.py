@@ -78,7 +78,7 @@ class Diff:
         """Return all changes as a net changelog has them, by partition, bucket and offset.
 
         ``_change_type`` is ``INSERT``, ``DELETE``, or ``UPDATE_BEFORE`` and ``UPDATE_AFTER`` of one key, as seen going from
-        `before` to `after`; every row has the offset and the time of its record in the log.
+        before to after; every row has the offset and the time of its record in the log.
         """
         return self._changes
 

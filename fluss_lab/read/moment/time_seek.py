@@ -59,7 +59,7 @@ class SeekBucket:
 class Seek(Mapping[int | BucketKey, SeekBucket]):
     """Where a time lies, by bucket; in a partitioned table by (partition, bucket). Fit to start a changelog from.
 
-    Made by `TableReader.seek`.
+    Made by `Table.seek`.
     """
 
     def __init__(self, path: TablePath, table_id: int, moment_ms: int, buckets: list[SeekBucket]) -> None:

@@ -34,7 +34,7 @@ class Scan:
     everything asked of one scan agrees. Make a new scan to see newer records. Rows come by partition name, bucket and
     offset.
 
-    Made by `TableReader.scan`.
+    Made by `Table.scan`.
     """
 
     def __init__(
