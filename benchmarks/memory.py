@@ -18,6 +18,7 @@ from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
 from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshot
 from fluss_lab.errors import UnavailableError
+from fluss_lab.model.json_codec import to_plain
 from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.splits import TieringSnapshotSplit
@@ -35,7 +36,8 @@ WHOLE = TieringOptions(split_bytes_max=1 << 40)
 _RUN = """
 import json, sys, threading
 from pathlib import Path
-from fluss_lab.tiering.task.tiering_task import TaskResult, run_task
+from fluss_lab.tiering.task.task_dispatch import run_task
+from fluss_lab.tiering.task.tiering_task import TaskResult
 
 def own():
     status = Path("/proc/self/status").read_text().splitlines()
@@ -150,7 +152,7 @@ def _snapshot_task(table: Table) -> dict[int, bytes]:
     assert latest is not None
     value = json.loads(_tasks(table)[SIZES[0]])
     split = TieringSnapshotSplit(table.path, status.bucket, None, 1, 0, latest.snapshot_id, latest.log_offset)
-    return {latest.log_offset: json.dumps(value | {"split": split.to_json(), "round_id": uuid.uuid4().hex}).encode()}
+    return {latest.log_offset: json.dumps(value | {"split": to_plain(split), "round_id": uuid.uuid4().hex}).encode()}
 
 
 def _covers(snapshot: KvSnapshot | None, offset: int) -> bool:

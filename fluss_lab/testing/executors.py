@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fluss_lab.errors import UnavailableError
-from fluss_lab.tiering.task.task_dispatch import run_task, task_index
+from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
 from fluss_lab.tiering.task.task_executor import TaskNews, TaskProgress
 from fluss_lab.tiering.task.tiering_task import TaskResult
 
@@ -59,5 +59,5 @@ class LocalTieringExecutor:
 
     def _one(self, task: bytes) -> bytes:
         if self._cancelled.is_set():
-            return TaskResult(task_index(task), error=UnavailableError("tiering tasks: cancelled")).to_bytes()
+            return TaskResult(parse_task(task).index, error=UnavailableError("tiering tasks: cancelled")).to_bytes()
         return run_task(task)

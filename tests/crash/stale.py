@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +10,12 @@ from fluss_lab.lake import CommitterInitContext, LakeTieringFactory
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.splits import split_from_json
 from fluss_lab.tiering.round.tierer_session import TieringSession
 from fluss_lab.tiering.round.tiering_committer import TieringCommitter, WrittenSplit
 from fluss_lab.tiering.round.tiering_round import TieringRound
+from fluss_lab.tiering.task.task_dispatch import parse_task
 from fluss_lab.tiering.task.task_executor import TaskProgress
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 
 
 class Stale:
@@ -67,6 +66,7 @@ class _Recorder(LocalTieringExecutor):
             result = TaskResult.from_bytes(data)
             serializer = self._factory.write_result_serializer()
             written = serializer.deserialize(result.write_version, result.write_result)
-            split = split_from_json(json.loads(task)["split"])
-            self.written.append(WrittenSplit(split, result.end, result.max_timestamp_ms, written))
+            parsed = parse_task(task)
+            assert isinstance(parsed, TieringTask)
+            self.written.append(WrittenSplit(parsed.split, result.end, result.max_timestamp_ms, written))
         raise KeyboardInterrupt

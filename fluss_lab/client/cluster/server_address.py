@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.rpc.access.tls import WILDCARDS, Trust
 
 
@@ -52,7 +52,7 @@ class ServerAddress:
 
     def to_json(self) -> str:
         """Return the address as text that `from_json` reads; it holds the token, so treat it as a secret."""
-        return json.dumps(asdict(self))
+        return encode(self, spaced=True).decode()
 
     @staticmethod
     def from_json(text: str) -> ServerAddress:
@@ -61,11 +61,4 @@ class ServerAddress:
         Raises:
             InvalidRequestError: The text is none.
         """
-        try:
-            value = json.loads(text)
-            return ServerAddress(
-                str(value["host"]), int(value["port"]), str(value["token"]),
-                bool(value.get("tls", False)), str(value.get("ca", "")), str(value.get("name", "")),
-            )  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InvalidRequestError(f"not a server address in JSON ({type(error).__name__})") from error
+        return decode(ServerAddress, text, "server address in JSON", error=InvalidRequestError)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from fluss_lab.errors import CorruptDataError, FlussError, InternalError, UnsupportedError
+import msgspec
+
+from fluss_lab.errors import FlussError, InternalError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import SupportsMaintenance, lake_storage
 from fluss_lab.model import TableInfo
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.model.json_codec import encode
+from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult
 
 log = logging.getLogger(__name__)
 
-#: Of a task's JSON: what `task_dispatch` knows it by.
-KIND: Final = "maintain"
 VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceTask:
+class MaintenanceTask(msgspec.Struct, frozen=True, tag_field="kind", tag="maintain"):
     """What one task does. It needs no server: only the lake's files.
 
     Attributes:
@@ -41,55 +39,15 @@ class MaintenanceTask:
 
     def to_bytes(self) -> bytes:
         """Return the task as versioned JSON. It may hold credentials of the file system: it is for workers only."""
-        return json.dumps(
-            {
-                "kind": KIND,
-                "version": VERSION,
-                "index": self.index,
-                "table": self.table.to_json(),
-                "lake_format": self.lake_format,
-                "lake_properties": dict(self.lake_properties),
-                "task": dict(self.task),
-            }
-        ).encode()
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> MaintenanceTask:
-        """Read the JSON of `to_bytes`.
-
-        Raises:
-            CorruptDataError: Another version, or no such task.
-        """
-        try:
-            if value["kind"] != KIND or value["version"] != VERSION:
-                raise CorruptDataError(
-                    f"maintenance task: expected version {VERSION}, found {value['version']!r}; driver and workers run "
-                    "different releases of fluss_lab"
-                )
-            return MaintenanceTask(
-                int(value["index"]),
-                TableInfo.from_json(value["table"]),
-                str(value["lake_format"]),
-                {str(key): str(text) for key, text in value["lake_properties"].items()},
-                value["task"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptDataError(f"maintenance task: not the form of one: {error!r}") from error
+        return encode(self, version=TASK_VERSION)
 
 
-def run(value: Mapping[str, Any]) -> TaskResult:
+def run(task: MaintenanceTask) -> TaskResult:
     """Run one task to its end. An error is part of the result; a task that fails leaves no file.
-
-    Args:
-        value: The JSON of a `MaintenanceTask`.
 
     Returns:
         `TaskResult.split_index` is the task's index, `TaskResult.write_result` what the lake's `compact` returned.
-
-    Raises:
-        CorruptDataError: It is no task of this release.
     """
-    task = MaintenanceTask.from_json(value)
     try:
         storage = lake_storage(task.lake_format, task.lake_properties)
         if not isinstance(storage, SupportsMaintenance):

@@ -5,22 +5,15 @@ Names after the source document "Tiering Service Deep Dive".
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from fluss_lab.errors import CorruptDataError, InvalidNameError
+import msgspec
+
 from fluss_lab.model import TableBucket, TablePath
 
-#: Version of the JSON form. Version 2 has snapshot splits, and log splits that follow another one.
-SPLIT_VERSION: Final = 2
-_LOG: Final = "log"
-_SNAPSHOT: Final = "snapshot"
 
-
-@dataclass(frozen=True, slots=True)
-class TieringSplit(ABC):
+class _Split(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     """What every split has.
 
     Attributes:
@@ -37,48 +30,15 @@ class TieringSplit(ABC):
     number_of_splits: int
     split_index: int
 
-    @property
-    @abstractmethod
-    def start(self) -> int:
-        """Return where the split begins: the lake holds the bucket up to here before it, by this round or an earlier one."""
-
-    @property
-    @abstractmethod
-    def end(self) -> int:
-        """Return how far the lake holds the bucket with it (exclusive)."""
-
-    @property
-    @abstractmethod
-    def replay_start(self) -> int:
-        """Return the first offset from which the bucket's log can be replayed, were this split its first."""
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Return the split as versioned JSON."""
-
     def __str__(self) -> str:
         partition = "" if self.partition_name is None else f" partition {self.partition_name}"
         return f"{self.table_path}{partition} bucket {self.table_bucket.bucket} {self._what()}"
 
-    @abstractmethod
-    def _what(self) -> str: ...
-
-    def _common_json(self, kind: str) -> dict[str, Any]:
-        return {
-            "version": SPLIT_VERSION,
-            "kind": kind,
-            "table_path": str(self.table_path),
-            "table_id": self.table_bucket.table_id,
-            "partition_id": self.table_bucket.partition_id,
-            "partition_name": self.partition_name,
-            "bucket": self.table_bucket.bucket,
-            "number_of_splits": self.number_of_splits,
-            "split_index": self.split_index,
-        }
+    def _what(self) -> str:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class TieringLogSplit(TieringSplit):
+class TieringLogSplit(_Split, frozen=True, tag="log"):
     """Records ``[starting_offset, stopping_offset)`` of one bucket's log.
 
     Of a primary-key table, a ``-U`` and its ``+U`` are never in two lake snapshots: where a split ends between them, the
@@ -124,17 +84,8 @@ class TieringLogSplit(TieringSplit):
         """Return how many offsets the split covers."""
         return self.stopping_offset - self.starting_offset
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the split as versioned JSON."""
-        return self._common_json(_LOG) | {
-            "starting_offset": self.starting_offset,
-            "stopping_offset": self.stopping_offset,
-            "follows": self.follows,
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class TieringSnapshotSplit(TieringSplit):
+class TieringSnapshotSplit(_Split, frozen=True, tag="snapshot"):
     """The rows that one bucket of a primary-key table had at a key-value snapshot: all changes below its log offset.
 
     Attributes:
@@ -170,43 +121,16 @@ class TieringSnapshotSplit(TieringSplit):
         """Return the snapshot's log offset."""
         return self.log_offset
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the split as versioned JSON."""
-        return self._common_json(_SNAPSHOT) | {"snapshot_id": self.snapshot_id, "log_offset": self.log_offset}
 
-
-def split_from_json(value: Mapping[str, Any]) -> TieringSplit:
-    """Read the JSON form of a split.
-
-    Raises:
-        CorruptDataError: A version or kind that this release does not know, or not that form.
-    """
-    try:
-        kind = value["kind"]
-        if value["version"] != SPLIT_VERSION or kind not in (_LOG, _SNAPSHOT):
-            raise CorruptDataError(
-                f"tiering split: expected version {SPLIT_VERSION} of kind {_LOG!r} or {_SNAPSHOT!r}, found version "
-                f"{value['version']!r} of kind {kind!r}; driver and workers run different releases of fluss_lab"
-            )
-        path, bucket, partition = TablePath.parse(value["table_path"]), _bucket(value), value["partition_name"]
-        count, index = int(value["number_of_splits"]), int(value["split_index"])
-        if kind == _SNAPSHOT:
-            return TieringSnapshotSplit(
-                path, bucket, partition, count, index, int(value["snapshot_id"]), int(value["log_offset"])
-            )
-        start, stop = int(value["starting_offset"]), int(value["stopping_offset"])
-        return TieringLogSplit(path, bucket, partition, count, index, start, stop, bool(value["follows"]))
-    except (KeyError, TypeError, ValueError, InvalidNameError) as error:
-        raise CorruptDataError(f"tiering split: not the form of a split: {error!r}") from error
-
-
-def _bucket(value: Mapping[str, Any]) -> TableBucket:
-    partition_id = value["partition_id"]
-    return TableBucket(
-        int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])
-    )
+#: Each says where it begins (`start`: the lake holds the bucket up to here before it, by this round or an earlier one), how
+#: far the lake holds the bucket with it (`end`, exclusive), and from which offset on the bucket's log could be replayed were
+#: it the bucket's first (`replay_start`).
+TieringSplit: TypeAlias = TieringLogSplit | TieringSnapshotSplit
 
 
 def number_splits(splits: Sequence[TieringSplit]) -> list[TieringSplit]:
     """Return the splits with their positions and their number filled in."""
-    return [replace(split, number_of_splits=len(splits), split_index=index) for index, split in enumerate(splits)]
+    count = len(splits)
+    return [
+        msgspec.structs.replace(split, number_of_splits=count, split_index=index) for index, split in enumerate(splits)
+    ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import decode
 from fluss_lab.tiering.maintenance import maintenance_task
+from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
 from fluss_lab.tiering.task import tiering_task
-from fluss_lab.tiering.task.tiering_task import KIND, WRITE, TieringTask
+from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TieringTask
 
 
 def run_task(data: bytes) -> bytes:
@@ -19,37 +17,20 @@ def run_task(data: bytes) -> bytes:
     tasks, and thereby their files, stay known.
 
     Args:
-        data: A `TieringTask` as bytes.
+        data: A `TieringTask` or `MaintenanceTask` as bytes.
 
     Raises:
         CorruptDataError: The bytes are no task of this release.
     """
-    value = _maintenance(data)
-    result = tiering_task.run(TieringTask.from_bytes(data)) if value is None else maintenance_task.run(value)
+    task = parse_task(data)
+    result = tiering_task.run(task) if isinstance(task, TieringTask) else maintenance_task.run(task)
     return result.to_bytes()
 
 
-def task_index(data: bytes) -> int:
-    """Return the number of a task of any kind, which its `TaskResult` has as `split_index`.
+def parse_task(data: bytes) -> TieringTask | MaintenanceTask:
+    """Return the task of some bytes; its `index` is what its `TaskResult` has as `split_index`.
 
     Raises:
-        CorruptDataError: The bytes are no task of this release.
+        CorruptDataError: They are no task of this release.
     """
-    value = _maintenance(data)
-    return TieringTask.from_bytes(data).split.split_index if value is None else int(value["index"])
-
-
-def _maintenance(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON of a task of maintenance; None for one that writes a split.
-
-    Raises:
-        CorruptDataError: No task, or of a kind that this release does not know.
-    """
-    try:
-        value = json.loads(data)
-        kind = value.get(KIND, WRITE)  # each kind checks its own version
-    except (ValueError, AttributeError) as error:
-        raise CorruptDataError(f"tiering task: not the form of a task: {type(error).__name__}") from error
-    if kind not in (WRITE, maintenance_task.KIND):
-        raise CorruptDataError(f"tiering task: expected kind {WRITE!r} or {maintenance_task.KIND!r}, found {kind!r}")
-    return value if kind == maintenance_task.KIND else None
+    return decode(TieringTask | MaintenanceTask, data, "tiering task", version=TASK_VERSION, peer=True)

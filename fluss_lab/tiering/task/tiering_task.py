@@ -6,36 +6,40 @@ no catalog beyond what stands there.
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
-from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_code, error_from_code
+from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import LakeTieringFactory, LakeWriter, WriterInitContext, lake_storage
 from fluss_lab.model import TableInfo
-from fluss_lab.tiering.round.splits import TieringSplit, split_from_json
+from fluss_lab.model.json_codec import Forms, decode, encode
+from fluss_lab.tiering.round.splits import TieringSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader
 
 log = logging.getLogger(__name__)
 
-#: Version 2 has primary-key tables, deadlines, and tasks of maintenance.
-TASK_VERSION: Final = 2
+#: Of tasks of all kinds, and of their results. Version 3 has every value by its fields.
+TASK_VERSION: Final = 3
 #: A write result names a few files with their metrics; 2,000 columns of a file make about 0.5 MB. More is a defect, and
 #: would fill the driver.
 RESULT_BYTES_MAX: Final = 16 << 20
-#: What a task does, in its JSON.
-KIND: Final = "kind"
-WRITE: Final = "write"
+#: Errors travel by their codes.
+_ERRORS: Final[Forms] = {
+    FlussError: (
+        lambda error: {"code": error_code(error), "message": str(error)},
+        lambda value: error_from_code(value["code"], value["message"]),
+    )
+}
 
 
-@dataclass(frozen=True, slots=True)
-class TieringTask:
+class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
     """What one task does.
 
     Attributes:
@@ -61,56 +65,18 @@ class TieringTask:
     lake_properties: Mapping[str, str]
     lake_table: Mapping[str, Any]
     round_id: str
-    lake_bucket: Mapping[str, Any] = field(default_factory=dict)
+    lake_bucket: Mapping[str, Any] = {}
     alone: bool = True
     deadline_ms: int | None = None
 
+    @property
+    def index(self) -> int:
+        """Return the number of its split, which its `TaskResult` has as `split_index`."""
+        return self.split.split_index
+
     def to_bytes(self) -> bytes:
         """Return the task as versioned JSON. It holds the token: it is for workers only."""
-        return json.dumps(
-            {
-                "version": TASK_VERSION,
-                KIND: WRITE,
-                "server": self.server.to_json(),
-                "client_options": dict(self.client_options),
-                "table": self.table.to_json(),
-                "split": self.split.to_json(),
-                "lake_format": self.lake_format,
-                "lake_properties": dict(self.lake_properties),
-                "lake_table": dict(self.lake_table),
-                "round_id": self.round_id,
-                "lake_bucket": dict(self.lake_bucket),
-                "alone": self.alone,
-                "deadline_ms": self.deadline_ms,
-            }
-        ).encode()
-
-    @staticmethod
-    def from_bytes(data: bytes) -> TieringTask:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            CorruptDataError: Another version, or no task.
-        """
-        try:
-            value = json.loads(data)
-            _check_version(value, "tiering task")
-            deadline_ms = value["deadline_ms"]
-            return TieringTask(
-                ServerAddress.from_json(value["server"]),
-                {str(key): str(text) for key, text in value["client_options"].items()},
-                TableInfo.from_json(value["table"]),
-                split_from_json(value["split"]),
-                str(value["lake_format"]),
-                {str(key): str(text) for key, text in value["lake_properties"].items()},
-                value["lake_table"],
-                str(value["round_id"]),
-                value["lake_bucket"],
-                bool(value["alone"]),
-                None if deadline_ms is None else int(deadline_ms),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptDataError(f"tiering task: not the form of a task: {type(error).__name__}") from error
+        return encode(self, version=TASK_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +109,7 @@ class TaskResult:
 
     def to_bytes(self) -> bytes:
         """Return the result as versioned JSON."""
-        value: dict[str, Any] = {"version": TASK_VERSION, "split_index": self.split_index}
-        if self.error is not None:
-            value["error"] = {"code": error_code(self.error), "message": str(self.error)}
-        else:
-            value |= {
-                "end": self.end,
-                "max_timestamp_ms": self.max_timestamp_ms,
-                "rows": self.rows,
-                "size_bytes": self.size_bytes,
-                "write_version": self.write_version,
-                "write_result": base64.b64encode(self.write_result).decode(),
-                "start": self.start,
-                "events": self.events,
-            }
-        return json.dumps(value).encode()
+        return encode(self, version=TASK_VERSION, forms=_ERRORS)
 
     @staticmethod
     def from_bytes(data: bytes) -> TaskResult:
@@ -166,26 +118,7 @@ class TaskResult:
         Raises:
             CorruptDataError: Another version, or no result.
         """
-        try:
-            value = json.loads(data)
-            _check_version(value, "tiering task result")
-            if (error := value.get("error")) is not None:
-                return TaskResult(
-                    int(value["split_index"]), error=error_from_code(int(error["code"]), str(error["message"]))
-                )
-            return TaskResult(
-                int(value["split_index"]),
-                int(value["end"]),
-                int(value["max_timestamp_ms"]),
-                int(value["rows"]),
-                int(value["write_version"]),
-                base64.b64decode(value["write_result"], validate=True),
-                size_bytes=int(value["size_bytes"]),
-                start=int(value["start"]),
-                events=int(value["events"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptDataError(f"tiering task result: not the form of a result: {error!r}") from error
+        return decode(TaskResult, data, "tiering task result", version=TASK_VERSION, peer=True, forms=_ERRORS)
 
 
 def run(task: TieringTask) -> TaskResult:
@@ -261,11 +194,3 @@ def _result_of(
         start=reader.start,
         events=reader.events,
     )
-
-
-def _check_version(value: Mapping[str, Any], what: str) -> None:
-    if value["version"] != TASK_VERSION:
-        raise CorruptDataError(
-            f"{what}: expected version {TASK_VERSION}, found {value['version']!r}; driver and workers run different "
-            "releases of fluss_lab"
-        )

@@ -10,9 +10,10 @@ from fluss_lab.client.kv.kv_scan import KvRecords
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.model.changes import ChangeType
+from fluss_lab.model.json_codec import decode, encode, from_plain, to_plain
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.round_options import ROUND_DURATION_MIN_S, TieringOptions
-from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, number_splits, split_from_json
+from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit, number_splits
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, starts_of
 from fluss_lab.tiering.task.pk_split_reader import KeyedChanges, event_count, in_order
 from fluss_lab.tiering.task.split_reader import HELD_BYTES, SMALL_ROWS, coalesce_runs
@@ -33,15 +34,15 @@ def snapshot_split(log_offset, *, bucket=0, partition_id=None, partition=None):
     "value", [snapshot_split(12), snapshot_split(2**50, partition_id=4, partition="p$ä"), log_split(3, 9, follows=True)]
 )
 def test_json_round_trip(value):
-    assert split_from_json(value.to_json()) == value
+    assert decode(TieringSplit, encode(value), "split") == value
 
 
 @pytest.mark.parametrize(
-    "change", [{"snapshot_id": None}, {"log_offset": 0}, {"snapshot_id": -1}, {"kind": "other"}, {"version": 1}]
+    "change", [{"snapshot_id": None}, {"log_offset": 0}, {"snapshot_id": -1}, {"kind": "other"}, {"kind": "log"}]
 )
 def test_json_that_is_no_snapshot_split_is_refused(change):
     with pytest.raises(CorruptDataError, match="tiering split"):
-        split_from_json(snapshot_split(12).to_json() | change)
+        from_plain(TieringSplit, to_plain(snapshot_split(12)) | change, "tiering split")
 
 
 def test_what_a_snapshot_split_covers():

@@ -24,11 +24,11 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
     MaintenanceReport,
     OrphanReport,
 )
-from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask, run
+from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
 from fluss_lab.tiering.round.tierer_session import TieringSession
-from fluss_lab.tiering.task.task_dispatch import run_task
+from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
 from fluss_lab.tiering.task.tiering_task import TaskResult
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
@@ -292,15 +292,15 @@ def test_a_compaction_that_fluss_was_not_told_of_is_registered_by_the_next_round
 def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
     info = tables.create(buckets=1)
     task = MaintenanceTask(3, info, "iceberg", {"type": "sql", "uri": "sqlite://"}, {"version": 99})
-    again = MaintenanceTask.from_json(json.loads(task.to_bytes()))
-    assert again == task
+    data = task.to_bytes()
+    assert parse_task(data) == task
     result = TaskResult.from_bytes(run_task(task.to_bytes()))
     assert (result.split_index, type(result.error)) == (3, CorruptDataError)
     assert "version 1, found 99" in str(result.error)
     with pytest.raises(CorruptDataError, match="different releases"):
-        run(json.loads(task.to_bytes()) | {"version": 2})
-    with pytest.raises(CorruptDataError, match="not the form"):
-        run({"kind": "maintain", "version": 1})
+        run_task(json.dumps(json.loads(data) | {"version": 1}).encode())
+    with pytest.raises(CorruptDataError, match="missing required field `index`"):
+        run_task(b'{"kind": "maintain", "version": 3}')
 
 
 def test_failpoints_are_all_passed(tables, monkeypatch):

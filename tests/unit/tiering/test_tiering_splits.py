@@ -8,9 +8,10 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
+from fluss_lab.model.json_codec import decode, encode, from_plain, to_plain
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.split_generator import UntieredRange, cut_range, limit_ranges, split_size
-from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits, split_from_json
+from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSplit, number_splits
 
 PATH = TablePath("db", "events")
 
@@ -21,21 +22,19 @@ def split(bucket=0, start=0, stop=10, partition_id=None, partition=None):
 
 @pytest.mark.parametrize("value", [split(), split(3, 5, 6), split(1, 0, 2**40, partition_id=12, partition="2013-01$ä")])
 def test_json_round_trip(value):
-    assert split_from_json(value.to_json()) == value
-
-
-def test_json_of_another_version_is_refused():
-    with pytest.raises(CorruptDataError, match="different releases"):
-        split_from_json(split().to_json() | {"version": 3})
+    assert decode(TieringSplit, encode(value), "split") == value
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"bucket": None}, {"starting_offset": "x"}, {"stopping_offset": 0}, {"table_path": "nodot"}, {"kind": "snapshot"}],
-)
+    [
+        {"table_bucket": None}, {"starting_offset": "x"}, {"starting_offset": True}, {"stopping_offset": 0},
+        {"table_path": "db.events"}, {"table_path": {"database": "db", "table": "no table"}}, {"kind": "snapshot"}, {"more": 1},
+    ],
+)  # fmt: skip
 def test_json_that_is_no_split_is_refused(change):
-    with pytest.raises(CorruptDataError):
-        split_from_json(split().to_json() | change)
+    with pytest.raises(CorruptDataError, match="tiering split: "):
+        from_plain(TieringSplit, to_plain(split()) | change, "tiering split")
 
 
 @pytest.mark.parametrize(("start", "stop"), [(5, 5), (6, 5), (-1, 5)])

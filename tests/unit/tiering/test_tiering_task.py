@@ -11,8 +11,8 @@ from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.splits import TieringLogSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
-from fluss_lab.tiering.task.task_dispatch import run_task
-from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
+from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
+from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask
 
 
 def split(start, stop, table_id=7):
@@ -97,7 +97,24 @@ def task(tables):
 
 def test_tasks_round_trip(task):
     one = task()
-    assert TieringTask.from_bytes(one.to_bytes()) == one
+    assert parse_task(one.to_bytes()) == one
+
+
+def test_a_task_of_another_release_is_refused(task):
+    data = task().to_bytes()
+    for version in (TASK_VERSION - 1, TASK_VERSION + 1):
+        other = data.replace(b'"version":%d' % TASK_VERSION, b'"version":%d' % version)
+        assert other != data
+        with pytest.raises(CorruptDataError, match=f"expected version {TASK_VERSION}.*different releases"):
+            run_task(other)
+
+
+def test_a_refused_task_shows_no_secret(task):
+    one = task()
+    data = one.to_bytes().replace(b'"alone":true', b'"alone":"yes"')
+    with pytest.raises(CorruptDataError, match=r"Expected `bool`, got `str` - at `\$.alone`") as refused:
+        run_task(data)
+    assert one.server.token not in str(refused.value)
 
 
 def test_the_token_is_not_shown(task):

@@ -1,0 +1,165 @@
+"""The codec of JSON: values of declared types to bytes and back, without coercion.
+
+A type is a dataclass, a `msgspec.Struct`, or made of such, of lists, tuples, maps, texts, numbers and bytes (base64). Its
+fields are the members of an object in their order; a Struct with ``array_like=True`` is a list. Nothing is coerced: a number
+in quotes, a bool or ``1.0`` is no ``int``, NaN is no number, a list of another length is no tuple. Members that a dataclass
+does not have are left out; a Struct with ``forbid_unknown_fields=True`` refuses them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from fluss_lab.errors import CorruptDataError, FlussError
+from fluss_lab.model.format_versions import check_format
+
+T = TypeVar("T")
+
+#: A whole number of at least 0 that fits 64 bits: an offset, a count, an id.
+Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+#: How values of types that JSON does not know travel: to plain values, and back.
+Forms: TypeAlias = Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]
+
+_NO_FORMS: Final[Forms] = {}
+_SHOWN_LENGTH_MAX: Final = 200
+
+
+class _Head(msgspec.Struct):
+    version: Any = None
+
+
+def encode(value: object, *, version: int | None = None, spaced: bool = False, forms: Forms = _NO_FORMS) -> bytes:
+    """Return a value as JSON, in ASCII, byte for byte as `json.dumps` writes it.
+
+    Args:
+        value: Of types that the codec knows, or that `forms` has.
+        version: Of the form; the first member of the object that the value is. None: it says none.
+        spaced: Whether a blank follows commas and colons.
+        forms: By type.
+
+    Raises:
+        TypeError: A type that is not known.
+    """
+    data = msgspec.json.encode(value, enc_hook=_writer(forms))
+    if version is not None:
+        data = b'{"version":%d%s%s' % (version, b"" if data == b"{}" else b",", data[1:])
+    if not data.isascii() or b"\x7f" in data:
+        data = json.dumps(msgspec.json.decode(data), separators=(",", ":")).encode()
+    return msgspec.json.format(data, indent=0) if spaced else data
+
+
+def to_plain(value: object, *, forms: Forms = _NO_FORMS) -> Any:
+    """Return a value as plain ones: dicts, lists, texts, numbers, bools, None; as `encode` writes them."""
+    return msgspec.to_builtins(value, enc_hook=_writer(forms))
+
+
+def decode(
+    kind: type[T] | Any,
+    data: bytes | str,
+    what: object,
+    *,
+    version: int | None = None,
+    peer: bool = False,
+    error: type[FlussError] = CorruptDataError,
+    remedy: str = "",
+    shown: bool = False,
+    forms: Forms = _NO_FORMS,
+) -> T:
+    """Return the value of a type that JSON says.
+
+    Args:
+        kind: The type.
+        data: What `encode` returned.
+        what: Names it in errors: a path, or what it is.
+        version: That it must be of.
+        peer: Whether it comes from a process that must be of the same release.
+        error: What is raised of JSON that is none, or not of the type.
+        remedy: What to do then.
+        shown: Whether the error shows how the data begins; not where secrets may be in it.
+        forms: By type.
+
+    Raises:
+        UnsupportedError: A newer version wrote it, and no peer.
+        error: It is not that; the text names the place.
+    """
+
+    def read(kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(data, type=kind, dec_hook=_reader(forms))
+        except _WRONG as wrong:
+            raise _refusal(wrong, what, error, remedy, data if shown else None) from wrong
+
+    if version is not None:
+        check_version(read(_Head).version, what, version, peer=peer, error=error, remedy=remedy)
+    found: T = read(kind)
+    return found
+
+
+def from_plain(
+    kind: type[T] | Any,
+    value: object,
+    what: object,
+    *,
+    error: type[FlussError] = CorruptDataError,
+    remedy: str = "",
+    shown: bool = False,
+    forms: Forms = _NO_FORMS,
+) -> T:
+    """Return the value of a type that plain values say: `decode` of what is parsed already."""
+    try:
+        found: T = msgspec.convert(value, kind, dec_hook=_reader(forms), str_keys=True)
+        return found
+    except _WRONG as wrong:
+        raise _refusal(wrong, what, error, remedy, value if shown else None) from wrong
+
+
+def check_version(
+    found: object,
+    what: object,
+    version: int,
+    *,
+    peer: bool = False,
+    error: type[FlussError] = CorruptDataError,
+    remedy: str = "",
+) -> None:
+    """Check the version that JSON says.
+
+    Raises:
+        UnsupportedError: It is a newer one, and of no peer.
+        error: It is another one, or none.
+    """
+    if peer:
+        remedy = "driver and workers run different releases of fluss_lab"
+    else:
+        check_format(what, found, version)
+    if found != version or isinstance(found, bool):
+        raise error(f"{what}: expected version {version}, found {found!r}{remedy and '; ' + remedy}")
+
+
+#: What JSON that is not of a type raises: here, in checks of the types' own, and in `forms`.
+_WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError, FlussError)
+
+
+def _refusal(wrong: Exception, what: object, error: type[FlussError], remedy: str, shown: object) -> FlussError:
+    found = "" if shown is None else f", found {str(shown)[:_SHOWN_LENGTH_MAX]!r}"
+    return error(f"{what}: {wrong}{found}{remedy and '; ' + remedy}")
+
+
+def _writer(forms: Forms) -> Callable[[Any], Any]:
+    def plain(value: Any) -> Any:
+        for kind, (write, _) in forms.items():
+            if isinstance(value, kind):
+                return write(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise TypeError(f"no JSON form of {type(value).__name__}")
+
+    return plain
+
+
+def _reader(forms: Forms) -> Callable[[type, Any], Any]:
+    return lambda kind, value: forms[kind][1](value)
