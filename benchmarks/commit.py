@@ -18,9 +18,9 @@ from pyiceberg.typedef import Record
 from benchmarks.report import Figures
 from fluss_lab.clock import SystemClock
 from fluss_lab.lake import CommitterInitContext
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 
 SNAPSHOTS: Final = (10, 100, 1000)

@@ -27,7 +27,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, millions
 from fluss_lab.lake import FetchContext
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.model import ChangeType, TableInfo
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.conformance.kit import EPOCH_MS, LakeKit

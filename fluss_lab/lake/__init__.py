@@ -3,7 +3,6 @@
 from fluss_lab.lake.format_interfaces import (
     SYSTEM_COLUMNS,
     SYSTEM_FIELDS,
-    CommittedLakeSnapshot,
     CommitterInitContext,
     LakeCatalog,
     LakeCommitter,
@@ -37,6 +36,7 @@ from fluss_lab.lake.reader_interfaces import (
     splits_from_json,
     splits_to_json,
 )
+from fluss_lab.lake.snapshot_summary import CommittedLakeSnapshot
 
 __all__ = [
     "SYSTEM_COLUMNS",

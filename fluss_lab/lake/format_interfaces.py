@@ -15,7 +15,8 @@ How to write a format
     4.  A `LakeCommitter` makes the files of all results visible at once, in one new *snapshot*, on condition that the newest
         snapshot is still the one that the round was planned from. That condition is what keeps results exactly once; the
         catalog or file system must check it atomically. A snapshot has an id (a positive number of at most 63 bits that
-        the table never uses again) and keeps the properties it was committed with.
+        the table never uses again) and keeps the properties it was committed with. What these mean, and what several
+        snapshots mean together, is for `snapshot_summary` to read and merge, never for the format.
     5.  A `LakeCatalog` makes, alters, drops and renames; every call may be repeated after a crash and must then finish.
     6.  A `LakeSource` reads the rows of a log table's snapshots, a `FlussLogSource` reads them as the log they were
         (both in `reader_interfaces`). Maintenance is optional, and so is whatever else is called ``Supports...``.
@@ -39,7 +40,9 @@ import pyarrow as pa
 
 from fluss_lab.closing import Closing
 from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
-from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo, TablePath
+from fluss_lab.lake.snapshot_summary import CommittedLakeSnapshot
+from fluss_lab.model import PartitionInfo, TableBucket, TableInfo, TablePath
+from fluss_lab.model.names import BucketKey
 from fluss_lab.records import LogRecords
 
 WriteResultT = TypeVar("WriteResultT")
@@ -57,24 +60,6 @@ SYSTEM_FIELDS: Final = (
     pa.field(OFFSET_COLUMN, pa.int64(), nullable=False),
     pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC"), nullable=False),
 )
-
-#: Properties of the snapshots that tiering commits. The format keeps them as they are, beside its own; `BUCKET_OFFSET_KEY`
-#: is the only one that it reads, for `CommittedLakeSnapshot`. Who commits:
-COMMIT_USER_KEY = "commit-user"
-COMMIT_USER = "__fluss_lake_tiering"
-#: How far each bucket is tiered: a JSON array of objects ``{"partition_id", "partition_name", "bucket", "offset",
-#: "max_timestamp"}``, the first two absent without partitions. Of a table with many buckets only those that moved are
-#: named, so what is known of the others comes from older snapshots.
-BUCKET_OFFSET_KEY = "fluss-bucket-offset"
-#: Unique to a commit: by it a commit is recognised that happened although it was reported as failed.
-COMMIT_ID_KEY = "fluss-commit-id"
-TIERING_EPOCH_KEY = "fluss-tiering-epoch"
-TABLE_ID_KEY = "fluss-table-id"
-#: First offset from which the lake can replay each bucket: JSON like `BUCKET_OFFSET_KEY`'s; buckets not named: 0.
-REPLAY_START_KEY = "fluss-replay-start"
-#: Of the snapshot by which a repair accepts the lake as it is: why. It names all buckets, and what was said before of them
-#: counts no more; until the cluster was told of it, nobody tiers.
-ADOPTED_KEY = "fluss-adopted"
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):
@@ -211,7 +196,7 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
                 forward or fences a predecessor.
             planned_snapshot_id: The newest snapshot when the round was planned; None for a table without any. What others
                 changed beside rows meanwhile (properties, columns) does not matter.
-            properties: Kept with the snapshot; `COMMIT_ID_KEY` makes the commit recognisable.
+            properties: Kept with the snapshot; `fluss_lab.lake.snapshot_summary.COMMIT_ID_KEY` makes the commit recognisable.
 
         Returns:
             The new snapshot's id. Data, metadata and their folders are durable by then. When the table has, since the
@@ -245,7 +230,7 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
 
     @abstractmethod
     def missing_lake_snapshot(self, known_snapshot_id: int | None) -> CommittedLakeSnapshot | None:
-        """Return the newest snapshot of ours (by `COMMIT_USER_KEY`) that the cluster does not know yet.
+        """Return the newest snapshot of ours that the cluster does not know yet.
 
         Its offsets are those of all snapshots of ours since the known one, newer over older.
 
@@ -258,7 +243,7 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
         Raises:
             LakeSnapshotNotFoundError: The known snapshot is not in the lake's history any more.
             ForeignCommitError: Somebody else changed the table's rows since the known snapshot; or a repair
-                (`ADOPTED_KEY`) was cut off before the cluster heard of it.
+                was cut off before the cluster knew of it.
         """
 
     @abstractmethod
@@ -273,25 +258,6 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
         """Let go of whatever is held."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedLakeSnapshot:
-    """A snapshot of ours: what its summary says.
-
-    Attributes:
-        snapshot_id: Its id.
-        offsets: By (partition name or None, bucket): how far the lake holds each bucket.
-        properties: All that it was committed with.
-        partition_ids: The id of each partition that `offsets` speaks of: one of the same name made later has another.
-        is_complete: Whether the lake's history, as far as it was not expired, names every bucket that was tiered.
-    """
-
-    snapshot_id: int
-    offsets: Mapping[tuple[str | None, int], LakeOffset]
-    properties: Mapping[str, str] = field(default_factory=dict)
-    partition_ids: Mapping[str, int] = field(default_factory=dict)
-    is_complete: bool = True
-
-
 class SupportsEmptyBuckets(ABC):
     """A `LakeStorage` that can take all rows of single buckets out of a table."""
 
@@ -299,7 +265,7 @@ class SupportsEmptyBuckets(ABC):
     def empty_buckets(
         self,
         table: TableInfo,
-        buckets: Sequence[tuple[str | None, int]],
+        buckets: Sequence[BucketKey],
         planned_snapshot_id: int | None,
         properties: Mapping[str, str],
     ) -> int:
@@ -309,7 +275,7 @@ class SupportsEmptyBuckets(ABC):
             table: The table.
             buckets: Partition name and number of each.
             planned_snapshot_id: The newest snapshot when that was decided.
-            properties: For the snapshot, with `COMMIT_ID_KEY`.
+            properties: For the snapshot, with `fluss_lab.lake.snapshot_summary.COMMIT_ID_KEY`.
 
         Returns:
             The snapshot's id.
@@ -338,8 +304,8 @@ class LakeTieringFactory(ABC, Generic[WriteResultT, CommittableT]):
         """
 
     def describe_buckets(
-        self, table: TableInfo, buckets: Sequence[tuple[str | None, int]], snapshot_id: int | None
-    ) -> dict[tuple[str | None, int], dict[str, Any]]:
+        self, table: TableInfo, buckets: Sequence[BucketKey], snapshot_id: int | None
+    ) -> dict[BucketKey, dict[str, Any]]:
         """Return, as JSON, what writers of single buckets of a primary-key table need: a round asks once, on the driver.
 
         Args:

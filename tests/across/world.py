@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fluss_lab.errors import LakeSnapshotNotFoundError
 from fluss_lab.lake import LakeStorage
-from fluss_lab.lake.format_interfaces import COMMIT_USER_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_USER_KEY
 from fluss_lab.model import LakeSnapshot, TableBucket
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader

@@ -6,7 +6,7 @@ LAKE_SIDE = "fluss_lab/server/coordinator/ddl/lake_table_ddl.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 PARTITION_DROP = "fluss_lab/lake/iceberg/partition_drop.py"
 EVOLUTION = "fluss_lab/lake/iceberg/table/schema_evolution.py"
-OFFSETS = "fluss_lab/tiering/round/tiered_offsets.py"
+OFFSETS = "fluss_lab/lake/snapshot_summary.py"
 LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
 LEAVING = "fluss_lab/server/coordinator/tiering/leaving_tierers.py"
 
@@ -82,14 +82,14 @@ DDL = (
     ),
     Mutant(
         "empty_partition_drop_not_committed", "P3", PARTITION_DROP,
-        "        if commit_in(list(main_line(lake.metadata)), commit_id) is not None:\n",
-        "        if commit_in(list(main_line(lake.metadata)), commit_id) is not None or not lake.metadata.snapshots:\n",
+        "        if commit_in(main_line(lake.metadata), summary[COMMIT_ID_KEY]) is not None:\n",
+        "        if commit_in(main_line(lake.metadata), summary[COMMIT_ID_KEY]) is not None or not lake.metadata.snapshots:\n",
         (f"{IN_TIERING_DROP}::test_dropped_during_a_round", f"{IN_EVOLUTION}::test_a_commit_planned_before_a_partition_was_deleted_fails"),
     ),
     Mutant(
-        "partition_drop_looks_foreign", "P2", PARTITION_DROP,
-        "        COMMIT_USER_KEY: COMMIT_USER,\n",
-        "",
+        "partition_drop_looks_foreign", "P2", OFFSETS,
+        "        COMMIT_USER_KEY: COMMIT_USER,\n        COMMIT_ID_KEY: f",
+        "        COMMIT_ID_KEY: f",
         (f"{IN_TIERING_DROP}::test_its_rows_leave_the_lake_and_its_name_is_free",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
 HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
-REPLAY = "fluss_lab/lake/iceberg/commit/replay_tags.py"
+SUMMARY = "fluss_lab/lake/snapshot_summary.py"
 MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/test_iceberg_row_delta.py"
 IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
@@ -164,8 +164,8 @@ LAKE_COMMITS = (
     Mutant(
         "replay_start_goes_back",
         "P2",
-        REPLAY,
-        'if key not in merged or merged[key]["offset"] < entry["offset"]:',
+        SUMMARY,
+        "if key not in merged or merged[key].offset < start.offset:",
         "if key is not merged:",
         (f"{IN_ROW_DELTA}::test_an_empty_row_delta_carries_offsets_and_starts",),
     ),

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 IN_SEALS = "tests/unit/lake/test_file_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
-IN_SUMMARIES = "tests/unit/lake/test_offset_summaries.py"
+IN_SUMMARIES = "tests/unit/lake/test_snapshot_summary.py"
 IN_STORES = "tests/unit/lake/test_store_errors.py"
 IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
@@ -89,25 +89,25 @@ LAKE_DAMAGE = (
     Mutant(
         "buckets_left_out_though_nobody_names_them",
         "P6",
-        "fluss_lab/lake/iceberg/metadata/offset_summaries.py",
-        "    if not told or len(told) >= COMPLETE_EVERY:\n        return dict(summary)\n",
-        '    if not told:\n        return dict(summary) | {SINCE_KEY: "0"}\n',
+        "fluss_lab/lake/snapshot_summary.py",
+        "    if not since or len(since) >= COMPLETE_EVERY:\n        return dict(properties)\n",
+        '    if not since:\n        return dict(properties) | {SINCE_KEY: "0"}\n',
         (f"{IN_SUMMARIES}::test_a_line_that_others_cut_is_not_taken_for_the_whole",),
     ),
     Mutant(
         "a_bucket_that_is_gone_stays_named",
         "P6",
-        "fluss_lab/lake/iceberg/metadata/offset_summaries.py",
-        "    if known.keys() - given.keys():\n        return dict(summary)\n",
+        "fluss_lab/lake/snapshot_summary.py",
+        "    if known.keys() - given.keys():\n        return dict(properties)\n",
         "",
         (f"{IN_SUMMARIES}::test_a_bucket_that_is_gone_is_not_named_any_more",),
     ),
     Mutant(
         "expiry_cuts_off_what_names_all_buckets",
         "P6",
-        "fluss_lab/lake/iceberg/maintenance/expiry_plan.py",
-        "next((each for each in telling if is_complete(each)), telling[0] if telling else None)",
-        "telling[0] if telling else None",
+        "fluss_lab/lake/snapshot_summary.py",
+        "next((each for each in naming if each.is_complete), naming[0] if naming else None)",
+        "naming[0] if naming else None",
         (f"{IN_SUMMARIES}::test_expiry_keeps_what_names_all",),
     ),
     Mutant(

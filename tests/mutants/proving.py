@@ -21,8 +21,8 @@ PROVING = (
     ),
     Mutant(
         "offsets_expired", "P2", EXPIRY_PLAN,
-        "protected | _newest_with_offsets(lake)",
-        "protected",
+        "            protected |= {anchor}\n",
+        "            pass\n",
         (f"{IN_DROPPED}::test_expiry_leaves_a_snapshot_that_tells_how_far_each_bucket_is_tiered",),
     ),
     Mutant(

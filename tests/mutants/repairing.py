@@ -7,7 +7,6 @@ LEDGER = "fluss_lab/server/coordinator/tiering/lake_snapshots.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 PROPERTIES = "fluss_lab/lake/iceberg/table/table_properties.py"
 REMOVAL = "fluss_lab/lake/iceberg/commit/bucket_removal.py"
-HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 PLAN = "fluss_lab/tiering/repair/repair_plan.py"
 REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
@@ -77,9 +76,9 @@ REPAIRING = (
         (f"{IN_CHANGES}::test_a_dropped_partition_takes_its_delete_files_along",),
     ),
     Mutant(
-        "repair_cut_off_passed_over", "P2", HISTORY,
-        "            if _said(snapshot, ADOPTED_KEY) is not None:\n                raise",
-        "            if _said(snapshot, ADOPTED_KEY) == '':\n                raise",
+        "repair_cut_off_passed_over", "P2", "fluss_lab/lake/snapshot_summary.py",
+        "    if summary.is_adoption:\n        raise",
+        "    if summary.properties.get(ADOPTED_KEY) == '':\n        raise",
         (f"{IN_REPAIR}::test_a_repair_cut_off_is_finished_by_the_next",),
     ),
     Mutant(

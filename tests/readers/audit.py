@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable, Table
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import LakeSnapshotNotFoundError
-from fluss_lab.lake.format_interfaces import COMMIT_USER_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_USER_KEY
 from fluss_lab.model import LakeSnapshot, TablePath
 from tests.crash.history import BucketLog, Event, History
 from tests.readers.engines import QUICK, Engine

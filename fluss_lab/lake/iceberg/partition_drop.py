@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
 from fluss_lab.lake.iceberg.commit.bucket_removal import stage_removal
-from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, drop_properties
 from fluss_lab.model import PartitionInfo, TableInfo
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 #: A commit that loses against a round's is made again; rounds of one table commit seconds apart.
 TRIES: Final = 8
 _PAUSE_S: Final = 0.05
-DROPPED_PARTITION_KEY: Final = "fluss-dropped-partition"
 
 
 def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo, partition: PartitionInfo) -> None:
@@ -51,7 +46,7 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
         UnavailableError: The catalog is locked or does not answer; try again.
     """
     what = f"drop partition {partition.name!r} of lake table {table.path}"
-    commit_id = f"drop-partition-{partition.partition_id}"
+    summary = drop_properties(table.table_id, partition)
     for attempt in range(TRIES):
         try:
             lake = access.load_table(table.path)
@@ -59,9 +54,9 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
             return
         if lake.properties.get(TABLE_ID_PROPERTY) != str(table.table_id):
             return
-        if commit_in(list(main_line(lake.metadata)), commit_id) is not None:
+        if commit_in(main_line(lake.metadata), summary[COMMIT_ID_KEY]) is not None:
             return
-        staged = _stage(lake, entries, table, partition, commit_id)
+        staged = stage_removal(lake, entries, table, lambda key: key[0] == partition.name, summary)
         try:
             access.commit(what, lake, staged.requirements, staged.updates, repeatable=True)
         except CatalogLockedError:
@@ -73,15 +68,3 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
             return
         time.sleep(_PAUSE_S * (attempt + 1) * (1 + random.random()))  # noqa: S311
     raise CommitConflictError(f"{what}: others committed to the table {TRIES} times meanwhile; try again")
-
-
-def _stage(
-    lake: Table, entries: EntryCache, table: TableInfo, partition: PartitionInfo, commit_id: str
-) -> StagedSnapshot:
-    summary = {
-        COMMIT_USER_KEY: COMMIT_USER,
-        COMMIT_ID_KEY: commit_id,
-        TABLE_ID_KEY: str(table.table_id),
-        DROPPED_PARTITION_KEY: partition.name,
-    }
-    return stage_removal(lake, entries, table, lambda key: key[0] == partition.name, summary)

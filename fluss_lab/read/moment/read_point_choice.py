@@ -17,15 +17,13 @@ from fluss_lab.errors import (
     error_code,
 )
 from fluss_lab.lake import SupportsMaintenance
+from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX
 from fluss_lab.model import LakeSnapshot
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
 from fluss_lab.read.union.pk_plan import earliest_told
-
-#: Up to so many buckets, each lake snapshot names all of them; beyond, those that moved (see ``fluss-bucket-offset``).
-_BUCKETS_NAMED_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def _places(snapshot: LakeSnapshot) -> list[PointBucket]:
 
 def _told_by_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | None:
     descriptor = source.info.descriptor
-    if descriptor.partitioned_by or descriptor.buckets > _BUCKETS_NAMED_MAX:
+    if descriptor.partitioned_by or descriptor.buckets > BUCKETS_NAMED_MAX:
         return None
     try:
         storage = source.storage

@@ -15,7 +15,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
     UnsupportedError,
 )
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.model import DataType, PartitionInfo, TableInfo
 from fluss_lab.model.schema import with_columns
 from fluss_lab.testing.conformance.kit import (

@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.errors import CommitConflictError, InternalError, LakeSnapshotNotFoundError, TableNotFoundError
 from fluss_lab.lake import SupportsEmptyBuckets
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, TIERING_EPOCH_KEY
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, TIERING_EPOCH_KEY
 from fluss_lab.model import LakeOffset, TableInfo
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, Written, partition_id, records, summary
 from fluss_lab.testing.conformance.lake_format import LakeFormat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from fluss_lab.testing.conformance.elsewhere import commit_elsewhere
 from fluss_lab.testing.conformance.keyed.histories import KeyedHistory
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks

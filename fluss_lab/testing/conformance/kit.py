@@ -22,13 +22,7 @@ from fluss_lab.lake import (
     WriterInitContext,
     lake_storage,
 )
-from fluss_lab.lake.format_interfaces import (
-    BUCKET_OFFSET_KEY,
-    COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    TABLE_ID_KEY,
-)
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.rows import plain

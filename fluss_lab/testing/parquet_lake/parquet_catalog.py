@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import uuid
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from fluss_lab.errors import LakeTableExistsError, StorageError, TableNotFoundError, UnsupportedError
 from fluss_lab.files import replace
 from fluss_lab.lake import LakeCatalog
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY, TABLE_ID_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, drop_properties
 from fluss_lab.model import PartitionInfo, TableDescriptor, TableInfo, TablePath
 from fluss_lab.testing.parquet_lake.table_versions import LakeFolder, Manifest
 
@@ -80,23 +81,18 @@ class ParquetLakeCatalog(LakeCatalog):
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Commit a snapshot without the partition's files."""
         folder = LakeFolder(self._warehouse, table.path)
-        commit_id = f"drop-partition-{partition.partition_id}"
-        properties = {
-            COMMIT_USER_KEY: COMMIT_USER,
-            COMMIT_ID_KEY: commit_id,
-            TABLE_ID_KEY: str(table.table_id),
-        }
+        properties = drop_properties(table.table_id, partition)
         while True:
             try:
                 newest = folder.owned(table.table_id)
             except TableNotFoundError:
                 return
-            if any(each.properties.get(COMMIT_ID_KEY) == commit_id for each in folder.history(newest)):
+            if any(each.properties.get(COMMIT_ID_KEY) == properties[COMMIT_ID_KEY] for each in folder.history(newest)):
                 return
             kept = tuple(file for file in newest.files if file.partition != partition.name)
-            starts = {key: 0 for key in newest.replay_starts if key[0] == partition.name}
+            starts = {key: start for key, start in newest.replay_starts.items() if key[0] != partition.name}
             try:
-                folder.publish(newest.committed(kept, properties, starts))
+                folder.publish(dataclasses.replace(newest, replay_starts=starts).committed(kept, properties, {}))
             except FileExistsError:
                 continue
             return

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from fluss_lab.errors import (
     CommitConflictError,
-    CorruptDataError,
     ForeignCommitError,
     InternalError,
     LakeSnapshotNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommittedLakeSnapshot, CommitterInitContext, LakeCommitter
-from fluss_lab.lake.format_interfaces import (
-    ADOPTED_KEY,
-    BUCKET_OFFSET_KEY,
+from fluss_lab.lake.snapshot_summary import (
     COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
     REPLAY_START_KEY,
+    SnapshotSummary,
+    check_registered,
+    newest_committed,
+    newest_of_history,
+    read_starts,
 )
-from fluss_lab.model import LakeOffset
 from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_write_result import ParquetCommittable, ParquetWriteResult
 from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder, Manifest
@@ -70,7 +68,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
         if not commit_id:
             raise InternalError(f"{self._what}: a commit needs {COMMIT_ID_KEY!r} in its properties")
         failpoint("lake.commit.before")
-        starts = _replay_starts(properties)
+        starts = read_starts(properties.get(REPLAY_START_KEY, "[]"), f"{self._what}, property {REPLAY_START_KEY!r}")
         while True:
             newest = self._folder.owned(self._table_id)
             try:
@@ -113,11 +111,11 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
         """Return the newest snapshot of ours after the known one, with all offsets committed since."""
         newer = self._since(self._folder.owned(self._table_id), known_snapshot_id)
         self._check_no_foreign(newer)
-        return committed(newer)
+        return newest_committed(self._summaries(newer))
 
     def newest_lake_snapshot(self) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours, with all offsets ever committed."""
-        return committed(list(self._folder.history(self._folder.owned(self._table_id))))
+        return newest_of_history(self._summaries(self._folder.history(self._folder.owned(self._table_id))))
 
     def _since(self, newest: Manifest, known: int | None) -> list[Manifest]:
         """Return the snapshots after a known one, the newest first."""
@@ -131,56 +129,10 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
         return newer
 
     def _check_no_foreign(self, snapshots: Sequence[Manifest]) -> None:
-        for snapshot in snapshots:
-            if not _is_ours(snapshot):
-                raise ForeignCommitError(f"{self._what}: snapshot {snapshot.version} was not committed by tiering")
-            if ADOPTED_KEY in snapshot.properties:
-                raise ForeignCommitError(
-                    f"{self._what}: snapshot {snapshot.version} is of a repair that the cluster never heard of: run it again"
-                )
+        for summary in self._summaries(snapshots):
+            if not summary.is_ours:
+                raise ForeignCommitError(f"{self._what}: snapshot {summary.snapshot_id} was not committed by tiering")
+            check_registered(summary)
 
-
-def committed(snapshots: Sequence[Manifest]) -> CommittedLakeSnapshot | None:
-    """Return the newest of ours among snapshots (the newest first), with the offsets of all of ours among them.
-
-    Raises:
-        CorruptDataError: Properties that tiering cannot have written.
-    """
-    ours: list[Manifest] = []
-    for snapshot in snapshots:
-        if _is_ours(snapshot):
-            ours.append(snapshot)
-            if ADOPTED_KEY in snapshot.properties:
-                break  # a repair says all that there is
-    offsets: dict[BucketKey, LakeOffset] = {}
-    partition_ids: dict[str, int] = {}
-    for snapshot in reversed(ours):
-        for entry in _entries(snapshot.properties, BUCKET_OFFSET_KEY):
-            name, number = entry.get("partition_name"), entry.get("partition_id")
-            if name is not None and number is not None and partition_ids.setdefault(name, number) != number:
-                # Dropped and made again: what was said of the first one says nothing.
-                offsets = {key: offset for key, offset in offsets.items() if key[0] != name}
-                partition_ids[name] = number
-            offset = LakeOffset(entry["offset"], entry.get("max_timestamp", -1), name)
-            offsets[name, entry["bucket"]] = offset
-    return CommittedLakeSnapshot(ours[0].version, offsets, ours[0].properties, partition_ids) if ours else None
-
-
-def _is_ours(snapshot: Manifest) -> bool:
-    return snapshot.properties.get(COMMIT_USER_KEY) == COMMIT_USER
-
-
-def _replay_starts(properties: Mapping[str, str]) -> dict[BucketKey, int]:
-    entries = _entries(properties, REPLAY_START_KEY)
-    return {(entry.get("partition_name"), entry["bucket"]): entry["offset"] for entry in entries}
-
-
-def _entries(properties: Mapping[str, str], key: str) -> list[dict[str, Any]]:
-    """Return a property that lists buckets."""
-    try:
-        entries: list[dict[str, Any]] = json.loads(properties.get(key, "[]"))
-        for entry in entries:
-            int(entry["bucket"]), int(entry["offset"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"property {key!r}: not a list of buckets with offsets: {error!r}") from error
-    return entries
+    def _summaries(self, snapshots: Iterable[Manifest]) -> Iterator[SnapshotSummary]:
+        return (SnapshotSummary(str(self._folder.table_path), each.version, each.properties) for each in snapshots)

@@ -22,7 +22,7 @@ from fluss_lab.lake import (
     SupportsEmptyBuckets,
     WriterInitContext,
 )
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_catalog import ParquetLakeCatalog

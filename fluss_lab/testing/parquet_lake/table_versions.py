@@ -26,6 +26,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.files import create_atomic, fsync_folder
+from fluss_lab.lake.snapshot_summary import ReplayStart, merge_starts
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import BucketKey
@@ -100,11 +101,12 @@ class Manifest:
         )
 
     def committed(
-        self, files: tuple[LakeFile, ...], properties: Mapping[str, str], replay_starts: Mapping[BucketKey, int]
+        self, files: tuple[LakeFile, ...], properties: Mapping[str, str], replay_starts: Mapping[BucketKey, ReplayStart]
     ) -> Manifest:
-        """Return the next version as a snapshot with these files."""
+        """Return the next version as a snapshot with these files; replay starts go on from those before."""
         version = self.version + 1
-        starts = {**self.replay_starts, **replay_starts}
+        known = {key: ReplayStart(start) for key, start in self.replay_starts.items()}
+        starts = {key: start.offset for key, start in merge_starts(known, replay_starts).items()}
         return replace(
             self,
             version=version,

@@ -34,14 +34,7 @@ from fluss_lab.lake import (
     LakeStorage,
     SupportsMaintenance,
 )
-from fluss_lab.lake.format_interfaces import (
-    BUCKET_OFFSET_KEY,
-    COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    TABLE_ID_KEY,
-    TIERING_EPOCH_KEY,
-)
+from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_AUTO_MAINTENANCE
 from fluss_lab.tiering.maintenance.maintenance_report import (
@@ -52,7 +45,6 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
 )
 from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
 from fluss_lab.tiering.round.round_outcome import TieringAssignment
-from fluss_lab.tiering.round.tiered_offsets import offsets_property
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 from fluss_lab.tiering.task.task_executor import TaskProgress, TieringExecutor
 from fluss_lab.tiering.task.tiering_task import TaskResult
@@ -228,13 +220,9 @@ class TableMaintenance:
 
     def _properties(self, known: LakeSnapshot) -> dict[str, str]:
         """Return what the snapshot says of itself: everything that a round's says, so that it is recovered like one."""
-        return {
-            COMMIT_USER_KEY: COMMIT_USER,
-            BUCKET_OFFSET_KEY: offsets_property(known.offsets, known.offsets),
-            COMMIT_ID_KEY: uuid.uuid4().hex,
-            TIERING_EPOCH_KEY: str(self._scene.assignment.tiering_epoch),
-            TABLE_ID_KEY: str(self._scene.assignment.table_id),
-        }
+        held = self._scene.assignment
+        offsets = known.offsets
+        return commit_properties(uuid.uuid4().hex, held.table_id, held.tiering_epoch, offsets, offsets)
 
     # -- expiry --------------------------------------------------------------------------------------------------------
 

@@ -20,22 +20,12 @@ from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import CommitConflictError, FencedTieringEpochError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, SupportsEmptyBuckets
-from fluss_lab.lake.format_interfaces import (
-    ADOPTED_KEY,
-    BUCKET_OFFSET_KEY,
-    COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    REPLAY_START_KEY,
-    TABLE_ID_KEY,
-    TIERING_EPOCH_KEY,
-)
+from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.repair.repair_plan import RepairPlan, RepairPlanner
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent, TieringAssignment
 from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tiered_offsets import offsets_property, starts_property
 from fluss_lab.tiering.round.tierer_session import TieringSession
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 
@@ -45,8 +35,6 @@ log = logging.getLogger(__name__)
 FAILPOINTS: Final = ("tiering.adopt_lake.before", "tiering.adopt_lake.after", "tiering.adopt_fluss.after")
 #: What is known of buckets whose logs are damaged.
 Sound: TypeAlias = Mapping[TableBucket, KnownBucket] | None
-#: What of the reason is kept in the lake snapshot's summary.
-_REASON_LENGTH_MAX: Final = 500
 
 
 def plan_repair(connection: Connection, storage: LakeStorage, path: TablePath, sound: Sound = None) -> RepairPlan:
@@ -162,17 +150,16 @@ def _commit(
 
 def _properties(plan: RepairPlan, assignment: TieringAssignment) -> dict[str, str]:
     offsets = {each.bucket: each.offset for each in plan.buckets if each.offset is not None}
-    starts = {each.bucket: each.start for each in plan.buckets if each.offset is not None and each.start}
-    properties = {
-        COMMIT_USER_KEY: COMMIT_USER,
-        COMMIT_ID_KEY: uuid.uuid4().hex,
-        TIERING_EPOCH_KEY: str(assignment.tiering_epoch),
-        TABLE_ID_KEY: str(assignment.table_id),
-        # Held against nothing, all buckets are named, however many.
-        BUCKET_OFFSET_KEY: offsets_property(offsets, {}),
-        ADOPTED_KEY: (plan.reason or "")[:_REASON_LENGTH_MAX],
-    }
-    return properties | ({REPLAY_START_KEY: starts_property(starts, offsets)} if starts else {})
+    starts = {each.bucket: each.start for each in plan.buckets if each.offset is not None}
+    return commit_properties(
+        uuid.uuid4().hex,
+        assignment.table_id,
+        assignment.tiering_epoch,
+        offsets,
+        {},
+        starts,
+        adopted=plan.reason or "",
+    )
 
 
 def _committer(storage: LakeStorage, table: TableInfo) -> LakeCommitter[Any, Any]:

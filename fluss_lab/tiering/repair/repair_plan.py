@@ -21,14 +21,14 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter, LakeStorage, SupportsEmptyBuckets, SupportsMaintenance
-from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
-from fluss_lab.tiering.round.tiered_offsets import (
+from fluss_lab.lake.snapshot_summary import (
     BUCKETS_NAMED_MAX,
     LakeOffsets,
     committed_offsets,
     committed_starts,
     merge_offsets,
 )
+from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
 
 #: What is wrong where the lake is as it should be, but cannot be gone on with.
 LEFT_UNTIERED: Final = "records left the cluster before they were tiered"

@@ -16,19 +16,19 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter
-from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
-from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import TieringAssignment
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
-from fluss_lab.tiering.round.splits import TieringSplit
-from fluss_lab.tiering.round.tiered_offsets import (
+from fluss_lab.lake.snapshot_summary import (
     LakeOffsets,
     advanced_buckets,
     committed_offsets,
     committed_starts,
     merge_offsets,
 )
+from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.tiering.round.round_options import TieringOptions
+from fluss_lab.tiering.round.round_outcome import TieringAssignment
+from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
+from fluss_lab.tiering.round.splits import TieringSplit
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 
 

@@ -18,20 +18,11 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import LakeCommitter
-from fluss_lab.lake.format_interfaces import (
-    BUCKET_OFFSET_KEY,
-    COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    REPLAY_START_KEY,
-    TABLE_ID_KEY,
-    TIERING_EPOCH_KEY,
-)
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, LakeOffsets, commit_properties, merge_offsets
 from fluss_lab.model import LakeOffset, TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.round_outcome import TieringAssignment
 from fluss_lab.tiering.round.splits import TieringSplit
-from fluss_lab.tiering.round.tiered_offsets import LakeOffsets, merge_offsets, offsets_property, starts_property
 
 log = logging.getLogger(__name__)
 
@@ -156,9 +147,8 @@ class TieringCommitter:
         results = [each.result for each in written]
         try:
             committable = self._lake.to_committable(results)
-            properties = self._properties(merge_offsets(known, split_ends(written)), known)
-            if starts := {bucket: start for bucket, start in first_starts(written, known).items() if start > 0}:
-                properties[REPLAY_START_KEY] = starts_property(starts, split_ends(written))
+            offsets = merge_offsets(known, split_ends(written))
+            properties = self._properties(offsets, known, first_starts(written, known))
             failpoint("tiering.lake_commit.before")
         except BaseException:
             self._lake.abort(results)
@@ -184,14 +174,11 @@ class TieringCommitter:
         """
         return self._lake.commit(self._lake.to_committable([]), planned_id, self._properties(offsets, known))
 
-    def _properties(self, offsets: LakeOffsets, known: LakeOffsets) -> dict[str, str]:
-        return {
-            COMMIT_USER_KEY: COMMIT_USER,
-            BUCKET_OFFSET_KEY: offsets_property(offsets, known),
-            COMMIT_ID_KEY: self._commit_id,
-            TIERING_EPOCH_KEY: str(self._assignment.tiering_epoch),
-            TABLE_ID_KEY: str(self._assignment.table_id),
-        }
+    def _properties(
+        self, offsets: LakeOffsets, known: LakeOffsets, starts: Mapping[TableBucket, int] | None = None
+    ) -> dict[str, str]:
+        held = self._assignment
+        return commit_properties(self._commit_id, held.table_id, held.tiering_epoch, offsets, known, starts)
 
     def _look_up(self, known_snapshot_id: int | None, unknown: CommitOutcomeUnknownError) -> int:
         try:

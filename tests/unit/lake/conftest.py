@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.lake import CommitterInitContext, WriterInitContext
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.lake.iceberg import IcebergLakeStorage
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.records import LogRecords
 

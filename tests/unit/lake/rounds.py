@@ -14,7 +14,6 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from fluss_lab.lake import CommitterInitContext
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_replace
@@ -22,6 +21,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCac
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import read_events
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from tests.unit.lake.changelogs import Changelog, expected_rows, keyed_writer, snapshot_split, state_of, written
 from tests.unit.lake.conftest import summary
 

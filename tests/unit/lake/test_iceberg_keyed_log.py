@@ -12,7 +12,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
 )
 from fluss_lab.lake import LookupContext
-from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.testing.conformance.catalogs import altered
 from tests.readers import foreign
 from tests.unit.lake.changelogs import Changelog, commit_files, snapshot_split, state_of, written

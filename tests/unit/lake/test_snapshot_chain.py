@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_delete
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.model import PartitionInfo, TableInfo
 from tests.readers import foreign
 from tests.unit.lake.changelogs import Changelog, state_of, written

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.read.merge_reader import read_live
 from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.changelogs import same_rows, state_of

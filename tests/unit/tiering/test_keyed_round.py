@@ -9,7 +9,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_outcome import FailedTieringEvent

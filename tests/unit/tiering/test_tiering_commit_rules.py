@@ -6,9 +6,9 @@ import pytest
 
 from fluss_lab.errors import InternalError
 from fluss_lab.lake import CommittedLakeSnapshot
+from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX, committed_offsets, merge_offsets, offsets_property
 from fluss_lab.model import LakeOffset, TableBucket, TablePath
 from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits
-from fluss_lab.tiering.round.tiered_offsets import BUCKETS_NAMED_MAX, committed_offsets, merge_offsets, offsets_property
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, split_ends
 
 PATH = TablePath("db", "events")

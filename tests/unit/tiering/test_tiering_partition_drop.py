@@ -5,7 +5,7 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import FlussError, InternalError, PartitionExistsError, PartitionNotFoundError
-from fluss_lab.lake.format_interfaces import COMMIT_USER, COMMIT_USER_KEY
+from fluss_lab.lake.snapshot_summary import COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_planner import RoundPlanner

@@ -16,7 +16,7 @@ from fluss_lab.errors import (
     TieringInProgressError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.format_interfaces import ADOPTED_KEY
+from fluss_lab.lake.snapshot_summary import ADOPTED_KEY
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster, wait_until
@@ -294,7 +294,7 @@ def test_a_repair_cut_off_is_finished_by_the_next(tables, point, kind):
     with pytest.raises(FailpointError, match=point):
         mend(tables, info, accept_gaps=True)
     if point == "tiering.adopt_lake.after":
-        with pytest.raises(ForeignCommitError, match="cut off before the cluster heard of it"):
+        with pytest.raises(ForeignCommitError, match="cut off before the cluster knew of it"):
             tables.tier(info)
         if kind == "primary key":
             assert all(each.offset is None for each in plan(tables, info).buckets)

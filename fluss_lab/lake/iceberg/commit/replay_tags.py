@@ -10,15 +10,14 @@ of our own compactions and of others'.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest
 from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, keeps_rows, main_line
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, ReplayStart, merge_starts, read_starts, write_starts
 from fluss_lab.model.config.options import DATALAKE_CHANGELOG_RETENTION
+from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 REPLAY_START_PROPERTY: Final = "fluss.replay-start"
 #: What names of tags begin with that keep the snapshot before a compaction; its id follows.
 REPLAY_TAG_PREFIX: Final = "fluss-replay-"
-
-ReplayStarts = dict[tuple[str | None, int], dict[str, Any]]
 
 
 def replay_tag(snapshot_id: int, retention_ms: int) -> TagRequest:
@@ -63,49 +60,14 @@ def tags_for_foreign(lake: Table, retention_ms: int) -> list[TagRequest]:
     return tags
 
 
-def read_starts(text: str, what: str) -> ReplayStarts:
-    """Return the entries of a property's or a summary's JSON by partition name and bucket.
+def table_starts(lake: Table) -> dict[BucketKey, ReplayStart]:
+    """Return the replay starts that a lake table's property has.
 
     Raises:
-        CorruptDataError: It is no such JSON; `what` names the place.
+        CorruptDataError: The property is not what tiering writes.
     """
-    try:
-        starts = {}
-        for entry in json.loads(text):
-            name = entry.get("partition_name")
-            starts[(None if name is None else str(name), int(entry["bucket"]))] = {
-                **({} if name is None else {"partition_id": int(entry["partition_id"]), "partition_name": str(name)}),
-                "bucket": int(entry["bucket"]),
-                "offset": int(entry["offset"]),
-            }
-        return starts
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(
-            f"{what}: expected a JSON list of buckets with offsets, found {text[:200]!r}: {error!r}"
-        ) from error
-
-
-def write_starts(starts: Mapping[tuple[str | None, int], Mapping[str, Any]]) -> str:
-    """Return the JSON of replay starts, by partition name and bucket."""
-    ordered = sorted(starts, key=lambda key: (key[0] or "", key[1]))
-    return json.dumps([starts[key] for key in ordered], separators=(",", ":"))
-
-
-def merged_starts(known: ReplayStarts, newer: ReplayStarts) -> ReplayStarts:
-    """Return the starts of either; where both have one, the later one: what cannot be replayed does not come back.
-
-    Of a partition that was dropped and made again, what was known of the first one goes.
-    """
-    ids = {entry["partition_name"]: entry["partition_id"] for entry in newer.values() if "partition_id" in entry}
-    merged = {
-        key: entry
-        for key, entry in known.items()
-        if ids.get(key[0], entry.get("partition_id")) == entry.get("partition_id")
-    }
-    for key, entry in newer.items():
-        if key not in merged or merged[key]["offset"] < entry["offset"]:
-            merged[key] = entry
-    return merged
+    what = f"lake table {'.'.join(lake.name())}, property {REPLAY_START_PROPERTY!r}"
+    return read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), what)
 
 
 def with_replay_start(lake: Table, summary: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -118,9 +80,8 @@ def with_replay_start(lake: Table, summary: Mapping[str, str]) -> tuple[dict[str
     Raises:
         CorruptDataError: The table's property or the summary's is not what tiering writes.
     """
-    before = lake.properties.get(REPLAY_START_PROPERTY, "[]")
-    known = read_starts(before, f"lake table {'.'.join(lake.name())}, property {REPLAY_START_PROPERTY!r}")
-    starts = merged_starts(known, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
+    known = table_starts(lake)
+    starts = merge_starts(known, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
     text = write_starts(starts)
     given = {key: value for key, value in summary.items() if key != REPLAY_START_KEY}
     if not starts:

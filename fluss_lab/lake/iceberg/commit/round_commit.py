@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError
-from fluss_lab.lake.format_interfaces import CommittedLakeSnapshot, CommitterInitContext, LakeCommitter
+from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
 from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms
 from fluss_lab.lake.iceberg.commit.row_delta import RowDelta
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.offset_summaries import is_complete
 from fluss_lab.lake.iceberg.metadata.snapshot_files import referenced_files
-from fluss_lab.lake.iceberg.metadata.snapshot_history import (
-    check_no_foreign,
-    is_ours,
-    main_line,
-    newest_committed,
-    since,
-)
+from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, is_ours, main_line, since, summaries
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
+from fluss_lab.lake.snapshot_summary import CommittedLakeSnapshot, newest_committed, newest_of_history
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -158,7 +151,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         lake = self._load()
         newer = since(lake, self._path, known_snapshot_id)
         check_no_foreign(self._path, lake, newer)
-        return newest_committed(self._path, newer)
+        return newest_committed(summaries(self._path, newer))
 
     def newest_lake_snapshot(self) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours on the main branch, whatever others did since: see `LakeCommitter`.
@@ -166,9 +159,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         Raises:
             CorruptDataError, TableNotFoundError, UnavailableError: As `missing_lake_snapshot`.
         """
-        line = list(main_line(self._load().metadata))
-        found = newest_committed(self._path, line)
-        return None if found is None else replace(found, is_complete=any(is_complete(each) for each in line))
+        return newest_of_history(summaries(self._path, main_line(self._load().metadata)))
 
     def _load(self) -> Table:
         return self._access.load_table(self._path)

@@ -29,12 +29,12 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError, failpoint
-from fluss_lab.lake.format_interfaces import COMMIT_ID_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import tags_for_foreign
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:

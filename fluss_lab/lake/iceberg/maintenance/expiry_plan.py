@@ -30,10 +30,9 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY
 from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
-from fluss_lab.lake.iceberg.metadata.offset_summaries import is_complete
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
+from fluss_lab.lake.snapshot_summary import offsets_anchor
 from fluss_lab.model.config.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN
 
 if TYPE_CHECKING:
@@ -101,7 +100,9 @@ class ExpiryLimits:
             keep = _number(lake.properties, COUNT_PROPERTY) or int(DATALAKE_SNAPSHOTS_MIN.of(properties))
         most = None if asked else max(SNAPSHOTS_MAX, keep)
         cutoff_ms = min(older_than_ms, now_ms - READING_MS)
-        return ExpiryLimits(now_ms, cutoff_ms, max(keep, 1), most, protected | _newest_with_offsets(lake))
+        if (anchor := offsets_anchor(summaries(table.path, main_line(lake.metadata)))) is not None:
+            protected |= {anchor}
+        return ExpiryLimits(now_ms, cutoff_ms, max(keep, 1), most, protected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,15 +200,6 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
         if at >= limits.keep and at > oldest_protected and snapshot.timestamp_ms < cutoff_ms:
             return
         yield snapshot.snapshot_id
-
-
-def _newest_with_offsets(lake: Table) -> frozenset[int]:
-    """Return the newest snapshot of the main branch whose summary tells how far each bucket is tiered, if there is one."""
-    line = ancestors(lake.metadata, lake.metadata.current_snapshot_id)
-    telling = [each for each in line if BUCKET_OFFSET_KEY in summary_of(each)]
-    # Those before the newest that names all add nothing.
-    found = next((each for each in telling if is_complete(each)), telling[0] if telling else None)
-    return frozenset() if found is None else frozenset({found.snapshot_id})
 
 
 def _limits_of(ref: SnapshotRef, limits: ExpiryLimits) -> ExpiryLimits:

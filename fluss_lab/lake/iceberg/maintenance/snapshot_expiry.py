@@ -14,25 +14,20 @@ from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import AuthenticationError, CommitConflictError, CommitOutcomeUnknownError, StorageError
 from fluss_lab.failpoints import FailpointError, failpoint
-from fluss_lab.lake.iceberg.commit.replay_tags import (
-    REPLAY_START_PROPERTY,
-    REPLAY_TAG_PREFIX,
-    merged_starts,
-    read_starts,
-    write_starts,
-)
+from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, table_starts
 from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
 from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, newest_committed
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
 from fluss_lab.lake.iceberg.metadata.snapshot_reachability import UnusedFiles, unused_files
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
 from fluss_lab.lake.iceberg.table.table_folders import is_within, table_folders
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
+from fluss_lab.lake.snapshot_summary import ReplayStart, merge_starts, newest_committed, write_starts
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
 
@@ -79,7 +74,7 @@ class SnapshotExpiry:
         while True:
             plan = plan_expiry(lake, ExpiryLimits.of(self._table, lake, now_ms, **limits))
             starts = self._starts(lake, plan)
-            known = read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), self._what)
+            known = table_starts(lake)
             if not plan.tags and starts == known and len(plan.snapshot_ids) < max(fewest, 1):
                 return ExpiredSnapshots((), 0, 0, _offsets(starts))
             unused = unused_files(lake, frozenset(plan.snapshot_ids), self._states.entries)
@@ -95,7 +90,7 @@ class SnapshotExpiry:
         self._remove(lake, unused)
         return ExpiredSnapshots(plan.snapshot_ids, len(list(unused)), unused.size_bytes, _offsets(starts))
 
-    def _send(self, lake: Table, plan: ExpiryPlan, starts: Mapping[BucketKey, Mapping[str, Any]]) -> Exception | None:
+    def _send(self, lake: Table, plan: ExpiryPlan, starts: Mapping[BucketKey, ReplayStart]) -> Exception | None:
         """Send the change of metadata; return why it certainly was not made.
 
         Raises:
@@ -122,10 +117,9 @@ class SnapshotExpiry:
 
     # -- replay starts -------------------------------------------------------------------------------------------------
 
-    def _starts(self, lake: Table, plan: ExpiryPlan) -> dict[BucketKey, dict[str, Any]]:
+    def _starts(self, lake: Table, plan: ExpiryPlan) -> dict[BucketKey, ReplayStart]:
         """Return where replay of each bucket starts afterwards; buckets that it can replay from 0 on are left out."""
-        what = f"lake table {self._table.path}, property {REPLAY_START_PROPERTY!r}"
-        starts = read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), what)
+        starts = table_starts(lake)
         if self._table.is_log_table:
             return starts
         state = MaintenanceState.of(lake.properties)
@@ -134,25 +128,25 @@ class SnapshotExpiry:
             found = state.retired.get(snapshot_id)
             # Of somebody else's compaction nobody wrote down which buckets it was.
             buckets = None if found is None else found.buckets
-            starts = merged_starts(starts, self._ends_at(lake, snapshot_id, buckets, ids))
+            starts = merge_starts(starts, self._ends_at(lake, snapshot_id, buckets, ids))
         for retirement in _untagged(lake, state).values():
             if (later := _first_since(lake, retirement.sequence_number)) is not None:
-                starts = merged_starts(starts, self._ends_at(lake, later, retirement.buckets, ids))
+                starts = merge_starts(starts, self._ends_at(lake, later, retirement.buckets, ids))
         # What is known of a partition that was dropped does not count for another of its name.
         return {
-            (name, bucket): entry
-            for (name, bucket), entry in starts.items()
-            if name is None or ids.get(name, entry["partition_id"]) == entry["partition_id"]
+            (name, bucket): start
+            for (name, bucket), start in starts.items()
+            if name is None or ids.get(name, start.partition_id) == start.partition_id
         }
 
     def _ids(self, lake: Table) -> dict[str, int]:
         """Return the ids of partitions, as the snapshots tell them and as the cluster does."""
-        told = newest_committed(self._table.path, list(ancestors(lake.metadata, lake.metadata.current_snapshot_id)))
+        told = newest_committed(summaries(self._table.path, main_line(lake.metadata)))
         return {**(told.partition_ids if told is not None else {}), **self._partition_ids}
 
     def _ends_at(
         self, lake: Table, snapshot_id: int, buckets: set[BucketKey] | None, ids: Mapping[str, int]
-    ) -> dict[BucketKey, dict[str, Any]]:
+    ) -> dict[BucketKey, ReplayStart]:
         """Return how far buckets were tiered in a snapshot, after which something of theirs was dropped.
 
         Args:
@@ -162,18 +156,17 @@ class SnapshotExpiry:
             ids: Of partitions.
         """
         state = self._states.at(self._table, lake, snapshot_id)
-        told = newest_committed(self._table.path, list(ancestors(lake.metadata, snapshot_id)))
+        told = newest_committed(summaries(self._table.path, ancestors(lake.metadata, snapshot_id)))
         then = ids if told is None else {**ids, **told.partition_ids}
-        ends: dict[BucketKey, dict[str, Any]] = {}
+        ends: dict[BucketKey, ReplayStart] = {}
         for key in state if buckets is None else buckets:
-            partition, bucket = key
+            partition = key[0]
             if partition is not None and (partition not in ids or then[partition] != ids[partition]):
                 continue
             end = _end_of(state.get(key))
             if told is not None and key in told.offsets:
                 end = max(end, told.offsets[key].end)
-            place = {} if partition is None else {"partition_id": ids[partition], "partition_name": partition}
-            ends[key] = {**place, "bucket": bucket, "offset": end}
+            ends[key] = ReplayStart(end, None if partition is None else ids[partition])
         return ends
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -216,5 +209,5 @@ def _end_of(state: BucketFiles | None) -> int:
     return max(ends, default=0)
 
 
-def _offsets(starts: Mapping[BucketKey, Mapping[str, Any]]) -> dict[BucketKey, int]:
-    return {key: int(entry["offset"]) for key, entry in starts.items()}
+def _offsets(starts: Mapping[BucketKey, ReplayStart]) -> dict[BucketKey, int]:
+    return {key: start.offset for key, start in starts.items()}

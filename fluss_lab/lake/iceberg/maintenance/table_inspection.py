@@ -11,13 +11,13 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import LongType
 
-from fluss_lab.lake.iceberg.metadata.offset_summaries import SINCE_KEY, is_complete
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, summary_of, summary_offsets
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, summaries, summary_of
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import LakeFileInfo, LakeSnapshotInfo
-from fluss_lab.model import LakeOffset, TablePath
+from fluss_lab.lake.snapshot_summary import offsets_by_snapshot
+from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -40,19 +40,10 @@ def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
         if name != MAIN_BRANCH:
             tags[ref.snapshot_id].append(name)
     infos: list[LakeSnapshotInfo] = []
-    told: dict[tuple[str | None, int], LakeOffset] | None = None
-    for snapshot in reversed(list(main_line(lake.metadata))):
-        named = summary_offsets(path, snapshot) if is_ours(snapshot) else {}
-        is_thin = SINCE_KEY in summary_of(snapshot)
-        if is_complete(snapshot):
-            told = named
-        elif is_thin and told is not None:
-            told = told | named
+    line = list(main_line(lake.metadata))[::-1]
+    for snapshot, (offsets, is_complete) in zip(line, offsets_by_snapshot(summaries(path, line)), strict=True):
         info = _snapshot_info(snapshot, tuple(sorted(tags[snapshot.snapshot_id])))
-        knows = told is not None and is_thin
-        infos.append(
-            replace(info, offsets=told if told is not None and knows else named, complete=knows or not is_thin)
-        )
+        infos.append(replace(info, offsets=offsets, complete=is_complete))
     return infos
 
 

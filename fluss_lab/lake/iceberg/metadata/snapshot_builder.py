@@ -40,8 +40,9 @@ from pyiceberg.table.update import (
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.metadata.manifest_writer import Changes, ManifestFiles
-from fluss_lab.lake.iceberg.metadata.offset_summaries import thin_summary
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line, summaries
+from fluss_lab.lake.snapshot_summary import thin_summary
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -275,7 +276,7 @@ def _summary(
     for file in removed:
         collector.remove_file(file, schema, specs[file.spec_id])
     parent = metadata.current_snapshot()
-    given = thin_summary(metadata, given)
+    given = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(
         Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),

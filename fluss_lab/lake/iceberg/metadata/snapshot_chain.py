@@ -10,23 +10,21 @@ dropped and made again under its name a kept snapshot may hold files of the firs
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import CorruptDataError, FlussError
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, REPLAY_START_KEY
-from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, read_starts
+from fluss_lab.errors import FlussError
+from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX, table_starts
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeDelete, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summary_of
-from fluss_lab.lake.iceberg.partition_drop import DROPPED_PARTITION_KEY
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summaries, summary_of
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, SnapshotSummary, read_starts
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
@@ -120,19 +118,14 @@ class SnapshotChain:
             CorruptDataError: The table's property or the snapshot's summary is not what tiering writes.
         """
         snapshot = snapshot_of(self.lake, self._table.path, snapshot_id)
-        what = f"lake table {self._table.path}"
-        told = [
-            (self.lake.properties.get(REPLAY_START_PROPERTY, "[]"), f"{what}, property {REPLAY_START_PROPERTY!r}"),
-            (summary_of(snapshot).get(REPLAY_START_KEY, "[]"), f"{what}, snapshot {snapshot_id}"),
-        ]
+        what = f"lake table {self._table.path}, snapshot {snapshot_id}"
         start = 0
-        for text, place in told:
-            entry = read_starts(text, place).get(key)
-            if entry is None:
+        for starts in (table_starts(self.lake), read_starts(summary_of(snapshot).get(REPLAY_START_KEY, "[]"), what)):
+            if (found := starts.get(key)) is None:
                 continue
-            partition_id = entry.get("partition_id")
+            partition_id = found.partition_id
             if key[0] is None or self._partitions_at(snapshot).ids.get(key[0], partition_id) == partition_id:
-                start = max(start, int(entry["offset"]))
+                start = max(start, found.offset)
         return start
 
     # -- links ---------------------------------------------------------------------------------------------------------
@@ -195,13 +188,11 @@ class SnapshotChain:
         if (known := self._partitions.get(snapshot.snapshot_id)) is None:
             known = _Partitions({}, {})
             found = [each for each in self.lake.metadata.snapshots if _number(each) <= _number(snapshot)]
-            for each in sorted(found, key=_number):
-                known.add(_partition_ids(summary_of(each), self._what(each)), _number(each))
+            found.sort(key=_number)
+            for each, summary in zip(found, summaries(self._table.path, found), strict=True):
+                known.add(_partition_ids(summary), _number(each))
             self._partitions[snapshot.snapshot_id] = known
         return known
-
-    def _what(self, snapshot: Snapshot) -> str:
-        return f"lake table {self._table.path}, snapshot {snapshot.snapshot_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +222,10 @@ class _Partitions:
         return name is None or self.changed.get(name, number) <= number
 
 
-def _partition_ids(summary: dict[str, str], what: str) -> dict[str, int | None]:
-    text = summary.get(BUCKET_OFFSET_KEY, "[]")
-    try:
-        entries: list[dict[str, Any]] = json.loads(text)
-        ids: dict[str, int | None] = {
-            str(each["partition_name"]): int(each["partition_id"]) for each in entries if each.get("partition_id")
-        }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(
-            f"{what}: {BUCKET_OFFSET_KEY!r} in the summary is not a list of buckets with offsets, found {text[:200]!r}"
-        ) from error
-    if (dropped := summary.get(DROPPED_PARTITION_KEY)) is not None:
-        ids[dropped] = None
-    return ids
+def _partition_ids(summary: SnapshotSummary) -> dict[str, int | None]:
+    """Return the ids that a snapshot names, None for a partition that it drops."""
+    ids: dict[str, int | None] = dict(summary.tiered_offsets()[1])
+    return ids if summary.dropped_partition is None else {**ids, summary.dropped_partition: None}
 
 
 def _end_of(state: BucketFiles, events: Sequence[tuple[EventRange, LakeDelete]]) -> int:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from fluss_lab.errors import CorruptDataError, ForeignCommitError, LakeSnapshotNotFoundError
-from fluss_lab.lake.format_interfaces import (
-    ADOPTED_KEY,
-    BUCKET_OFFSET_KEY,
-    COMMIT_ID_KEY,
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    CommittedLakeSnapshot,
-)
-from fluss_lab.model import LakeOffset, TablePath
+from fluss_lab.errors import ForeignCommitError, LakeSnapshotNotFoundError
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, SnapshotSummary, check_registered
+from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -45,17 +37,18 @@ def summary_of(snapshot: Snapshot) -> dict[str, str]:
     return dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {}
 
 
+def summaries(path: TablePath | str, snapshots: Iterable[Snapshot]) -> Iterator[SnapshotSummary]:
+    """Yield the summaries of snapshots of a table, in their order."""
+    return (SnapshotSummary(str(path), snapshot.snapshot_id, summary_of(snapshot)) for snapshot in snapshots)
+
+
 def is_ours(snapshot: Snapshot) -> bool:
-    """Tell whether tiering committed a snapshot."""
-    return _said(snapshot, COMMIT_USER_KEY) == COMMIT_USER
-
-
-def _said(snapshot: Snapshot, key: str) -> str | None:
-    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
+    """Return whether tiering committed a snapshot."""
+    return SnapshotSummary("", snapshot.snapshot_id, summary_of(snapshot)).is_ours
 
 
 def keeps_rows(snapshot: Snapshot) -> bool:
-    """Tell whether a snapshot says that it left the table's rows as they were: a compaction."""
+    """Return whether a snapshot's operation leaves the table's rows as they were: a compaction."""
     return snapshot.summary is not None and snapshot.summary.operation.value == "replace"
 
 
@@ -87,18 +80,14 @@ def commit_in(snapshots: Iterable[Snapshot], commit_id: str | None) -> Snapshot 
     """Return the snapshot that a commit made, if it is among these."""
     if commit_id is None:
         return None
-    return next((snapshot for snapshot in snapshots if _said(snapshot, COMMIT_ID_KEY) == commit_id), None)
+    return next((snapshot for snapshot in snapshots if summary_of(snapshot).get(COMMIT_ID_KEY) == commit_id), None)
 
 
 def check_no_foreign(path: TablePath, lake: Table, snapshots: list[Snapshot]) -> None:
     """Raise `ForeignCommitError` when one of these snapshots is somebody else's change of rows; compactions pass."""
-    for snapshot in snapshots:
-        if is_ours(snapshot):
-            if _said(snapshot, ADOPTED_KEY) is not None:
-                raise ForeignCommitError(
-                    f"lake table {path}: snapshot {snapshot.snapshot_id} was committed by a repair that was cut off before the "
-                    f"cluster heard of it: run 'fluss-lab repair {path} --adopt' again"
-                )
+    for snapshot, summary in zip(snapshots, summaries(path, snapshots), strict=True):
+        if summary.is_ours:
+            check_registered(summary)
             continue
         operation = snapshot.summary.operation.value if snapshot.summary is not None else "unknown"
         if not keeps_rows(snapshot):
@@ -123,69 +112,15 @@ def _rows_lost(lake: Table, snapshot: Snapshot) -> int | None:
         return lost or None
     parent = None if snapshot.parent_snapshot_id is None else lake.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
     # Rows that were deleted are not written again; how many of them an equality delete hits, no summary tells.
-    if parent is None or _said(parent, "total-position-deletes") is None or _count(parent, "total-equality-deletes"):
+    if (
+        parent is None
+        or summary_of(parent).get("total-position-deletes") is None
+        or _count(parent, "total-equality-deletes")
+    ):
         return None
     return lost if lost > _count(parent, "total-position-deletes") else None
 
 
 def _count(snapshot: Snapshot, key: str) -> int:
-    text = _said(snapshot, key) or ""
+    text = summary_of(snapshot).get(key, "")
     return int(text) if text.isdecimal() else 0
-
-
-def newest_committed(path: TablePath, snapshots: list[Snapshot]) -> CommittedLakeSnapshot | None:
-    """Return the newest of ours among snapshots (the newest first), with the offsets of all of ours among them.
-
-    A snapshot may name only the buckets that advanced with it, so the older ones count too; but none that is older than
-    a repair's, which says all that there is.
-
-    Raises:
-        CorruptDataError: A summary that tiering cannot have written.
-    """
-    ours: list[Snapshot] = []
-    for snapshot in snapshots:
-        if is_ours(snapshot):
-            ours.append(snapshot)
-            if _said(snapshot, ADOPTED_KEY) is not None:
-                break
-    if not ours:
-        return None
-    offsets: dict[tuple[str | None, int], LakeOffset] = {}
-    partition_ids: dict[str, int] = {}
-    for snapshot in reversed(ours):
-        named, ids = _offsets(path, snapshot)
-        # Of a partition that was dropped and made again, what was said of the first one says nothing.
-        again = {name for name, number in ids.items() if partition_ids.get(name, number) != number}
-        offsets = {key: offset for key, offset in offsets.items() if key[0] not in again} | named
-        partition_ids |= ids
-    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, summary_of(ours[0]), partition_ids)
-
-
-def summary_offsets(path: TablePath, snapshot: Snapshot) -> dict[tuple[str | None, int], LakeOffset]:
-    """Return what a snapshot's own summary says of buckets.
-
-    Raises:
-        CorruptDataError: It says what tiering cannot have written.
-    """
-    return _offsets(path, snapshot)[0]
-
-
-def _offsets(path: TablePath, snapshot: Snapshot) -> tuple[dict[tuple[str | None, int], LakeOffset], dict[str, int]]:
-    """Return what a summary says of buckets, and the ids of the partitions that it names."""
-    text = summary_of(snapshot).get(BUCKET_OFFSET_KEY, "[]")
-    try:
-        entries = json.loads(text)
-        ids = {str(each["partition_name"]): int(each["partition_id"]) for each in entries if each.get("partition_id")}
-        return dict(_entry(entry) for entry in entries), ids
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(
-            f"lake table {path}, snapshot {snapshot.snapshot_id}: {BUCKET_OFFSET_KEY!r} in the summary is not a list of "
-            f"buckets with offsets, found {text[:200]!r}: {error!r}"
-        ) from error
-
-
-def _entry(entry: Mapping[str, Any]) -> tuple[tuple[str | None, int], LakeOffset]:
-    name = entry.get("partition_name")
-    partition = None if name is None else str(name)
-    offset = LakeOffset(int(entry["offset"]), int(entry.get("max_timestamp", -1)), partition)
-    return (partition, int(entry["bucket"])), offset

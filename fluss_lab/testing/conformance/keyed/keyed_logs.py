@@ -18,7 +18,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
 )
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
-from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
 from fluss_lab.testing.conformance.catalogs import altered
 from fluss_lab.testing.conformance.keyed.histories import Change, KeyedHistory

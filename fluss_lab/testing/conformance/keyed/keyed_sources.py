@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import SupportsMaintenance, splits_from_json, splits_to_json
-from fluss_lab.lake.format_interfaces import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.conformance.catalogs import altered
 from fluss_lab.testing.conformance.keyed.histories import KeyedHistory

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import CommitConflictError
-from fluss_lab.lake.format_interfaces import REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import ChangeType
 from fluss_lab.testing.conformance.catalogs import altered
 from fluss_lab.testing.conformance.keyed.histories import Change, KeyedHistory, changelog

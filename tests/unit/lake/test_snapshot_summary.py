@@ -5,10 +5,9 @@ import random
 
 import pytest
 
-from fluss_lab.lake.format_interfaces import ADOPTED_KEY, BUCKET_OFFSET_KEY
-from fluss_lab.lake.iceberg.metadata import offset_summaries
-from fluss_lab.lake.iceberg.metadata.offset_summaries import SINCE_KEY, is_complete
-from fluss_lab.lake.iceberg.metadata.snapshot_history import summary_of
+from fluss_lab.lake import snapshot_summary
+from fluss_lab.lake.iceberg.metadata.snapshot_history import summaries, summary_of
+from fluss_lab.lake.snapshot_summary import ADOPTED_KEY, BUCKET_OFFSET_KEY, SINCE_KEY
 from tests.unit.lake.conftest import summary
 from tests.unit.lake.test_compaction import rows
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep
@@ -19,6 +18,10 @@ BUCKETS = 40
 @pytest.fixture
 def info(lake):
     return lake.table(COLUMNS, buckets=BUCKETS)
+
+
+def is_complete(snapshot):
+    return next(summaries("t", [snapshot])).is_complete
 
 
 class Told:
@@ -71,7 +74,7 @@ def test_one_row_rounds_do_not_repeat_every_bucket(lake, info):
 
 def test_random_histories_merge_back(lake, info, seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(offset_summaries, "COMPLETE_EVERY", 4)
+    monkeypatch.setattr(snapshot_summary, "COMPLETE_EVERY", 4)
     told = Told(lake, info)
     upkeep = Upkeep(lake, info)
     for _ in range(20):
