@@ -53,7 +53,7 @@ def _fill(folder: Path, batch_rows: int) -> None:
     log = _open(folder)
     data = b"".join(bytes(memoryview(part)) for part in encode(rows(batch_rows), schema_id=1))
     payload = check_payload([data], {1: SCHEMA}, current_schema_id=1, size_max=1 << 30)
-    while log.size_bytes < LOG_BYTES:
+    while log.segments.size_bytes < LOG_BYTES:
         log.append(payload)
     log.close()
 
@@ -74,7 +74,7 @@ def _opened_s(folder: Path, mark: bytes | None, *, cold: bool) -> float:
     log = _open(folder)
     took = time.perf_counter() - started
     assert log.stopped is None
-    assert log.size_bytes >= LOG_BYTES
+    assert log.segments.size_bytes >= LOG_BYTES
     log.close(save=False)
     return took
 

@@ -36,8 +36,8 @@ INTEGRITY = (
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
     ),
     Mutant(
-        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/dropped_segments.py",
-        "            log_start.save(self._folder, start)\n",
+        "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/log_segments.py",
+        "            log_start.save(self._folder, self.held[0].base_offset)\n",
         "            pass\n",
         (f"{IN_RANGE}::test_a_log_that_dropped_its_first_segments_begins_later",),
     ),

@@ -1,6 +1,6 @@
 """Mutants of primary-key buckets in the tablet server: log before rows, previous offsets, reads, what is refused."""
 
-from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, Mutant
+from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, SEGMENTS, Mutant
 
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 PREVIOUS = "fluss_lab/server/tablet/log/previous_offsets.py"
@@ -99,9 +99,9 @@ KV_TABLET = (
         (f"{IN_RECOVERY}::test_previous_offsets_are_durable_before_a_snapshot_and_when_a_segment_is_rolled",),
     ),
     Mutant(
-        "previous_offsets_not_durable_when_rolled", "P6", LOG,
-        "        self._sync_previous()\n        try:\n            failpoint(\"tablet.roll.before\")\n",
-        "        try:\n            failpoint(\"tablet.roll.before\")\n",
+        "previous_offsets_not_durable_when_rolled", "P6", SEGMENTS,
+        "        self.active.sync(self.active.size)\n        self.sync_previous()\n",
+        "        self.active.sync(self.active.size)\n",
         (f"{IN_RECOVERY}::test_previous_offsets_are_durable_before_a_snapshot_and_when_a_segment_is_rolled",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 BATCH = "fluss_lab/records/batch.py"
 LOG = "fluss_lab/server/tablet/log/bucket_log.py"
+SEGMENTS = "fluss_lab/server/tablet/log/log_segments.py"
 SEGMENT = "fluss_lab/server/tablet/log/segment.py"
 RECOVERY = "fluss_lab/server/tablet/log/log_recovery.py"
 BUCKET = "fluss_lab/server/tablet/buckets/bucket.py"

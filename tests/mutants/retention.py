@@ -1,13 +1,12 @@
 """Mutants of what the cluster may forget: partitions past their time, or dropped by hand."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import LOG, Mutant
 
 DEPARTURES = "fluss_lab/server/coordinator/ddl/partition_drop_check.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 AUTO = "fluss_lab/server/coordinator/ddl/auto_partitioner.py"
 MARKS = "fluss_lab/server/coordinator/ddl/partition_records.py"
-LOG_STATE = "fluss_lab/server/tablet/log/log_state.py"
 ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 TIERING = "fluss_lab/server/coordinator/tiering/tiering_states.py"
@@ -42,9 +41,9 @@ RETENTION = (
         (f"{IN_DEPARTURES}::test_a_lake_that_was_switched_off_still_shows_what_it_holds",),
     ),
     Mutant(
-        "bucket_not_closed_while_its_partition_is_dropped", "P1", LOG_STATE,
-        "            log.seal.close(number)\n",
-        "            pass\n",
+        "bucket_not_closed_while_its_partition_is_dropped", "P1", LOG,
+        "                self.seal.close(number)\n",
+        "                pass\n",
         (_BETWEEN,),
     ),
     Mutant(
@@ -66,15 +65,15 @@ RETENTION = (
         (f"{IN_DEPARTURES}::test_a_server_that_was_started_again_in_between_has_no_seal",),
     ),
     Mutant(
-        "late_seal_closes_a_bucket_for_ever", "P9", "fluss_lab/server/tablet/append/write_seal.py",
+        "late_seal_closes_a_bucket_for_ever", "P9", ADMISSION,
         "        if number <= self._opened:\n",
         "        if number < 0:\n",
         (f"{IN_DEPARTURES}::test_a_seal_that_comes_after_it_was_taken_back_is_refused",),
     ),
     Mutant(
-        "end_of_a_stopped_bucket_trusted", "P7", LOG_STATE,
-        "        if log.stopped is not None:\n",
-        "        if log.stopped is log.seal:\n",
+        "end_of_a_stopped_bucket_trusted", "P7", LOG,
+        "            if self.stopped is not None:\n                raise type(self.stopped)(str(self.stopped))\n",
+        "",
         (f"{IN_DEPARTURES}::test_a_bucket_that_stopped_keeps_the_partition",),
     ),
     Mutant(

@@ -15,6 +15,7 @@ from tests.mutants.mutant import (
     LOG,
     RECOVERY,
     SEGMENT,
+    SEGMENTS,
     Mutant,
 )
 
@@ -143,15 +144,15 @@ KEEPING = (
         (f"{IN_FILES}::test_content_is_on_the_device_before_its_name_and_the_name_before_the_return",),
     ),
     Mutant(
-        "segment_not_durable_before_the_next", "P1", LOG,
-        "            old.sync(old.size)\n",
-        "            old.draft()\n",
+        "segment_not_durable_before_the_next", "P1", SEGMENTS,
+        "        self.active.sync(self.active.size)\n",
+        "",
         (f"{IN_LOG}::test_a_segment_is_on_the_device_before_the_next_one_is_and_that_before_its_records",),
     ),
     Mutant(
         "high_watermark_ignored", "P1", LOG,
-        "frontier = self._durable if self._options.fsync else self._frontier()",
-        "frontier = self._frontier()",
+        "frontier = self._durable if self._options.fsync else self.segments.frontier",
+        "frontier = self.segments.frontier",
         (f"{IN_RETENTION}::test_with_fsync_dropping_segments_shows_no_record_that_is_not_durable",),
     ),
     Mutant(
@@ -198,7 +199,7 @@ KEEPING = (
     ),
     Mutant(
         "timestamps_go_back", "P1", LOG,
-        "timestamp_ms = max(self._clock.now_ms(), self._floor_ms)",
+        "timestamp_ms = max(self._clock.now_ms(), self.floor_ms)",
         "timestamp_ms = self._clock.now_ms()",
         (f"{IN_LOG}::test_timestamps_never_go_back_when_the_clock_does",),
     ),
@@ -270,7 +271,7 @@ KEEPING = (
     Mutant(
         "writers_of_dropped_segments_forgotten", "P6", LOG,
         "                self.checkpoint(durable=True)\n",
-        "                bool(self._doomed)\n",
+        "                bool(self.segments.has_dropped)\n",
         (f"{IN_RETENTION}::test_writers_are_known_though_the_segments_that_told_of_them_are_gone",),
     ),
     Mutant(

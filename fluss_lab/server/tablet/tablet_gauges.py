@@ -67,14 +67,14 @@ _OF_BUCKET: Final[tuple[tuple[str, str, str, Callable[[Bucket], float | None]], 
         lambda b: _end(b, b.log.high_watermark),
     ),
     ("log_durableOffset", "gauge", "Offset below which all is on the device.", lambda b: b.log.durable_offset),
-    ("log_numSegments", "gauge", "Local segments.", lambda b: b.log.segment_count),
+    ("log_numSegments", "gauge", "Local segments.", lambda b: len(b.log.segments)),
     (
         "log_stopped",
         "gauge",
         "1: damage or a failing disk has ended writing.",
         lambda b: int(b.log.stopped is not None),
     ),
-    ("physicalStorage_localLogSize", "gauge", "Bytes of the local segments.", lambda b: b.log.size_bytes),
+    ("physicalStorage_localLogSize", "gauge", "Bytes of the local segments.", lambda b: b.log.segments.size_bytes),
     ("lakeTiering_pendingRecords", "gauge", "Records that the lake does not hold yet.", _pending),
     (
         "lakeTiering_timestampLag",
@@ -148,7 +148,7 @@ def _server(buckets: list[Bucket], unopened: int) -> Iterator[Family]:
     replicas = Family("tabletserver_replicaCount", "gauge", "The same: nothing is replicated.")
     replicas.add(len(buckets))
     stored = Family("tabletserver_physicalStorage_localSize", "gauge", "Bytes of all local segments.")
-    stored.add(sum(bucket.log.size_bytes for bucket in buckets))
+    stored.add(sum(bucket.log.segments.size_bytes for bucket in buckets))
     unknown = Family(
         "tabletserver_unknownBuckets", "gauge", "Buckets that could not be opened, or whose log is damaged."
     )

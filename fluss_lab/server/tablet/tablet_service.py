@@ -43,7 +43,6 @@ from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageDesk
 from fluss_lab.server.tablet.log.append_types import LogOptions
-from fluss_lab.server.tablet.log.log_state import seal_at, unseal
 from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
 from fluss_lab.server.tablet.request_counters import Tally
@@ -376,7 +375,7 @@ class TabletService:
         return answer
 
     def stop_replica(self, request: pb.StopReplicaRequest, /) -> pb.StopReplicaResponse:
-        """Close buckets, and delete their files where asked; or only close them to writes: see `write_seal`.
+        """Close buckets, and delete their files where asked; or only close them to writes: see `Seal`.
 
         Doing it again does nothing.
         """
@@ -393,9 +392,9 @@ class TabletService:
     def _stop_bucket(self, each: pb.PbStopReplicaReqForBucket, answer: pb.PbStopReplicaRespForBucket) -> None:
         bucket = bucket_of(each.table_bucket)
         if each.unseal:
-            unseal(self._store.get(bucket).log, each.seal_number)
+            self._store.get(bucket).log.unseal(each.seal_number)
         elif each.HasField("seal_at_offset"):
-            answer.log_end_offset = seal_at(self._store.get(bucket).log, each.seal_at_offset, each.seal_number)
+            answer.log_end_offset = self._store.get(bucket).log.seal_at(each.seal_at_offset, each.seal_number)
         else:
             self._store.release(bucket, delete=each.delete)
             self._scanners.close_bucket(bucket)

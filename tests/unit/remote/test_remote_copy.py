@@ -445,7 +445,7 @@ def test_files_are_on_the_device_before_the_manifest_that_names_them(tablet, mon
 def test_nothing_above_the_durable_offset_is_copied(tablet):
     fill(tablet, 12)
     (bucket,) = tablet.service._store.all()
-    rolled = bucket.log.rolled
+    rolled = bucket.log.segments.rolled
     schemas = bucket.table.schemas
     assert bucket.remote.copy_next(rolled, schemas, rolled[0].end_offset - 1, 7) is None
     copied = bucket.remote.copy_next(rolled, schemas, rolled[0].end_offset, 7)

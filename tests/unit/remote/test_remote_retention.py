@@ -204,9 +204,9 @@ def test_a_hole_between_remote_storage_and_the_log_is_no_beginning(tmp_path):
 
 def test_dropping_what_was_copied_keeps_the_newest_and_the_bound(tmp_path):
     log = open_log(tmp_path, options=OPTIONS.__class__(1024, 256, False, 10**9))
-    while log.segment_count < 6:
+    while len(log.segments) < 6:
         append(log, log.end, 1)
-    ends = [each.end_offset for each in log.rolled]
+    ends = [each.end_offset for each in log.segments.rolled]
     assert log.drop_copied(ends[0] - 1, 1) == 0
     assert log.drop_copied(ends[0], 1) == 1
     assert (log.drop_copied(ends[-1], 4), log.start) == (1, ends[1])

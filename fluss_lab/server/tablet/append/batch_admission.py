@@ -7,13 +7,44 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from fluss_lab.errors import DuplicateSequenceError, FlussError, OutOfOrderSequenceError
+from fluss_lab.errors import ConflictError, DuplicateSequenceError, FlussError, NotLeaderError, OutOfOrderSequenceError
 from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
-from fluss_lab.server.tablet.append.write_seal import Seal
 from fluss_lab.server.tablet.append.writer_state import SEQUENCE_MAX, WriterStates, WrittenBatch, following
 
 #: A sequence further ahead than this is one that lies behind: sequences begin again at 0 after the largest int32.
 _AHEAD_MAX: Final = (SEQUENCE_MAX + 1) // 2
+
+
+class Seal:
+    """Closes a bucket to writes while it is decided whether its partition is dropped. Called under the bucket's lock.
+
+    Seals are numbered, because a message may arrive after the one that takes it back.
+    """
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._opened = -1
+
+    def close(self, number: int) -> None:
+        """Close the bucket to writes.
+
+        Raises:
+            ConflictError: That seal was taken back already.
+        """
+        if number <= self._opened:
+            raise ConflictError(f"seal {number} was taken back before it came")
+        self._number = number
+
+    def open(self, number: int) -> None:
+        """Take back a seal and all earlier ones."""
+        self._opened = max(self._opened, number)
+        if self._number is not None and self._number <= number:
+            self._number = None
+
+    def check(self) -> None:
+        """Raise `NotLeaderError` if the bucket is closed to writes."""
+        if self._number is not None:
+            raise NotLeaderError("the bucket is closed to writes, its partition being dropped; retry in a moment")
 
 
 class _Gap(NamedTuple):

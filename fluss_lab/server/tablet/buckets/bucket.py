@@ -300,8 +300,8 @@ class Bucket:
         if self.remote is None or held is None or not held.start <= self.log.start < held.end:
             return 0  # what is there does not lead up to the log
         offset_max, keep = self._local_max(held.end), self.table.local_segments
-        beyond = [each for each in self.log.rolled if offset_max is None or each.end_offset <= offset_max]
-        beyond = beyond[: max(0, self.log.segment_count - keep)]
+        beyond = [each for each in self.log.segments.rolled if offset_max is None or each.end_offset <= offset_max]
+        beyond = beyond[: max(0, len(self.log.segments) - keep)]
         if not beyond:
             return 0
         self.remote.note_dropped(beyond[-1].end_offset)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
+from fluss_lab.clock import Clock
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.records.sealed import seal_content, unseal_content
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "recovery-point"
 VERSION: Final = 1
+#: A recovery point is due after so many bytes: recovery then reads and checks the rest in 3 ms.
+_DUE_BYTES: Final = 8 << 20
+#: Or after so long: what an idle bucket leaves to check is small anyway.
+_DUE_AFTER_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,33 @@ class Checkpoint:
     def mark_of(self, base_offset: int) -> SegmentMark | None:
         """Return what is said of the segment with a base offset; None when nothing is."""
         return next((mark for mark in self.segments if mark.base_offset == base_offset), None)
+
+
+class CheckpointSchedule:
+    """When a log's recovery point is written again. Guarded by the log.
+
+    Attributes:
+        is_wanted: Whether something changed that the last one does not say, whatever was appended.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._covered, self._covered_ms = 0, clock.monotonic_ms()
+        self.is_wanted = False
+
+    def note(self, written_bytes: int) -> None:
+        """Note that a recovery point was written above so many appended bytes."""
+        self._covered, self._covered_ms = written_bytes, self._clock.monotonic_ms()
+
+    def is_owed(self, written_bytes: int) -> bool:
+        """Tell whether the last one lacks anything, after so many appended bytes."""
+        return self.is_wanted or written_bytes > self._covered
+
+    def is_due(self, written_bytes: int) -> bool:
+        """Tell whether it lacks enough, or lacks it for long enough, to be written now."""
+        fresh = written_bytes - self._covered
+        waited_ms = self._clock.monotonic_ms() - self._covered_ms
+        return self.is_wanted or fresh >= _DUE_BYTES or (fresh > 0 and waited_ms >= _DUE_AFTER_MS)
 
 
 def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:

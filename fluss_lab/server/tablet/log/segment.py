@@ -97,6 +97,11 @@ class Segment:
     def __repr__(self) -> str:
         return f"<Segment [{self.base_offset}, {self.end_offset}) {self.size} bytes>"
 
+    def successor(self) -> Segment:
+        """Return the segment that goes on where this one ends; its files are not made yet."""
+        changelog = self.previous is not None
+        return Segment(self.path.parent, self.end_offset, self._pool, self._interval_bytes, changelog=changelog)
+
     def create(self) -> None:
         """Make the files, empty; their names are on the device when this returns.
 

@@ -57,7 +57,9 @@ class RemoteLogTask:
             held = bucket.log
             if held.stopped is not None:
                 return False  # a hole in it would become one in remote storage
-            found = remote.copy_next(held.rolled, bucket.table.schemas, held.durable_offset, self._clock.now_ms())
+            found = remote.copy_next(
+                held.segments.rolled, bucket.table.schemas, held.durable_offset, self._clock.now_ms()
+            )
             bucket.drop_copied()
             return found is not None
         except NotLeaderError:

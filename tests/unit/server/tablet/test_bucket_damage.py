@@ -259,7 +259,7 @@ def test_a_part_that_remote_storage_holds_goes_first(tmp_path):
     names = [int(path.stem) for path in segments(tablet)]
     bucket = tablet.service._store.all()[0]
     for _ in range(3):
-        bucket.remote.copy_next(bucket.log.rolled, bucket.table.schemas, RECORDS, 0)
+        bucket.remote.copy_next(bucket.log.segments.rolled, bucket.table.schemas, RECORDS, 0)
     for path in segments(tablet)[2:4]:
         path.unlink()
     tablet = again(tablet, table__log__tiered__local_segments="20", **LAKE)

@@ -78,7 +78,7 @@ def test_no_more_is_read_than_asked(tmp_path):
     log = open_log(tmp_path)
     for first in range(10):
         append(log, first, 1)
-    one = log.size_bytes // 10
+    one = log.segments.size_bytes // 10
     assert log.reader.read(0, one * 3 + one // 2).next_offset == 3
     assert log.reader.read(0, one * 3).size == one * 3
 
@@ -87,7 +87,7 @@ def test_a_read_goes_on_in_the_next_segment(tmp_path):
     log = open_log(tmp_path, options=SMALL)
     for first in range(40):
         append(log, first, 1)
-    assert log.segment_count > 3
+    assert len(log.segments) > 3
     assert log.reader.read(0, 1 << 20).next_offset == 40
 
 
@@ -182,7 +182,7 @@ def test_with_ack_a_record_is_readable_at_once_and_durable_later(tmp_path):
 
 def test_with_fsync_readers_do_not_pass_the_durable_place_across_a_roll(tmp_path):
     log = open_log(tmp_path, options=DURABLE)
-    while log.segment_count < 3:
+    while len(log.segments) < 3:
         log.append(checked(batch(log.end, 1)))
     assert log.high_watermark == log.durable_offset == log.end - 1  # a roll makes durable what was before it
     assert len(read_all(log)) == log.end - 1
@@ -230,7 +230,7 @@ def test_a_segment_is_on_the_device_before_the_next_one_is_and_that_before_its_r
             events.append((name, len(sizes), sizes[-1] == 0))
 
         monkeypatch.setattr(files, name, recorded)
-    while log.segment_count < 2:
+    while len(log.segments) < 2:
         append(log, log.end, 1)
     assert events == [("fsync_file", 1, False), ("fsync_folder", 2, True)]
     assert log.durable_offset == log.end - 1
@@ -347,7 +347,7 @@ def _append_many(log, count):
 
 def test_a_roll_that_finds_the_disk_full_leaves_the_log_as_it_was(tmp_path):
     log = open_log(tmp_path, options=SMALL)
-    while log.segment_count < 2:
+    while len(log.segments) < 2:
         append(log, log.end, 1)
     failpoints.arm("tablet.roll.before", "enospc")
     with pytest.raises(StorageError, match="no new segment"):

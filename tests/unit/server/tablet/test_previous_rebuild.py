@@ -86,7 +86,7 @@ def test_where_the_log_does_not_reach_back_the_error_names_the_file_and_what_to_
     write(cluster, range(6))
     (bucket,) = cluster.tablet()._store.all()
     held = bucket.log
-    assert held.drop_before(2**62, held.rolled[0].end_offset) == 1
+    assert held.drop_before(2**62, held.segments.rolled[0].end_offset) == 1
     for path in next((cluster.folder / "tablet" / "data").glob("t*/b0")).glob("*.prev"):
         path.write_bytes(b"")
     with pytest.raises(
@@ -107,9 +107,9 @@ def test_what_is_copied_to_remote_storage_is_rebuilt_first(tmp_path):
         (bucket,) = cluster.tablet()._store.all()
         bucket.log.sync()
         values = bucket.log.reader.previous(bucket.log.start, bucket.log.high_watermark)
-        rolled = len(bucket.log.rolled)
+        rolled = len(bucket.log.segments.rolled)
         for path in next((cluster.folder / "tablet" / "data").glob("t*/b0")).glob("*.prev"):
             path.write_bytes(b"x" * path.stat().st_size)
         assert cluster.tablet()._remote_task.run() >= rolled
-        assert bucket.remote.manifest.end == bucket.log.rolled[-1].end_offset
+        assert bucket.remote.manifest.end == bucket.log.segments.rolled[-1].end_offset
         assert bucket.log.reader.previous(bucket.log.start, bucket.log.high_watermark) == values

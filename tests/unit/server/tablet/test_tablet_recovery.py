@@ -405,7 +405,7 @@ def test_a_log_whose_records_were_all_dropped_keeps_its_end(folder):
     for sequence in range(10):
         append(log, sequence, 1, writer_id=3, sequence=sequence)
     assert log.drop_before(clock.now_ms() + 1, None) > 0
-    assert (log.start, log.end, log.segment_count) == (10, 10, 1)
+    assert (log.start, log.end, len(log.segments)) == (10, 10, 1)
     for clean in (False, True):
         log.close() if clean else None
         log = open_log(folder, clock, SEGMENTED)

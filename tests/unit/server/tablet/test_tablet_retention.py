@@ -121,8 +121,7 @@ def test_a_reader_with_an_old_view_reads_on_or_is_told(tmp_path):
     view = log.reader.view
     held = view.segments[0]
     before = held.read(0, held.size)
-    log._pool.get(held.path)
-    handle = log._pool.get(held.path)
+    handle = held._pool.get(held.path)
     assert log.drop_before(clock.now_ms() + 1, None) > 0
     import os
 
@@ -204,7 +203,7 @@ def test_writers_are_known_though_the_segments_that_told_of_them_are_gone(tmp_pa
 def test_with_fsync_dropping_segments_shows_no_record_that_is_not_durable(tmp_path):
     clock = MockClock()
     log = open_log(tmp_path, clock, OPTIONS.__class__(1000, 256, True, 10**9))
-    while log.segment_count < 3:
+    while len(log.segments) < 3:
         append(log, log.end, 1)
     clock.advance(TTL_MS)
     log.append(checked(batch(log.end, 1)))

@@ -153,7 +153,7 @@ def test_a_gap_within_a_payload_writes_nothing(tmp_path):
     log = open_log(tmp_path)
     with pytest.raises(OutOfOrderSequenceError):
         log.append(checked(batch(0, 1, writer_id=1, sequence=0), batch(1, 1, writer_id=1, sequence=2)))
-    assert (log.end, log.size_bytes) == (0, 0)
+    assert (log.end, log.segments.size_bytes) == (0, 0)
 
 
 def test_sequences_begin_again_after_the_largest():

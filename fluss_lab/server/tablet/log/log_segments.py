@@ -1,0 +1,154 @@
+"""The segments of a log: the one being written, the rolled ones before it, and the dropped ones until their files are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fluss_lab import files
+from fluss_lab.errors import StorageError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.records.batch import place
+from fluss_lab.server.folder.disk_reserve import refusal
+from fluss_lab.server.tablet.log import log_start
+from fluss_lab.server.tablet.log.append_types import Entry
+from fluss_lab.server.tablet.log.log_view import Frontier, LogView
+from fluss_lab.server.tablet.log.segment import Segment
+
+
+class LogSegments:
+    """The segments of one log. Changes are guarded by the log's locks; what it returns of them needs none.
+
+    Args:
+        folder: The bucket's.
+        title: How errors call the bucket.
+        found: What recovery found, oldest first; at least one.
+
+    Attributes:
+        held: Oldest first; the last one is written. Replaced as a whole, never changed in place.
+    """
+
+    def __init__(self, folder: Path, title: str, found: Sequence[Segment]) -> None:
+        self._folder, self._title = folder, title
+        self.held = tuple(found)
+        self._dropped: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @property
+    def active(self) -> Segment:
+        """Return the segment that is written."""
+        return self.held[-1]
+
+    @property
+    def rolled(self) -> tuple[Segment, ...]:
+        """Return the segments that do not change any more, oldest first: all but the last. They are on the device."""
+        return self.held[:-1]
+
+    @property
+    def end(self) -> int:
+        """Return the log end offset."""
+        return self.active.end_offset
+
+    @property
+    def frontier(self) -> Frontier:
+        """Return the place behind the last record."""
+        return Frontier(self.active.base_offset, self.active.size, self.active.end_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all segments, without indexes."""
+        return sum(segment.size for segment in self.held)
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Return the last record's timestamp; -1 without any record."""
+        return max(segment.max_timestamp_ms for segment in self.held)
+
+    def view(self, frontier: Frontier) -> LogView:
+        """Return what readers see of the segments up to a place."""
+        return LogView(self.held, tuple(segment.base_offset for segment in self.held), frontier)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self, entries: Sequence[Entry], timestamp_ms: int) -> None:
+        """Write entries behind the last record, all or none; readers see them once a view reaches behind them.
+
+        Raises:
+            OSError, CorruptDataError: As `Segment.write`.
+        """
+        segment, offset = self.active, self.end
+        buffers: list[bytearray | memoryview] = []
+        for entry in entries:
+            place(entry.head, offset, timestamp_ms)
+            offset += entry.header.record_count
+            buffers += (entry.head, *entry.rest)
+        segment.write(buffers, entries[0].previous)
+        for entry in entries:
+            segment.admit(entry.header.size, segment.end_offset + entry.header.record_count, timestamp_ms)
+
+    def sync_active(self) -> None:
+        """Return when the written segment and its previous offsets are on the device.
+
+        Raises:
+            OSError: The device refused: the log must not be written any more.
+        """
+        self.active.sync(self.active.size)
+        self.sync_previous()
+
+    def sync_previous(self) -> None:
+        """Return when the previous offsets of the written segment are on the device. It raises as `sync_active`."""
+        if (previous := self.active.previous) is not None:
+            previous.sync()
+
+    def roll(self) -> None:
+        """Go on in a new segment; the old one is on the device already.
+
+        Raises:
+            StorageError: The disk refused; the log goes on in the old one.
+        """
+        segment = self.active.successor()
+        try:
+            failpoint("tablet.roll.before")
+            segment.create()
+        except OSError as error:
+            raise StorageError(f"{self._title}: no new segment: {refusal(error)}") from error
+        self.held = (*self.held, segment)
+
+    # -- dropping ------------------------------------------------------------------------------------------------------
+
+    def drop(self, is_over: Callable[[Segment], bool], keep: int) -> int:
+        """Take the oldest segments that are over out of the log, but not the newest few; return how many."""
+        dropped = 0
+        while dropped < len(self.held) - keep and is_over(self.held[dropped]):
+            dropped += 1
+        self._dropped += self.held[:dropped]
+        self.held = self.held[dropped:]
+        return dropped
+
+    @property
+    def has_dropped(self) -> bool:
+        """Tell whether there are dropped segments whose files are not deleted yet."""
+        return bool(self._dropped)
+
+    def delete_dropped(self) -> None:
+        """Delete the files of dropped segments, the oldest first, so that what is left never has a hole.
+
+        Before, it is noted durably where the log begins.
+
+        Raises:
+            StorageError: The disk refused; those that are left are tried again next time.
+        """
+        try:
+            log_start.save(self._folder, self.held[0].base_offset)
+        except OSError as error:
+            raise StorageError(f"{self._title}: nothing was deleted: {error.strerror or error}") from error
+        while self._dropped:
+            try:
+                failpoint("tablet.retention.before_delete")
+                self._dropped[0].delete()
+                files.fsync_folder(self._folder)
+            except OSError as error:
+                raise StorageError(f"{self._title}: could not delete {self._dropped[0].path}: {error}") from error
+            del self._dropped[0]
