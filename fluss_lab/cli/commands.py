@@ -209,10 +209,11 @@ def doctor(folder: Path, deep: bool) -> None:
 
 def _deep(folder: Path) -> bool:
     """Show what is wrong with a lab's files; tell whether anything is."""
-    from fluss_lab.server.inspection.lab_inspection import inspect_lab, nobody_serves
+    from fluss_lab.server.folder.folder_lock import lock_out_servers
+    from fluss_lab.server.inspection.lab_inspection import inspect_lab
 
     failed = False
-    with nobody_serves(folder):
+    with lock_out_servers(folder):
         for found in inspect_lab(folder):
             if isinstance(found, str):
                 click.echo(f"read {found}")

@@ -49,7 +49,7 @@ class Check:
 def checks(folder: Path) -> Iterator[Check]:
     """Yield what this machine and a lab's folder need, as found."""
     yield from _machine()
-    yield _asked("options", lambda: _options(folder))
+    yield _checked("options", lambda: _options(folder))
     if not folder.exists():
         yield Check("folder", True, f"{folder} does not exist yet; it is made when a server starts")
         return
@@ -63,7 +63,7 @@ def checks(folder: Path) -> Iterator[Check]:
     yield from _server(folder)
 
 
-def _asked(name: str, ask: Callable[[], str]) -> Check:
+def _checked(name: str, ask: Callable[[], str]) -> Check:
     try:
         return Check(name, True, ask())
     except (FlussError, OSError) as error:
@@ -77,7 +77,7 @@ def _machine() -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
     for package in PACKAGES:
         yield _package(package)
-    yield _asked("java", _java)
+    yield _checked("java", _java)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     enough = open_files in {resource.RLIM_INFINITY} or open_files >= OPEN_FILES_MIN
     yield Check("open files", enough, f"at most {open_files}, expected at least {OPEN_FILES_MIN} (ulimit -n)")
@@ -164,7 +164,7 @@ def _leftovers(folder: Path) -> Iterator[Check]:
 
 
 def _server(folder: Path) -> Iterator[Check]:
-    yield _asked("server", lambda: _answering(folder))
+    yield _checked("server", lambda: _answering(folder))
     try:
         found, running = cluster.read_discovery(folder), cluster.running_server(folder)
     except FlussError:

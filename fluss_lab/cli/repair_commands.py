@@ -129,9 +129,9 @@ def relocate_lab(folder: Path) -> Relocated:
         CorruptDataError, OSError: A file of its lake cannot be read or written.
     """
     from fluss_lab.lake.iceberg.maintenance.warehouse_relocation import Places, Relocated, relocate_warehouse
-    from fluss_lab.server.folder.lab_relocation import relocating
+    from fluss_lab.server.folder.lab_relocation import relocation
 
-    with relocating(folder) as places:
+    with relocation(folder) as places:
         if not places:
             return Relocated()
         _check_configured(folder, places)

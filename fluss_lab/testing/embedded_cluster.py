@@ -15,7 +15,7 @@ from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.model.config.options import DISK_RESERVE, TABLET_SERVERS
 from fluss_lab.rpc.access.tls import reachable
 from fluss_lab.server.process.node_hosting import make_node
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.tablet_launch import LocalTablets, ResidentTablet
 from fluss_lab.server.tablet.tablet_service import TabletService
 
@@ -53,14 +53,14 @@ class EmbeddedCluster:
         self._clock = clock
         self._lake = lake
         self._client = dict(client or {})
-        self._node: Node | None = None
+        self._node: ServerNode | None = None
         self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         return f"<EmbeddedCluster {self.folder}>"
 
     @property
-    def node(self) -> Node:
+    def node(self) -> ServerNode:
         """Return the running node."""
         assert self._node is not None, "the cluster is not running"
         return self._node

@@ -16,7 +16,7 @@ from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.process import discovery
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from tests.damage.damages import DAMAGES, flip
 from tests.unit.read.kit import until
 
@@ -134,13 +134,13 @@ def test_every_part_of_the_metadata_flipped(metadata):
 @pytest.mark.parametrize("damage", ["deleted", "emptied"])
 def test_a_lab_without_its_metadata_is_no_new_lab(tmp_path, damage):
     folder = tmp_path / "lab"
-    with Node(folder) as node:
+    with ServerNode(folder) as node:
         assert node.address
     DAMAGES[damage](folder / DATABASE_FILE, random.Random())
     for _ in range(2):
         found = "there is none" if damage == "deleted" else "found an empty file"
         with pytest.raises(CorruptDataError, match=rf"(?s)metadata\.db: .*{found}.*estore"):
-            Node(folder).start()
+            ServerNode(folder).start()
     assert (folder / DATABASE_FILE).exists() == (damage == "emptied")
 
 
@@ -163,7 +163,7 @@ def test_what_was_merged_needs_no_log_beside_it_and_leaves_none_to_be_damaged(tm
 
 
 def test_a_server_merges_its_metadata_by_itself(tmp_path):
-    with Node(tmp_path / "lab"):
+    with ServerNode(tmp_path / "lab"):
         until(lambda: not (tmp_path / "lab" / WAL).stat().st_size, "the metadata's log is merged")
 
 

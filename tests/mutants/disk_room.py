@@ -131,8 +131,8 @@ DISK_ROOM = (
     ),
     Mutant(
         "shadow_of_another_moment", "P13", SHADOW,
-        "told = [str(folder.resolve()), *(_told(folder / name) for name in _METADATA)]",
-        "told = [str(folder.resolve())]",
+        "identity = [str(folder.resolve()), *(_identity_of(folder / name) for name in _METADATA)]",
+        "identity = [str(folder.resolve())]",
         (f"{IN_READ_ONLY}::test_a_lab_that_was_changed_has_another_shadow",),
     ),
     Mutant(

@@ -96,7 +96,7 @@ GUARD = (
         (f"{IN_INSPECTION}::test_a_finding_says_what_where_and_what_to_do",),
     ),
     Mutant(
-        "doctor_looks_while_a_server_writes", "P7", "fluss_lab/server/inspection/lab_inspection.py",
+        "doctor_looks_while_a_server_writes", "P7", "fluss_lab/server/folder/folder_lock.py",
         "            if not try_lock(fd):",
         "            if not try_lock(fd, shared=True) and not fd:",
         (f"{IN_INSPECTION}::test_a_lab_whose_server_runs_is_not_looked_at",),

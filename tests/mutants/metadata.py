@@ -74,7 +74,7 @@ METADATA = (
         "impossible_definition_raw",
         "P11",
         CATALOG,
-        '        with self._store.understood(f"table {database}.{name}"):\n',
+        '        with self._store.parse_guard(f"table {database}.{name}"):\n',
         "        if row:\n",
         _named("tables-descriptor-{"),
     ),

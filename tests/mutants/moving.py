@@ -168,8 +168,8 @@ TIERING = (
     ),
     Mutant(
         "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
-        "if epoch != table.epoch or table.state is not State.TIERING:",
-        "if table.state is not State.TIERING:",
+        "if epoch != table.epoch or table.state is not TieringState.TIERING:",
+        "if table.state is not TieringState.TIERING:",
         (
             f"{IN_LAKE_COMMIT}::test_a_paused_tierer_cannot_commit_after_another_took_over",
             f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",
@@ -177,7 +177,7 @@ TIERING = (
     ),
     Mutant(
         "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
-        "if epoch != table.epoch or table.state is not State.TIERING:",
+        "if epoch != table.epoch or table.state is not TieringState.TIERING:",
         "if epoch != table.epoch or not self._held.setdefault(table_id, _Hold(None, 0, takeover=False)):",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
@@ -189,7 +189,7 @@ TIERING = (
     ),
     Mutant(
         "snapshot_committed_without_epoch", "P5", "fluss_lab/server/coordinator/coordinator_service.py",
-        "        with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):\n",
+        "        with self._tiering.hold_for_commit(message.table_id, message.coordinator_epoch, message.tiering_epoch):\n",
         "        if self._tiering:\n",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),

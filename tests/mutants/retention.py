@@ -78,13 +78,13 @@ RETENTION = (
     ),
     Mutant(
         "discarded_records_not_noted", "P4", PARTITIONS,
-        "if departure.lost_from_ms is not None:",
-        "if departure.lost_from_ms == -2:",
+        "if allowed.lost_from_ms is not None:",
+        "if allowed.lost_from_ms == -2:",
         (f"{IN_DROPPED}::test_as_of_between_the_end_of_the_lake_and_the_drop_is_refused",),
     ),
     Mutant(
         "partition_dropped_from_the_lake_not_noted", "P4", PARTITIONS,
-        "                self._losses.note(Loss(info.table_id, found.info, found.created_ms, until_ms))\n",
+        "                self._losses.note(PartitionLoss(info.table_id, found.info, found.created_ms, until_ms))\n",
         "",
         (f"{IN_DROPPED}::test_as_of_before_a_partition_went_from_the_lake_too",),
     ),
@@ -108,14 +108,14 @@ RETENTION = (
     ),
     Mutant(
         "mark_goes_back", "P6", MARKS,
-        "AutoMark(max(old.present, mark.present), max(old.dropped, mark.dropped))",
-        "AutoMark(mark.present or old.present, mark.dropped or old.dropped)",
+        "AutoPartitionMark(max(old.present, mark.present), max(old.dropped, mark.dropped))",
+        "AutoPartitionMark(mark.present or old.present, mark.dropped or old.dropped)",
         (_BACK,),
     ),
     Mutant(
         "servers_told_of_all_partitions", "P8", TABLETS,
-        'self._untold.setdefault(("buckets", table_id), set())',
-        'self._untold.setdefault(("buckets", table_id), None)',
+        'self._pending.setdefault(("buckets", table_id), set())',
+        'self._pending.setdefault(("buckets", table_id), None)',
         (f"{IN_DEPARTURES}::test_servers_hear_of_new_partitions_only",),
     ),
     Mutant(

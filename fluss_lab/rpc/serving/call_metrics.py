@@ -17,7 +17,7 @@ class CallCounters:
     """The calls of one method. Plain additions, without a lock: two at the same moment may count as one.
 
     Attributes:
-        total: Calls that have ended.
+        total: CallMetrics that have ended.
         failed: Those that were answered by an error; the error of one bucket among several is in the answer instead.
         time_ms: Milliseconds that all took.
         slots: How many took up to each of `TIME_EDGES_MS` and more than the edge before; the last one: longer.
@@ -29,7 +29,7 @@ class CallCounters:
     slots: list[int] = field(default_factory=lambda: [0] * (len(TIME_EDGES_MS) + 1))
 
 
-class Calls:
+class CallMetrics:
     """Counts the calls of a server's methods, by service and method name."""
 
     def __init__(self) -> None:

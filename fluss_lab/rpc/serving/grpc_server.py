@@ -20,7 +20,7 @@ from fluss_lab.rpc.access.tls import LOOPBACK, Identity, target
 from fluss_lab.rpc.grpc_module import grpc
 from fluss_lab.rpc.rpc_methods import Method, methods_of
 from fluss_lab.rpc.serving.anonymous_connections import Strangers
-from fluss_lab.rpc.serving.call_metrics import Calls
+from fluss_lab.rpc.serving.call_metrics import CallMetrics
 from fluss_lab.rpc.serving.unread_answers import ConnectionLimits, UnreadAnswers
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class _Pool(ThreadPoolExecutor):
 
     Args:
         threads: How many.
-        calls_max: Calls under way and waiting, at most.
+        calls_max: CallMetrics under way and waiting, at most.
         name: Of the threads.
     """
 
@@ -85,7 +85,7 @@ class _Pool(ThreadPoolExecutor):
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC carries no types
     """Lets only calls with the token pass, and not more than find a thread in time, before anything of them is read."""
 
-    def __init__(self, secret: str, pool_of: Callable[[str], _Pool], calls: Calls) -> None:
+    def __init__(self, secret: str, pool_of: Callable[[str], _Pool], calls: CallMetrics) -> None:
         self._secret, self._pool_of, self._calls = secret, pool_of, calls
         self._refusing = ThreadPoolExecutor(_REFUSING_THREADS, thread_name_prefix="rpc-refuse")
 
@@ -173,7 +173,7 @@ class Server:
         )
         self._pool = _Pool(threads, threads * QUEUED_PER_THREAD, "rpc")
         self._pools: dict[str, _Pool] = {}
-        self.calls = Calls()
+        self.calls = CallMetrics()
         stall_s = limits.client_timeout_ms / 1000
         self.unread = UnreadAnswers(limits.unread_bytes_max, limits.connection_unread_bytes_max, stall_s)
         self._stopped = threading.Event()
@@ -203,7 +203,7 @@ class Server:
         Args:
             service: Its name in the protocol.
             servicer: An object with the gateway's methods.
-            threads: Method name -> size of a pool of its own, for methods that wait. Calls for which it is too small
+            threads: Method name -> size of a pool of its own, for methods that wait. CallMetrics for which it is too small
                 are refused with `ResourceExhaustedError`; those that last (`LASTING`) never wait for a thread.
             answered: Called with method name, request and response of each answer that is no stream, before it is sent.
         """
@@ -248,7 +248,7 @@ class _Handler:
         service: str,
         method: Method,
         call: Callable[..., Any],
-        calls: Calls,
+        calls: CallMetrics,
         unread: UnreadAnswers,
         strangers: Strangers,
         answered: Answered | None,

@@ -26,7 +26,7 @@ SESSIONS_MAX: Final = 1_000_000_000
 LOOK_INTERVAL_S: Final = 1.0
 
 
-class Sessions:
+class ClientSessions:
     """The processes attached at this moment.
 
     Args:

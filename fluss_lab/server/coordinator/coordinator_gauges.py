@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition
-from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
-from fluss_lab.server.coordinator.tiering.tiering_states import State, TableTiering
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
+from fluss_lab.server.coordinator.tiering.tiering_states import TableTiering, TieringState
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 from fluss_lab.server.metrics.server_metrics import Family, single
 
 
-def cluster_families(catalog: Catalog, servers: Sequence[pb.PbServerNode], *, attached: int) -> Iterator[Family]:
+def cluster_families(catalog: TableCatalog, servers: Sequence[pb.PbServerNode], *, attached: int) -> Iterator[Family]:
     """Yield what there is in the cluster.
 
     Args:
@@ -56,8 +56,8 @@ def tiering_families(states: list[TableTiering], stats: TieringStats, now_ms: in
     What `stats` tells is of this start of the coordinator; until then a metric has no value. Apache Fluss's ``fileSize``
     and ``recordCount`` are of the whole lake table; a round here tells of what it wrote, and so do they.
     """
-    pending = sum(1 for table in states if table.state is State.PENDING)
-    running = sum(1 for table in states if table.state is State.TIERING)
+    pending = sum(1 for table in states if table.state is TieringState.PENDING)
+    running = sum(1 for table in states if table.state is TieringState.TIERING)
     yield single("coordinator_lakeTiering_pendingTablesCount", "gauge", "Tables that wait for a tierer.", pending)
     yield single("coordinator_lakeTiering_runningTablesCount", "gauge", "Tables that are being tiered.", running)
     scope = "coordinator_lakeTiering_table"

@@ -21,7 +21,7 @@ from fluss_lab.model.names import partition_values
 from fluss_lab.model.schema import NewColumn
 from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, Loss
+from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, PartitionLoss
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup
 from fluss_lab.server.coordinator.tiering.lake_snapshots import PartitionBucket, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.tiering.tiering_states import TableTiering
@@ -83,7 +83,7 @@ def partition_message(info: TableInfo, partition: PartitionInfo) -> pb.PbPartiti
 
 
 def partitions_message(
-    info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[Loss]
+    info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[PartitionLoss]
 ) -> pb.ListPartitionInfosResponse:
     """Return a table's partitions, and those that went with rows that are no longer available, as a message."""
     return pb.ListPartitionInfosResponse(

@@ -32,20 +32,20 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.coordinator import coordinator_gauges, coordinator_messages
-from fluss_lab.server.coordinator.client_sessions import SESSIONS_MAX, Sessions
-from fluss_lab.server.coordinator.ddl.auto_partitioner import AutoPartitions
-from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide, LakeTables
-from fluss_lab.server.coordinator.ddl.partition_ddl import FIRST_ID, Partitions
-from fluss_lab.server.coordinator.ddl.partition_drop_check import Departures
-from fluss_lab.server.coordinator.ddl.partition_records import AutoMarks
-from fluss_lab.server.coordinator.ddl.table_ddl import Alteration, Lifecycle
+from fluss_lab.server.coordinator.client_sessions import SESSIONS_MAX, ClientSessions
+from fluss_lab.server.coordinator.ddl.auto_partitioner import AutoPartitioner
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTableDdl, LakeTables
+from fluss_lab.server.coordinator.ddl.partition_ddl import FIRST_ID, PartitionDdl
+from fluss_lab.server.coordinator.ddl.partition_drop_check import PartitionDropCheck
+from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMarks
+from fluss_lab.server.coordinator.ddl.table_ddl import TableAlteration, TableDdl
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets
-from fluss_lab.server.coordinator.tablets.kv_snapshot_registry import KvSnapshots
+from fluss_lab.server.coordinator.tablets.kv_snapshot_registry import KvSnapshotRegistry
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
-from fluss_lab.server.coordinator.tablets.tablet_members import Members, registered_status, server_count
+from fluss_lab.server.coordinator.tablets.tablet_members import TabletMembers, registered_status, server_count
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
@@ -106,14 +106,14 @@ class CoordinatorService:
         #: Where metrics are shown, by server id; -1: by this process.
         self.metrics_ports: dict[int, int] = {}
         self.address: tuple[str, int] | None = None
-        self.members: Members | None = None
+        self.members: TabletMembers | None = None
         self.store = store
         self.tablet_servers = self._counted()
         self.epoch = (self.store.number(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
-        self._catalog = Catalog(self.store)
+        self._catalog = TableCatalog(self.store)
         self.ledger = LakeLedger(self.store)
-        self._kv_snapshots = KvSnapshots(self.store, self._catalog, coordinator_epoch=self.epoch)
+        self._kv_snapshots = KvSnapshotRegistry(self.store, self._catalog, coordinator_epoch=self.epoch)
         self._tiering = TieringManager(
             self.store,
             clock,
@@ -133,20 +133,20 @@ class CoordinatorService:
                 reachable(host), port, secret, call_timeout_s=_TELL_TIMEOUT_S, trust=trust
             ),
         )
-        lake = LakeSide(self.store, self._catalog, self.ledger, lake_tables)
+        lake = LakeTableDdl(self.store, self._catalog, self.ledger, lake_tables)
         changing = threading.Lock()
-        self._lifecycle = Lifecycle(
-            self.store, self._catalog, self._tablets, self._tiering, lake, AutoMarks(self.store),
+        self._lifecycle = TableDdl(
+            self.store, self._catalog, self._tablets, self._tiering, lake, AutoPartitionMarks(self.store),
             changing=changing, clock=clock, options=options,
         )  # fmt: skip
-        self._partitions = Partitions(
+        self._partitions = PartitionDdl(
             self.store, self._catalog, self.ledger, self._tablets, lake,
-            Departures(self.ledger, self._tablets, self.epoch),
+            PartitionDropCheck(self.ledger, self._tablets, self.epoch),
             changing=changing, clock=clock, partitions_max=PARTITIONS_MAX.of(options),
         )  # fmt: skip
-        self._auto = AutoPartitions(self._catalog, self._partitions, AutoMarks(self.store), clock)
+        self._auto = AutoPartitioner(self._catalog, self._partitions, AutoPartitionMarks(self.store), clock)
         self._ticker = Ticker("coordinator-care", AUTO_PARTITION_INTERVAL.of(options), self._take_care)
-        self._sessions = Sessions(
+        self._sessions = ClientSessions(
             clock,
             most=SERVER_ATTACHED_MAX.of(options),
             first_id=self.epoch * SESSIONS_MAX,
@@ -160,13 +160,13 @@ class CoordinatorService:
     def _counted(self) -> int:
         """Return how many tablet servers there are, and keep it for a start without a word about it."""
         asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
-        count = server_count(asked, self.store.number(_COUNT_KEY), Catalog(self.store).bucket_groups())
+        count = server_count(asked, self.store.number(_COUNT_KEY), TableCatalog(self.store).bucket_groups())
         self.store.set_meta(_COUNT_KEY, str(count))
         return count
 
     def tablet_server_lost(self, server_id: int) -> None:
         """Note that a tablet server has gone; its buckets have no leader until it registers again."""
-        self._tablets.lost(server_id)
+        self._tablets.note_lost(server_id)
 
     def start(self) -> None:
         """Begin what runs beside the calls: care for tables, and an ephemeral server's watch over who is attached."""
@@ -226,7 +226,7 @@ class CoordinatorService:
     def alter_table(self, request: pb.AlterTableRequest, /) -> pb.AlterTableResponse:
         """Set and reset properties of a table and add columns to it."""
         values, reset = coordinator_messages.changes_of(request.config_changes)
-        change = Alteration(values, reset, coordinator_messages.added_columns(request.add_columns))
+        change = TableAlteration(values, reset, coordinator_messages.added_columns(request.add_columns))
         path = coordinator_messages.path_of(request.table_path)
         self._lifecycle.alter_table(path, change, ignore_if_not_exists=request.ignore_if_not_exists)
         self._follow_clock(path)
@@ -298,8 +298,8 @@ class CoordinatorService:
         """List the partitions of a table, by id; with a partial spec those that agree with it."""
         wanted = coordinator_messages.spec_of(request.partial_partition_spec)
         path = coordinator_messages.path_of(request.table_path)
-        info, found = self._partitions.listed(path, wanted)
-        lost = self._partitions.lost_at(path, request.lost_at_time) if request.HasField("lost_at_time") else []
+        info, found = self._partitions.list_partitions(path, wanted)
+        lost = self._partitions.losses_at(path, request.lost_at_time) if request.HasField("lost_at_time") else []
         return coordinator_messages.partitions_message(info, found, lost)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ class CoordinatorService:
                 "the table by a heartbeat first"
             )
         failpoint("coordinator.lake_commit.before")
-        with self._tiering.committing(message.table_id, message.coordinator_epoch, message.tiering_epoch):
+        with self._tiering.hold_for_commit(message.table_id, message.coordinator_epoch, message.tiering_epoch):
             info = self._catalog.table_by_id(message.table_id)
             gone = self.ledger.partitions_gone(info.table_id)
             offsets, starts = coordinator_messages.committed_offsets(info, message, self._partition_names(info), gone)

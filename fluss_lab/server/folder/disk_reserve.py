@@ -134,11 +134,11 @@ class DiskReserve:
                     if self.make_room(room):
                         break
                 else:
-                    if (full := self.explained(error)) is not None:
+                    if (full := self.explain(error)) is not None:
                         raise full from error
                     raise
 
-    def explained(self, error: BaseException) -> StorageError | None:
+    def explain(self, error: BaseException) -> StorageError | None:
         """Return what to say of the failure of something that the reserve is for; None: it is not for want of room."""
         if not isinstance(error, OSError | StorageError) or self._has_room(STEP_BYTES):
             return None

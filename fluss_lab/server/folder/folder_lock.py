@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "server.lock"
 LOOK_INTERVAL_S: Final = 0.02
+#: Folders of tablet servers in a lab's folder: that of the first one, and of further ones.
+_TABLET_FOLDER: Final = re.compile(r"tablet(-\d+)?")
 
 
 class FolderLock:
@@ -76,3 +79,33 @@ class FolderLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def tablet_folders(folder: Path) -> list[Path]:
+    """Return the folders of a lab's tablet servers, sorted."""
+    return sorted(path for path in folder.glob("tablet*") if path.is_dir() and _TABLET_FOLDER.fullmatch(path.name))
+
+
+@contextmanager
+def lock_out_servers(folder: Path) -> Iterator[None]:
+    """Keep servers of a lab from starting, for as long as the block lasts.
+
+    Raises:
+        LabLockedError: One runs.
+    """
+    fds = []
+    try:
+        for place in (folder, *tablet_folders(folder)):
+            try:
+                fd = os.open(place / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            fds.append(fd)
+            if not try_lock(fd):
+                raise LabLockedError(
+                    f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
+                )
+        yield
+    finally:
+        for fd in fds:
+            os.close(fd)

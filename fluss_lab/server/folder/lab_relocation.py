@@ -11,7 +11,7 @@ from typing import Final
 from fluss_lab.errors import LabError, LabMovedError
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
-from fluss_lab.server.inspection.lab_inspection import nobody_serves
+from fluss_lab.server.folder.folder_lock import lock_out_servers
 
 _FOLDER_KEY: Final = "folder"
 #: JSON list: the places that paths may still name, while a relocation is under way.
@@ -38,7 +38,7 @@ def check_place(store: MetadataStore, folder: Path) -> None:
 
 
 @contextmanager
-def relocating(folder: Path) -> Iterator[tuple[Path, ...]]:
+def relocation(folder: Path) -> Iterator[tuple[Path, ...]]:
     """Run the block, which rewrites the paths in a lab's lake, then note that the lab is where it is.
 
     Cut off, it leaves the lab refused as before, and is begun again; it may have been moved once more by then.
@@ -56,7 +56,7 @@ def relocating(folder: Path) -> Iterator[tuple[Path, ...]]:
     """
     if not (folder / DATABASE_FILE).exists():
         raise LabError(f"{folder}: no lab is there: expected its {DATABASE_FILE}")
-    with nobody_serves(folder):
+    with lock_out_servers(folder):
         store = MetadataStore(folder / DATABASE_FILE)
         try:
             places = _places(store, folder)
@@ -74,7 +74,7 @@ def relocating(folder: Path) -> Iterator[tuple[Path, ...]]:
 
 def _places(store: MetadataStore, folder: Path) -> tuple[Path, ...]:
     known, under_way = store.meta(_FOLDER_KEY), store.meta(_PLACES_KEY)
-    with store.understood(f"{_PLACES_KEY} in meta, a JSON list of folders"):
+    with store.parse_guard(f"{_PLACES_KEY} in meta, a JSON list of folders"):
         named = [] if under_way is None else [Path(each) for each in json.loads(under_way)]
     if known is not None:
         named.insert(0, Path(known))
@@ -86,7 +86,7 @@ def _move_snapshots(store: MetadataStore, before: Path, folder: Path) -> None:
     with store.write() as db:
         rows = db.execute("SELECT table_id, partition_id, bucket, snapshot_id, completed FROM kv_snapshots").fetchall()
         for *key, text in rows:
-            with store.understood(f"a key-value snapshot of table {key[0]}, partition {key[1]}, bucket {key[2]}"):
+            with store.parse_guard(f"a key-value snapshot of table {key[0]}, partition {key[1]}, bucket {key[2]}"):
                 value = json.loads(text)
                 location = Path(value["snapshot_location"])
             if location.is_relative_to(before) and not location.is_relative_to(folder):

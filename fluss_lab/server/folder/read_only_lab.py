@@ -44,12 +44,12 @@ def home_of(folder: Path) -> Path:
     if not is_read_only(folder):
         return folder
     # Another lab at the same place, or this one after it was changed, has another shadow.
-    told = [str(folder.resolve()), *(_told(folder / name) for name in _METADATA)]
-    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:_NAME_LENGTH]
+    identity = [str(folder.resolve()), *(_identity_of(folder / name) for name in _METADATA)]
+    name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:_NAME_LENGTH]
     return Path(tempfile.gettempdir()) / f"fluss-lab-{os.geteuid()}" / name
 
 
-def _told(path: Path) -> str:
+def _identity_of(path: Path) -> str:
     try:
         found = path.stat()
     except OSError:
@@ -179,6 +179,6 @@ class ReadOnlyDisk(DiskReserve):
         """Refuse: a drop is a change too."""
         raise self._refusal("nothing was dropped")
 
-    def explained(self, error: BaseException) -> StorageError | None:
+    def explain(self, error: BaseException) -> StorageError | None:
         """Return None: it is not for want of room."""
         return None

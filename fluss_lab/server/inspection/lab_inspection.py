@@ -5,29 +5,27 @@ Nothing is changed, not even times of files, beyond what reading does.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, FlussError, LabLockedError, UnsupportedError
-from fluss_lab.files import try_lock
+from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
-from fluss_lab.server.bucket_losses import KnownBuckets, Range, losses, read_known
 from fluss_lab.server.coordinator.metadata import row_sums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
-from fluss_lab.server.folder.folder_lock import LOCK_FILE
+from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, owner_of, remote_root
+from fluss_lab.server.inspection.bucket_losses import KnownBuckets, Range, losses, read_known
 from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.process import server_process
 from fluss_lab.server.tablet.buckets.bucket_inspection import inspect_bucket
@@ -36,8 +34,6 @@ from fluss_lab.server.tablet.damage.damaged_ranges import damaged_ranges, log_en
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX
 from fluss_lab.server.tablet.remote import remote_manifest
 
-#: Folders of tablet servers in a lab's folder: that of the first one, and of further ones.
-_TABLET_FOLDER: Final = re.compile(r"tablet(-\d+)?")
 _TABLE: Final = re.compile(r"t(\d+)")
 _PARTITION: Final = re.compile(r"p(\d+)")
 _BUCKET: Final = re.compile(r"b(\d+)")
@@ -46,36 +42,11 @@ _REMOTE_ID: Final = re.compile(r".*-p?(\d+)")
 _COPY: Final = "Restore it from a copy if there is one"
 
 
-@contextmanager
-def nobody_serves(folder: Path) -> Iterator[None]:
-    """Keep servers of a lab from starting, for as long as the block lasts.
-
-    Raises:
-        LabLockedError: One runs.
-    """
-    fds = []
-    try:
-        for place in (folder, *_tablet_folders(folder)):
-            try:
-                fd = os.open(place / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            fds.append(fd)
-            if not try_lock(fd):
-                raise LabLockedError(
-                    f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
-                )
-        yield
-    finally:
-        for fd in fds:
-            os.close(fd)
-
-
 def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     """Yield every finding, and between them a line about each part that was looked at.
 
     Args:
-        folder: The lab's; no server may run on it: see `nobody_serves`.
+        folder: The lab's; no server may run on it: see `lock_out_servers`.
 
     Cost: reads every file.
     """
@@ -83,14 +54,10 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     root = remote_root(server_process.read_options(folder), folder)
     yield from _owner(root)
     known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
-    for tablet in _tablet_folders(folder):
+    for tablet in tablet_folders(folder):
         yield from _tablet(tablet, known, remote)
     yield from _remote_logs(root / LOG)
     yield from _snapshots(root / KV)
-
-
-def _tablet_folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("tablet*") if path.is_dir() and _TABLET_FOLDER.fullmatch(path.name))
 
 
 def _unreadable(path: Path, error: Exception) -> Finding:

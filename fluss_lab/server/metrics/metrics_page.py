@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from fluss_lab.errors import LabError
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.rpc.access import token
-from fluss_lab.server.metrics.server_metrics import Collector, Metrics, process_families
+from fluss_lab.server.metrics.server_metrics import Collector, MetricsRegistry, process_families
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class MetricsPage:
         LabError: The port cannot be had.
     """
 
-    def __init__(self, metrics: Metrics, port: int, secret: str) -> None:
+    def __init__(self, metrics: MetricsRegistry, port: int, secret: str) -> None:
         try:
             self._server = _Server((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -88,7 +88,7 @@ def open_page(
     port = METRICS_PORT.of(options)
     if port < 0:
         return None
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     for collector in (process_families, *collectors):
         metrics.add(collector)
     page = MetricsPage(metrics, port + 1 + server_id if port and server_id is not None else port, secret)
@@ -100,7 +100,7 @@ def open_page(
 class _Server(ThreadingMixIn, HTTPServer):
     """An HTTP server that knows what it shows, and whom it has to end: a caller that sends byte by byte ends no time-out."""
 
-    metrics: Metrics
+    metrics: MetricsRegistry
     secret: str
     request_queue_size = 64
     #: `handle_request` is called when there is one.

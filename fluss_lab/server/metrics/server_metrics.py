@@ -1,10 +1,10 @@
 """The metrics of a server process, in Prometheus's text format.
 
-Names are Apache Fluss's (its "Monitor Metrics" page), as its Prometheus reporter writes them: ``fluss_``, the scope, the
+Names are Apache Fluss's (its "Monitor MetricsRegistry" page), as its Prometheus reporter writes them: ``fluss_``, the scope, the
 metric. Where Fluss reports a rate, ``xPerSecond``, here is the counter that it is the rate of, ``x_total``; Prometheus
 computes rates itself. Names that Fluss does not have follow the same pattern.
 
-Metrics are collected when a page is requested: collectors read the live parts. What only the event itself can count is
+MetricsRegistry are collected when a page is requested: collectors read the live parts. What only the event itself can count is
 counted where it happens, by adding to a plain attribute: without a lock, so an addition may be lost when two threads
 make it at once. (A counter of prometheus_client takes a lock: counting a call costs 1.8 µs instead of 0.5 µs.)
 """
@@ -19,7 +19,7 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from fluss_lab.rpc.rpc_methods import COORDINATOR
-from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, CallCounters, Calls
+from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, CallCounters, CallMetrics
 
 PREFIX: Final = "fluss"
 
@@ -59,7 +59,7 @@ def single(name: str, kind: str, meaning: str, value: float | None) -> Family:
 Collector: TypeAlias = Callable[[], Iterable[Metric]]
 
 
-class Metrics:
+class MetricsRegistry:
     """The metrics of one process: what its collectors yield. Each metric has one collector. Safe for threads."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Metrics:
         return generate_latest(self)
 
 
-def request_families(calls: Calls) -> Iterator[Family]:
+def request_families(calls: CallMetrics) -> Iterator[Family]:
     """Yield requests, errors and times of a server's methods."""
     scopes: dict[str, list[tuple[str, CallCounters]]] = {}
     for (service, method), counters in sorted(calls.counters.items()):

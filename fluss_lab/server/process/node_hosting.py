@@ -22,8 +22,8 @@ from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 from fluss_lab.server.folder.read_only_lab import make_home
 from fluss_lab.server.process import server_process
-from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, releasing_memory
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, periodic_memory_release
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.supervisor import Supervisor
 from fluss_lab.server.process.tablet_launch import Launcher, LocalTablets
 from fluss_lab.server.server_options import check_server_options, resolve_server_options, with_lake
@@ -104,7 +104,7 @@ def make_node(
     ephemeral: bool = False,
     clock: Clock | None = None,
     launch: Launcher = LocalTablets,
-) -> Node:
+) -> ServerNode:
     """Return a node, not yet started, with the lake that its options configure.
 
     Args:
@@ -121,7 +121,7 @@ def make_node(
     checked = check_server_options(options)
     full = checked if load_lake is None else with_lake(checked, folder)
     tables = None if load_lake is None else lake_tables_of(full, folder, load_lake)
-    return Node(
+    return ServerNode(
         folder,
         options=full,
         clock=clock,
@@ -186,7 +186,7 @@ def run_server(
             f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",
             flush=True,
         )
-    with releasing_memory():
+    with periodic_memory_release():
         node.wait()
         node.stop()
     return 0

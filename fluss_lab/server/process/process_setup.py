@@ -60,7 +60,7 @@ _INTERVAL_MS: Final = 2_000
 
 
 @contextmanager
-def releasing_memory() -> Iterator[None]:
+def periodic_memory_release() -> Iterator[None]:
     """Give memory back from time to time, in a thread of its own, within the block."""
     ticker = Ticker("memory", _INTERVAL_MS, MemoryRelease().look)
     ticker.start()

@@ -33,7 +33,14 @@ from fluss_lab.server.metrics.metrics_page import MetricsPage, open_page
 from fluss_lab.server.metrics.server_metrics import Collector, request_families
 from fluss_lab.server.process import discovery, server_process
 from fluss_lab.server.process.listener import listen, server_identity
-from fluss_lab.server.process.tablet_launch import RESIDENT_ID, Launch, Launcher, LocalTablets, ResidentTablet, Tablets
+from fluss_lab.server.process.tablet_launch import (
+    RESIDENT_ID,
+    Launcher,
+    LocalTablets,
+    ResidentTablet,
+    TabletLaunch,
+    Tablets,
+)
 from fluss_lab.server.server_options import check_server_options, with_remote_dir
 from fluss_lab.server.tablet.periodic_work import Ticker
 
@@ -49,7 +56,7 @@ LOCK_WAIT_S: Final = 20.0
 RESERVE_INTERVAL_MS: Final = 1_000
 
 
-class Node:
+class ServerNode:
     """A coordinator and its tablet servers on a folder. Start it once; `stop` it to let go.
 
     Args:
@@ -104,7 +111,7 @@ class Node:
         self._page: MetricsPage | None = None
 
     def __repr__(self) -> str:
-        return f"<Node {self.folder}>"
+        return f"<ServerNode {self.folder}>"
 
     @property
     def address(self) -> tuple[str, int]:
@@ -153,7 +160,7 @@ class Node:
             self._start()
         except BaseException as error:
             self._release()
-            if reserve is not None and (full := reserve.explained(error)) is not None:
+            if reserve is not None and (full := reserve.explain(error)) is not None:
                 raise full from error
             raise
 
@@ -182,7 +189,7 @@ class Node:
             self.options, self._token, self._identity, [] if previous is None else [previous.servers[0].port]
         )
         coordinator.address = self.address
-        launch = Launch(
+        launch = TabletLaunch(
             self._home, self.options, self._clock, self._token, self._identity, server, coordinator, ports,
             self._republish,
         )  # fmt: skip

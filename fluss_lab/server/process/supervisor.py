@@ -22,7 +22,7 @@ from fluss_lab.server.coordinator.tablets.tablet_members import AWAY, RUNNING, S
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process import server_process as process
 from fluss_lab.server.process.tablet_hosting import TabletTask
-from fluss_lab.server.process.tablet_launch import Launch
+from fluss_lab.server.process.tablet_launch import TabletLaunch
 from fluss_lab.server.process.tablet_node import HEARTBEATS
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Supervisor:
         command: What runs ``fluss-lab tablet-server``.
     """
 
-    def __init__(self, launch: Launch, command: Sequence[str]) -> None:
+    def __init__(self, launch: TabletLaunch, command: Sequence[str]) -> None:
         self._launch = launch
         count = launch.coordinator.tablet_servers
         self._children = [_Child(launch, command, server_id) for server_id in range(count)]
@@ -137,7 +137,7 @@ class _Child:
         failure: Why the last start failed; None when it did not.
     """
 
-    def __init__(self, launch: Launch, command: Sequence[str], server_id: int) -> None:
+    def __init__(self, launch: TabletLaunch, command: Sequence[str], server_id: int) -> None:
         self._launch = launch
         self._command = list(command)
         self._server_id = server_id

@@ -23,8 +23,8 @@ from fluss_lab.errors import FlussError, InvalidRequestError, StorageError
 from fluss_lab.rpc.access.tls import Identity
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.process import server_process
-from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, releasing_memory
-from fluss_lab.server.process.tablet_node import CoordinatorPlace, TabletNode, tablet_folder
+from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, periodic_memory_release
+from fluss_lab.server.process.tablet_node import CoordinatorAddress, TabletNode, tablet_folder
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
         server_process.report(ready_fd, known)
         raise known from error
     server_process.report(ready_fd, None, port=node.address[1])
-    with releasing_memory():
+    with periodic_memory_release():
         stopping.wait()
         node.stop()
     log.info("event=stopped")
@@ -129,7 +129,7 @@ def _described(error: Exception) -> FlussError:
 
 
 def _node(task: TabletTask, stopping: threading.Event) -> TabletNode:
-    place = CoordinatorPlace(task.host, task.port, task.secret, task.identity)
+    place = CoordinatorAddress(task.host, task.port, task.secret, task.identity)
     node = TabletNode(
         tablet_folder(task.folder, task.server_id), task.server_id, lambda: place, options=task.options,
         clock=SystemClock(), secret=task.secret, identity=task.identity, port=task.tablet_port,

@@ -20,7 +20,7 @@ from fluss_lab.server.folder.folder_lock import FolderLock
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import ServerEntry
 from fluss_lab.server.process.listener import serve_tablet
-from fluss_lab.server.process.tablet_node import LOCK_WAIT_S, CoordinatorPlace, TabletNode, tablet_folder
+from fluss_lab.server.process.tablet_node import LOCK_WAIT_S, CoordinatorAddress, TabletNode, tablet_folder
 from fluss_lab.server.tablet.tablet_service import TabletService
 
 #: The one beside the coordinator.
@@ -28,7 +28,7 @@ RESIDENT_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TabletLaunch:
     """What tablet servers are started with.
 
     Attributes:
@@ -54,9 +54,9 @@ class Launch:
     changed: Callable[[], None] = lambda: None
 
     @property
-    def place(self) -> CoordinatorPlace:
+    def place(self) -> CoordinatorAddress:
         """Return where the coordinator is called, from this machine."""
-        return CoordinatorPlace(reachable(self.server.host), self.server.port, self.secret, self.identity)
+        return CoordinatorAddress(reachable(self.server.host), self.server.port, self.secret, self.identity)
 
 
 class Tablets(Protocol):
@@ -82,13 +82,13 @@ class Tablets(Protocol):
         """End all, gracefully, each with its recovery points; the coordinator still answers. Twice is fine."""
 
 
-Launcher: TypeAlias = Callable[[Launch], Tablets]
+Launcher: TypeAlias = Callable[[TabletLaunch], Tablets]
 
 
 class ResidentTablet:
     """The only tablet server, in the coordinator's process and behind its port."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: TabletLaunch) -> None:
         self._launch = launch
         self._lock = FolderLock(tablet_folder(launch.folder, RESIDENT_ID))
         self.tablet: TabletService | None = None
@@ -133,7 +133,7 @@ class ResidentTablet:
 class LocalTablets:
     """Several tablet servers in the coordinator's process, each with its own port: for tests."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: TabletLaunch) -> None:
         self._launch = launch
         self.nodes: dict[int, TabletNode] = {}
         self._ports = dict(launch.ports)

@@ -53,7 +53,7 @@ def tablet_folder(folder: Path, server_id: int) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorPlace:
+class CoordinatorAddress:
     """Where the coordinator is called, from the same machine."""
 
     host: str
@@ -74,10 +74,10 @@ class CoordinatorLink:
         locate: Returns where it is now; raises `ServerUnavailableError` while there is none.
     """
 
-    def __init__(self, locate: Callable[[], CoordinatorPlace]) -> None:
+    def __init__(self, locate: Callable[[], CoordinatorAddress]) -> None:
         self._locate = locate
         self._lock = threading.Lock()
-        self._open: tuple[CoordinatorPlace, Channel, CoordinatorGateway] | None = None
+        self._open: tuple[CoordinatorAddress, Channel, CoordinatorGateway] | None = None
 
     def gateway(self) -> CoordinatorGateway:
         """Return the coordinator.
@@ -124,7 +124,7 @@ class TabletNode:
         self,
         folder: Path,
         server_id: int,
-        locate: Callable[[], CoordinatorPlace],
+        locate: Callable[[], CoordinatorAddress],
         *,
         options: Mapping[str, str],
         clock: Clock,

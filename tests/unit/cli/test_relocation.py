@@ -21,7 +21,7 @@ from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
 from fluss_lab.model import TablePath
 from fluss_lab.server.process.node_hosting import make_node
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.tiering.kit import Tables
@@ -117,7 +117,7 @@ def check(folder, model) -> None:
 def test_a_moved_lab_is_relocated(moved):
     new, old, model = moved
     with pytest.raises(LabMovedError, match=f"fluss-lab repair {new} --relocate"):
-        Node(new).start()
+        ServerNode(new).start()
     before = {path.relative_to(new): path.read_bytes() for path in (new / "lake").rglob("*.parquet")}
     answer = CliRunner().invoke(commands, ["repair", str(new), "--relocate"])
     assert answer.exit_code == 0, answer.output
@@ -163,7 +163,7 @@ def test_a_copy_is_relocated_and_the_original_left_alone(moved):
     shutil.copytree(new, copy)
     before = named(new)
     with pytest.raises(LabMovedError):
-        Node(copy).start()
+        ServerNode(copy).start()
     relocate_lab(copy)
     assert all(f"{copy}/lake/warehouse/" in each for each in named(copy))
     assert named(new) == before
@@ -183,7 +183,7 @@ def test_wherever_it_is_cut_off_the_next_run_finishes_it(moved):
             failpoints.disarm()
             if number in {1, 7}:
                 with pytest.raises(LabMovedError, match="--relocate"):
-                    Node(new).start()
+                    ServerNode(new).start()
             continue
         break
     assert cuts > 15
@@ -201,7 +201,7 @@ def test_cut_off_around_the_catalog_and_moved_again_or_back(moved, point):
     # Back where it was, half of it names another place.
     new.rename(old)
     with pytest.raises(LabMovedError, match="cut off"):
-        Node(old).start()
+        ServerNode(old).start()
     third = new.parent / "third"
     old.rename(third)
     relocate_lab(third)

@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab.errors import InvalidPropertyError, LabError, StorageError
 from fluss_lab.server.folder.remote_storage import OWNER_FILE
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.server_process import read_options
 from fluss_lab.server.server_options import with_remote_dir
 
@@ -37,16 +37,16 @@ def test_what_is_not_in_the_file_system_is_refused(given):
 
 
 def test_the_default_moves_with_the_lab(tmp_path):
-    with Node(tmp_path / "old") as node:
+    with ServerNode(tmp_path / "old") as node:
         assert node.options[KEY] == str(tmp_path / "old" / "remote")
         assert KEY not in _kept(tmp_path / "old")
     (tmp_path / "old").rename(tmp_path / "new")
-    with Node(tmp_path / "new") as node:
+    with ServerNode(tmp_path / "new") as node:
         assert node.options[KEY] == str(tmp_path / "new" / "remote")
 
 
 def test_one_that_was_given_is_kept(tmp_path):
-    with Node(tmp_path / "lab", options={KEY: str(tmp_path / "shared")}):
+    with ServerNode(tmp_path / "lab", options={KEY: str(tmp_path / "shared")}):
         assert _kept(tmp_path / "lab")[KEY] == str(tmp_path / "shared")
 
 
@@ -56,13 +56,13 @@ def _kept(folder):
 
 def test_two_labs_cannot_have_one(tmp_path):
     options = {KEY: str(tmp_path / "shared")}
-    with Node(tmp_path / "one", options=options):
+    with ServerNode(tmp_path / "one", options=options):
         pass
     with pytest.raises(LabError, match="another lab's"):
-        Node(tmp_path / "two", options=options).start()
-    with Node(tmp_path / "one", options=options):
+        ServerNode(tmp_path / "two", options=options).start()
+    with ServerNode(tmp_path / "one", options=options):
         pass  # and the first is not hurt
-    with Node(tmp_path / "two", options={KEY: str(tmp_path / "own")}):
+    with ServerNode(tmp_path / "two", options={KEY: str(tmp_path / "own")}):
         pass
 
 
@@ -70,10 +70,10 @@ def test_an_owner_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / OWNER_FILE).write_text("{}")
     with pytest.raises(LabError, match="not the owner's file"):
-        Node(tmp_path / "lab", options={KEY: str(tmp_path / "shared")}).start()
+        ServerNode(tmp_path / "lab", options={KEY: str(tmp_path / "shared")}).start()
 
 
 def test_one_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"remote.data.dir .* cannot be used"):
-        Node(tmp_path / "lab", options={KEY: str(tmp_path / "file" / "below")}).start()
+        ServerNode(tmp_path / "lab", options={KEY: str(tmp_path / "file" / "below")}).start()

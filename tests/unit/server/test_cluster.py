@@ -16,7 +16,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
 from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry, process_start_ticks
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.server_process import read_options, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
@@ -204,7 +204,7 @@ def test_a_server_that_stays_outlives_those_attached(folder):
 
 
 def test_why_a_server_does_not_start_is_told(folder):
-    with Node(folder):
+    with ServerNode(folder):
         pass
     with sqlite3.connect(folder / "metadata.db") as db:
         db.execute("PRAGMA user_version = 99")

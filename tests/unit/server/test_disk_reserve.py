@@ -165,7 +165,7 @@ def test_what_fails_otherwise_costs_nothing_of_it(tmp_path):
     with pytest.raises(StorageError, match=r"^device error$"):
         reserve.lend(fail)
     assert size_of(tmp_path) == 2 * MB
-    assert reserve.explained(ValueError("bad")) is None
+    assert reserve.explain(ValueError("bad")) is None
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -8,7 +8,7 @@ import pytest
 from fluss_lab.errors import LabError
 from fluss_lab.server.folder.lab_folder import check_lab_exists, make_lab_folder
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 
 FILES = [TOKEN_FILE, DISCOVERY_FILE, "metadata.db", "server.lock", "start.lock", "server-options.json", "server.log"]
 
@@ -67,6 +67,6 @@ def test_where_a_lab_is_is_known_by_its_metadata(tmp_path):
         check_lab_exists(tmp_path / "typo")
     with pytest.raises(LabError, match="found an empty or other folder"):
         check_lab_exists(tmp_path)
-    with Node(tmp_path / "lab"):
+    with ServerNode(tmp_path / "lab"):
         check_lab_exists(tmp_path / "lab")
     check_lab_exists(tmp_path / "lab")

@@ -11,8 +11,9 @@ import pytest
 from fluss_lab.errors import LabLockedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.folder.folder_lock import lock_out_servers
 from fluss_lab.server.inspection.findings import Finding
-from fluss_lab.server.inspection.lab_inspection import inspect_lab, nobody_serves
+from fluss_lab.server.inspection.lab_inspection import inspect_lab
 from fluss_lab.testing import EmbeddedCluster
 
 TYPES = {"id": "bigint not null", "text": "string"}
@@ -62,7 +63,7 @@ def lab(whole, tmp_path):
 
 
 def findings(folder):
-    with nobody_serves(folder):
+    with lock_out_servers(folder):
         return [found for found in inspect_lab(folder) if isinstance(found, Finding)]
 
 
@@ -92,7 +93,7 @@ def flip(path, at):
 
 def test_a_whole_lab_has_no_findings_and_is_not_changed(lab):
     before = state(lab)
-    with nobody_serves(lab):
+    with lock_out_servers(lab):
         found = list(inspect_lab(lab))
     assert [each for each in found if isinstance(each, Finding)] == []
     read = "\n".join(found)
@@ -238,11 +239,11 @@ def test_a_lab_whose_server_runs_is_not_looked_at(tmp_path):
     with (
         EmbeddedCluster(folder, lake=False),
         pytest.raises(LabLockedError, match="stop it with `fluss-lab down"),
-        nobody_serves(folder),
+        lock_out_servers(folder),
     ):
         pass
     # And none can start meanwhile: the look holds the server's own lock.
-    with nobody_serves(folder), pytest.raises(LabLockedError), nobody_serves(folder):
+    with lock_out_servers(folder), pytest.raises(LabLockedError), lock_out_servers(folder):
         pass
 
 

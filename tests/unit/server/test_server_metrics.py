@@ -12,10 +12,10 @@ from fluss_lab.errors import FlussError, LabError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, Calls
+from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, CallMetrics
 from fluss_lab.server.metrics import metrics_page
 from fluss_lab.server.metrics.metrics_page import MetricsPage
-from fluss_lab.server.metrics.server_metrics import Family, Metrics, request_families
+from fluss_lab.server.metrics.server_metrics import Family, MetricsRegistry, request_families
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
@@ -182,7 +182,7 @@ def test_names_of_all_kinds_are_written_so_that_they_can_be_read():
     family = Family("x", "gauge", "Odd labels.")
     family.add(1, {"table": 'a"b\\c\nd', "none": None})
     family.add(2.5)
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     metrics.add(lambda: [family])
     metrics.add(lambda: [Family("empty", "gauge", "Nothing.")])
     text = metrics.text().decode()
@@ -192,7 +192,7 @@ def test_names_of_all_kinds_are_written_so_that_they_can_be_read():
 
 
 def test_times_are_counted_in_slots_that_add_up():
-    calls = Calls()
+    calls = CallMetrics()
     for seconds in (0.0005, 0.0015, 0.3, 100.0):
         calls.count("TabletServerGateway", "fetch_log", seconds, failed=False)
     (_, _, times, _) = list(request_families(calls))
@@ -217,7 +217,7 @@ def test_a_port_may_be_chosen_and_none_too(tmp_path):
 
 
 def test_a_caller_that_dawdles_does_not_hold_up_the_next():
-    page = MetricsPage(Metrics(), 0, "secret")
+    page = MetricsPage(MetricsRegistry(), 0, "secret")
     page.start()
     try:
         with socket.create_connection(("127.0.0.1", page.port), timeout=30) as slow:
@@ -232,7 +232,7 @@ def test_a_caller_that_dawdles_does_not_hold_up_the_next():
 
 def test_a_page_ends_without_waiting_for_its_next_look(monkeypatch):
     monkeypatch.setattr(metrics_page, "_LOOK_INTERVAL_S", 300.0)
-    page = MetricsPage(Metrics(), 0, "secret")
+    page = MetricsPage(MetricsRegistry(), 0, "secret")
     page.start()
     assert get(page.port, "Bearer secret")[0] == 200
     stopping = threading.Thread(target=page.stop, daemon=True)
@@ -244,7 +244,7 @@ def test_a_page_ends_without_waiting_for_its_next_look(monkeypatch):
 def test_callers_that_drip_hold_up_nobody_and_end(monkeypatch):
     """A byte from time to time ends no time-out of a socket; and as many threads as there are callers would be too many."""
     monkeypatch.setattr(metrics_page, "_REQUEST_TIMEOUT_S", 0.5)
-    page = MetricsPage(Metrics(), 0, "secret")
+    page = MetricsPage(MetricsRegistry(), 0, "secret")
     page.start()
     with ExitStack() as opened:
         opened.callback(page.stop)

@@ -16,7 +16,7 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.process import discovery
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.testing import EmbeddedCluster
 
 
@@ -26,7 +26,7 @@ def mode(path) -> int:
 
 def test_the_folder_and_what_tells_the_way_are_the_owners_alone(tmp_path):
     folder = tmp_path / "lab"
-    with Node(folder) as node:
+    with ServerNode(folder) as node:
         assert mode(folder) == 0o700
         assert mode(folder / "server.json") == 0o600
         assert mode(folder / "token") == 0o600
@@ -40,13 +40,13 @@ def test_the_folder_and_what_tells_the_way_are_the_owners_alone(tmp_path):
 
 
 def test_a_second_server_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path):
-    with Node(tmp_path / "lab") as node:
+    with ServerNode(tmp_path / "lab") as node:
         with pytest.raises(LabLockedError, match=f"process {os.getpid()}.*fluss-lab down"):
-            Node(tmp_path / "lab").start()
+            ServerNode(tmp_path / "lab").start()
         channel = Channel(*node.address, node.secret)
         channel.coordinator().list_databases(pb.ListDatabasesRequest())
         channel.close()
-    with Node(tmp_path / "lab"):
+    with ServerNode(tmp_path / "lab"):
         pass
 
 
@@ -57,7 +57,7 @@ def test_a_folder_whose_last_server_is_still_stopping_is_waited_for(tmp_path):
 
     def start() -> None:
         try:
-            with Node(folder) as node:
+            with ServerNode(folder) as node:
                 outcome.append(node.address)
         except LabLockedError as error:
             outcome.append(error)
@@ -75,7 +75,7 @@ def test_a_folder_whose_last_server_is_still_stopping_is_waited_for(tmp_path):
 def test_the_token_stays_over_restarts(tmp_path):
     secrets = []
     for _ in range(2):
-        with Node(tmp_path / "lab") as node:
+        with ServerNode(tmp_path / "lab") as node:
             secrets.append(node.secret)
     assert secrets[0] == secrets[1]
     assert len(secrets[0]) >= 32
@@ -84,7 +84,7 @@ def test_the_token_stays_over_restarts(tmp_path):
 def test_each_start_has_the_next_coordinator_epoch(tmp_path):
     epochs = []
     for _ in range(3):
-        with Node(tmp_path / "lab") as node:
+        with ServerNode(tmp_path / "lab") as node:
             channel = Channel(*node.address, node.secret)
             epochs.append(channel.coordinator().describe_cluster(pb.DescribeClusterRequest()).coordinator_epoch)
             channel.close()
@@ -93,17 +93,17 @@ def test_each_start_has_the_next_coordinator_epoch(tmp_path):
 
 def test_the_port_of_a_killed_run_is_taken_again_unless_somebody_else_has_it(tmp_path):
     folder = tmp_path / "lab"
-    with Node(folder) as node:
+    with ServerNode(folder) as node:
         left = (folder / "server.json").read_text()
         port = node.address[1]
     (folder / "server.json").write_text(left)
-    with Node(folder) as node:
+    with ServerNode(folder) as node:
         assert node.address[1] == port
     (folder / "server.json").write_text(left)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        with Node(folder) as node:
+        with ServerNode(folder) as node:
             assert node.address[1] != port
 
 
@@ -111,33 +111,35 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path):
     folder = tmp_path / "lab"
     failpoints.arm("node.start.before_discovery", "error@1")
     with pytest.raises(failpoints.FailpointError):
-        Node(folder).start()
+        ServerNode(folder).start()
     assert not (folder / "server.json").exists()
-    with Node(folder):
+    with ServerNode(folder):
         pass
 
 
 def test_metadata_of_a_newer_version_are_refused_and_the_lock_is_let_go(tmp_path):
     folder = tmp_path / "lab"
-    with Node(folder):
+    with ServerNode(folder):
         pass
     with sqlite3.connect(folder / "metadata.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     for _ in range(2):
         with pytest.raises(LabError, match="newer version of fluss_lab"):
-            Node(folder).start()
+            ServerNode(folder).start()
 
 
 @pytest.mark.parametrize("options", [{"log.segment.fil-size": "1mb"}, {"log.durability": "maybe"}])
 def test_options_are_checked_before_anything_is_touched(tmp_path, options):
     with pytest.raises(InvalidPropertyError, match=next(iter(options))):
-        Node(tmp_path / "lab", options=options)
+        ServerNode(tmp_path / "lab", options=options)
     assert not (tmp_path / "lab").exists()
 
 
 def test_lake_options_are_free_and_told_to_clients(tmp_path):
-    with Node(tmp_path / "lab", options={"datalake.format": "iceberg", "datalake.iceberg.s3.endpoint": "x"}) as node:
+    with ServerNode(
+        tmp_path / "lab", options={"datalake.format": "iceberg", "datalake.iceberg.s3.endpoint": "x"}
+    ) as node:
         channel = Channel(*node.address, node.secret)
         told = channel.coordinator().describe_cluster(pb.DescribeClusterRequest()).options
         channel.close()
@@ -160,11 +162,11 @@ def test_a_moved_lab_with_lake_tables_is_refused_naming_both_places(tmp_path):
         )
     old.rename(new)
     with pytest.raises(LabMovedError, match=f"from {old} to {new}"):
-        Node(new).start()
+        ServerNode(new).start()
     # Back by a link, it is the same place under two names.
     old.symlink_to(new)
-    with Node(new), pytest.raises(LabLockedError):
-        Node(old).start()
+    with ServerNode(new), pytest.raises(LabLockedError):
+        ServerNode(old).start()
     old.unlink()
     new.rename(old)
     with EmbeddedCluster(old) as cluster:
@@ -172,15 +174,15 @@ def test_a_moved_lab_with_lake_tables_is_refused_naming_both_places(tmp_path):
 
 
 def test_a_moved_lab_without_lake_tables_just_runs(tmp_path):
-    with Node(tmp_path / "old"):
+    with ServerNode(tmp_path / "old"):
         pass
     (tmp_path / "old").rename(tmp_path / "new")
-    with Node(tmp_path / "new"):
+    with ServerNode(tmp_path / "new"):
         pass
 
 
 def test_only_loopback_is_listened_on(tmp_path):
-    with Node(tmp_path / "lab") as node:
+    with ServerNode(tmp_path / "lab") as node:
         assert node.address[0] == "127.0.0.1"
         with socket.socket() as outside:
             outside.settimeout(0.5)
@@ -189,7 +191,7 @@ def test_only_loopback_is_listened_on(tmp_path):
 
 
 def test_a_call_to_stop_ends_the_wait(tmp_path):
-    node = Node(tmp_path / "lab")
+    node = ServerNode(tmp_path / "lab")
     node.start()
     assert not node.wait(0)
     channel = Channel(*node.address, node.secret)

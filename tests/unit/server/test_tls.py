@@ -18,7 +18,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Identity, Trust, load_identity
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.serving.grpc_server import Server
-from fluss_lab.server.process.server_node import Node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 
 OPENSSL = shutil.which("openssl")
@@ -71,7 +71,7 @@ def ping(address: ServerAddress) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "lab.example.org"])
 def test_a_host_off_loopback_is_refused_without_tls_before_anything_is_touched(tmp_path, host):
     with pytest.raises(InvalidPropertyError, match=rf"server.host={host}.*server.tls.certificate"):
-        Node(tmp_path / "lab", options={"server.host": host})
+        ServerNode(tmp_path / "lab", options={"server.host": host})
     with pytest.raises(ValueError, match="needs TLS"):
         Server(host, 0, "secret", threads=1, request_bytes_max=1 << 20)
     assert not (tmp_path / "lab").exists()
@@ -91,7 +91,7 @@ def test_half_of_tls_or_files_that_do_not_fit_are_refused(tmp_path, files):
     ]
     for given, says in cases:
         with pytest.raises(InvalidPropertyError, match=says):
-            Node(tmp_path / "lab", options=given)
+            ServerNode(tmp_path / "lab", options=given)
     assert not (tmp_path / "lab").exists()
 
 

@@ -1,4 +1,4 @@
-"""Partitions by the clock: those that a table wants are made ahead of time, those past keeping are dropped.
+"""The automatic partitions of tables: created ahead of time by the clock, dropped when their retention has ended.
 
 Source: Apache Fluss ``AutoPartitionManager``. Unlike there, a day's partitions are not made at a random minute of the day:
 one process makes them all. A partition whose value is no time (made before the table followed the clock) is never dropped.
@@ -17,9 +17,9 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.model.names import partition_values
 from fluss_lab.model.times import format_moment
-from fluss_lab.server.coordinator.ddl.partition_ddl import Partitions
-from fluss_lab.server.coordinator.ddl.partition_records import AutoMark, AutoMarks, KeptPartition
-from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+from fluss_lab.server.coordinator.ddl.partition_ddl import PartitionDdl
+from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMark, AutoPartitionMarks, KeptPartition
+from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _WARNED_EVERY_MS: Final = 3_600_000
 
 
-class AutoPartitions:
+class AutoPartitioner:
     """Looks after the tables whose partitions follow the clock. What cannot be done is logged, and tried again.
 
     Args:
@@ -37,7 +37,9 @@ class AutoPartitions:
         clock: The server's.
     """
 
-    def __init__(self, catalog: Catalog, partitions: Partitions, marks: AutoMarks, clock: Clock) -> None:
+    def __init__(
+        self, catalog: TableCatalog, partitions: PartitionDdl, marks: AutoPartitionMarks, clock: Clock
+    ) -> None:
         self._catalog = catalog
         self._partitions = partitions
         self._marks = marks
@@ -82,7 +84,7 @@ class AutoPartitions:
         wanted = auto.wanted(now_ms)
         if not wanted:
             return []
-        mark = self._marks.raise_to(info.table_id, AutoMark(present=wanted[0]))
+        mark = self._marks.raise_to(info.table_id, AutoPartitionMark(present=wanted[0]))
         if wanted[0] == mark.present:
             self._behind.discard(info.table_id)
         elif info.table_id not in self._behind:

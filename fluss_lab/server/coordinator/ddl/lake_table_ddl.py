@@ -2,7 +2,7 @@
 
 A change of a table has two halves, the metadata's and the lake's, and no transaction spans both. So what is about to be
 done to the lake is noted in the metadata first. A failure undoes it at once; what a crash leaves noted is settled with the
-next change: `LakeSide.settle`.
+next change: `LakeTableDdl.settle`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tiering import lake_snapshots
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger, PartitionDrop
 
@@ -40,7 +40,7 @@ class LakeTables(Protocol):
         """Delete the rows of a partition, so that no round planned before can bring rows of it. Twice is fine."""
 
 
-class LakeSide:
+class LakeTableDdl:
     """What changes do to the lake. Called by one change at a time.
 
     Args:
@@ -51,7 +51,7 @@ class LakeSide:
     """
 
     def __init__(
-        self, store: MetadataStore, catalog: Catalog, ledger: LakeLedger, lake_tables: LakeTables | None
+        self, store: MetadataStore, catalog: TableCatalog, ledger: LakeLedger, lake_tables: LakeTables | None
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -75,7 +75,7 @@ class LakeSide:
         return self._ledger.state(info.table_id) in {lake_snapshots.LIVE, lake_snapshots.ALTERING}
 
     @contextmanager
-    def creating(self, info: TableInfo) -> Iterator[None]:
+    def creation(self, info: TableInfo) -> Iterator[None]:
         """Make a lake table, then run the block: a transaction that ends with `live`. Both, or none.
 
         Raises:
@@ -92,7 +92,7 @@ class LakeSide:
             raise
 
     @contextmanager
-    def altering(self, old: TableInfo, new: TableInfo) -> Iterator[None]:
+    def alteration(self, old: TableInfo, new: TableInfo) -> Iterator[None]:
         """Bring a lake table to an altered table, then run the block: a transaction that ends with `live`. Both, or none.
 
         Raises:

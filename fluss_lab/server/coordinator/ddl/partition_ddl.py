@@ -15,11 +15,16 @@ from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.model.config.options import AUTO_PARTITION_RETENTION, PARTITIONS_MAX
 from fluss_lab.model.names import partition_name, partition_values
-from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide
-from fluss_lab.server.coordinator.ddl.partition_drop_check import Departures
-from fluss_lab.server.coordinator.ddl.partition_records import AutoMark, AutoMarks, Loss, LossLedger
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTableDdl
+from fluss_lab.server.coordinator.ddl.partition_drop_check import PartitionDropCheck
+from fluss_lab.server.coordinator.ddl.partition_records import (
+    AutoPartitionMark,
+    AutoPartitionMarks,
+    PartitionLoss,
+    PartitionLosses,
+)
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import Catalog, Partition
+from fluss_lab.server.coordinator.metadata.table_catalog import Partition, TableCatalog
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
@@ -29,7 +34,7 @@ log = logging.getLogger(__name__)
 FIRST_ID: Final = 1
 
 
-class Partitions:
+class PartitionDdl:
     """Creates, drops and lists partitions. Changes run one after another, and with those of tables.
 
     Args:
@@ -38,7 +43,7 @@ class Partitions:
         ledger: What the lake holds.
         tablets: Who is told.
         lake: The lake's side of drops.
-        departures: Whether a partition may go.
+        drop_check: Whether a partition may go.
         changing: Held during every change of what exists.
         clock: The server's.
         partitions_max: Most partitions of a table.
@@ -47,11 +52,11 @@ class Partitions:
     def __init__(
         self,
         store: MetadataStore,
-        catalog: Catalog,
+        catalog: TableCatalog,
         ledger: LakeLedger,
         tablets: TabletServers,
-        lake: LakeSide,
-        departures: Departures,
+        lake: LakeTableDdl,
+        drop_check: PartitionDropCheck,
         *,
         changing: threading.Lock,
         clock: Clock,
@@ -62,9 +67,9 @@ class Partitions:
         self._ledger = ledger
         self._tablets = tablets
         self._lake = lake
-        self._departures = departures
-        self._losses = LossLedger(store)
-        self._marks = AutoMarks(store)
+        self._drop_check = drop_check
+        self._losses = PartitionLosses(store)
+        self._marks = AutoPartitionMarks(store)
         self._changing = changing
         self._clock = clock
         self._partitions_max = partitions_max
@@ -197,13 +202,13 @@ class Partitions:
                 raise PartitionNotFoundError(f"table {path} has no partition {name!r}")
 
             def remove() -> None:
-                with self._departing(info, found, drop_lake=drop_lake, discard=discard_untiered):
+                with self._drop_transaction(info, found, drop_lake=drop_lake, discard=discard_untiered):
                     if found.dropped_ms is None:
                         self._catalog.remove_partition(found, self._clock.now_ms(), keep_row=in_lake)
                     if drop_lake and in_lake:
                         self._lake.note_partition_drop(info, found.info)
                     if past:
-                        self._marks.raise_to(info.table_id, AutoMark(dropped=past))
+                        self._marks.raise_to(info.table_id, AutoPartitionMark(dropped=past))
 
             self._store.reserve.lend(remove)
             self._tablets.note_drop()
@@ -214,20 +219,20 @@ class Partitions:
                 self._lake.settle(path)
 
     @contextmanager
-    def _departing(self, info: TableInfo, found: Partition, *, drop_lake: bool, discard: bool) -> Iterator[None]:
+    def _drop_transaction(self, info: TableInfo, found: Partition, *, drop_lake: bool, discard: bool) -> Iterator[None]:
         """Run the block in a transaction that drops a partition, if it may go; what is lost with it is noted."""
         until_ms = self._clock.now_ms()
-        if found.dropped_ms is not None or drop_lake or not self._departures.is_guarded(info, found):
+        if found.dropped_ms is not None or drop_lake or not self._drop_check.is_guarded(info, found):
             with self._store.write():
-                self._losses.note(Loss(info.table_id, found.info, found.created_ms, until_ms))
+                self._losses.note(PartitionLoss(info.table_id, found.info, found.created_ms, until_ms))
                 yield
             return
-        with self._departures.closed(info, found, discard=discard) as departure:
+        with self._drop_check.seal(info, found, discard=discard) as allowed:
             failpoint("coordinator.drop.closed")
             with self._store.write():
-                departure.check()
-                if departure.lost_from_ms is not None:
-                    self._losses.note(Loss(info.table_id, found.info, departure.lost_from_ms, until_ms))
+                allowed.check()
+                if allowed.lost_from_ms is not None:
+                    self._losses.note(PartitionLoss(info.table_id, found.info, allowed.lost_from_ms, until_ms))
                 yield
 
     @property
@@ -235,11 +240,11 @@ class Partitions:
         """Tell whether none may come or go: the lab cannot be written."""
         return self._store.reserve.is_read_only
 
-    def lost_at(self, path: TablePath, time_ms: int) -> list[Loss]:
+    def losses_at(self, path: TablePath, time_ms: int) -> list[PartitionLoss]:
         """Return the dropped partitions of which the table as of a time had rows that are no longer available."""
         return self._losses.at(self._catalog.table(path).table_id, time_ms)
 
-    def listed(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
+    def list_partitions(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
         """Return a table and its partitions, by id; those that agree with a partial spec.
 
         Raises:
@@ -274,7 +279,7 @@ def name_of_partition(info: TableInfo, values: Mapping[str, str]) -> str:
     return partition_name(tuple(values[column] for column in columns))
 
 
-def _check_mark(path: TablePath, auto: AutoPartition, name: str, mark: AutoMark) -> None:
+def _check_mark(path: TablePath, auto: AutoPartition, name: str, mark: AutoPartitionMark) -> None:
     value = auto.time_of(name)
     if value <= mark.dropped:
         raise InvalidPartitionError(

@@ -23,7 +23,7 @@ _NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class AllowedDrop:
     """A partition that may go.
 
     Attributes:
@@ -36,7 +36,7 @@ class Departure:
     lost_from_ms: int | None
 
 
-class Departures:
+class PartitionDropCheck:
     """Closes partitions to writes and compares them with the lake.
 
     Args:
@@ -59,7 +59,7 @@ class Departures:
         return self._ledger.partition_offsets(info.table_id, partition.info.partition_id)
 
     @contextmanager
-    def closed(self, info: TableInfo, partition: Partition, *, discard: bool = False) -> Iterator[Departure]:
+    def seal(self, info: TableInfo, partition: Partition, *, discard: bool = False) -> Iterator[AllowedDrop]:
         """Close a partition that the lake holds whole to writes, for good unless the block raises.
 
         Args:
@@ -91,7 +91,7 @@ class Departures:
                 _check_ends(where, lake_ends, found)
             lost = [bucket for bucket, end in enumerate(lake_ends) if found[bucket] != end]
             lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
-            yield Departure(check, max(min(lost_from_ms), partition.created_ms) if lost else None)
+            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms) if lost else None)
         except BaseException:
             # Those that end elsewhere were not closed.
             if not found or any(

@@ -9,7 +9,7 @@ from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PartitionLoss:
     """A partition with lost records: the table as of a time in ``[from_ms, until_ms)`` had some of them."""
 
     table_id: int
@@ -18,13 +18,13 @@ class Loss:
     until_ms: int
 
 
-class LossLedger:
+class PartitionLosses:
     """Losses, as rows of the metadata file; they go with their table."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    def note(self, loss: Loss) -> None:
+    def note(self, loss: PartitionLoss) -> None:
         """Note a loss. Part of the caller's transaction. Of a partition noted before, both times count."""
         values = (loss.table_id, loss.partition.partition_id, loss.partition.name, loss.from_ms, loss.until_ms)
         with self._store.write() as db:
@@ -34,7 +34,7 @@ class LossLedger:
                 values,
             )
 
-    def at(self, table_id: int, time_ms: int) -> list[Loss]:
+    def at(self, table_id: int, time_ms: int) -> list[PartitionLoss]:
         """Return the losses that the table as of a time has, by partition id."""
         query = (
             "SELECT partition_id, name, from_ms, until_ms FROM partition_losses "
@@ -42,11 +42,11 @@ class LossLedger:
         )
         with self._store.read() as db:
             rows = db.execute(query, (table_id, time_ms))
-            return [Loss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
+            return [PartitionLoss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class AutoMark:
+class AutoPartitionMark:
     """How far one table has come.
 
     Attributes:
@@ -58,24 +58,24 @@ class AutoMark:
     dropped: str = ""
 
 
-class AutoMarks:
+class AutoPartitionMarks:
     """Marks, as rows of the metadata file; they go with their table. Time values of a table sort as text."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    def get(self, table_id: int) -> AutoMark:
+    def get(self, table_id: int) -> AutoPartitionMark:
         """Return the mark of a table; an empty one of a table that has none."""
         with self._store.read() as db:
             row = db.execute(
                 "SELECT present, dropped FROM auto_partition_marks WHERE table_id = ?", (table_id,)
             ).fetchone()
-        return AutoMark() if row is None else AutoMark(row[0], row[1])
+        return AutoPartitionMark() if row is None else AutoPartitionMark(row[0], row[1])
 
-    def raise_to(self, table_id: int, mark: AutoMark) -> AutoMark:
+    def raise_to(self, table_id: int, mark: AutoPartitionMark) -> AutoPartitionMark:
         """Raise a table's mark where that is later; return it. It never goes back."""
         old = self.get(table_id)
-        new = AutoMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
+        new = AutoPartitionMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
         if new != old:
             with self._store.write() as db:
                 # It may have been dropped in between.

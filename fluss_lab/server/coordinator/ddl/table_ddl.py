@@ -29,11 +29,11 @@ from fluss_lab.model.config.options import BUCKETS_MAX, DATALAKE_FORMAT, TABLE_O
 from fluss_lab.model.descriptor import check_descriptor, check_lake
 from fluss_lab.model.names import check_name
 from fluss_lab.model.schema import NewColumn, with_columns
-from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeSide
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTableDdl
 from fluss_lab.server.coordinator.ddl.partition_ddl import FIRST_ID
-from fluss_lab.server.coordinator.ddl.partition_records import AutoMarks
+from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMarks
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
 
@@ -42,7 +42,7 @@ SCHEMA_ID_MAX: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Alteration:
+class TableAlteration:
     """What one request changes of a table: all of it, or nothing.
 
     Attributes:
@@ -110,7 +110,7 @@ log = logging.getLogger(__name__)
 FIRST_SCHEMA_ID: Final = 1
 
 
-class Lifecycle:
+class TableDdl:
     """Everything that changes databases and tables. Changes run one after another, and with those of partitions.
 
     Args:
@@ -128,11 +128,11 @@ class Lifecycle:
     def __init__(
         self,
         store: MetadataStore,
-        catalog: Catalog,
+        catalog: TableCatalog,
         tablets: TabletServers,
         tiering: TieringManager,
-        lake: LakeSide,
-        marks: AutoMarks,
+        lake: LakeTableDdl,
+        marks: AutoPartitionMarks,
         *,
         changing: threading.Lock,
         clock: Clock,
@@ -206,7 +206,7 @@ class Lifecycle:
             leaders = () if descriptor.partitioned_by else self._tablets.assign(descriptor.buckets)[0]
             now_ms = self._clock.now_ms()
             info = TableInfo(path, self._store.next_id("table", FIRST_ID), FIRST_SCHEMA_ID, descriptor, now_ms, now_ms)
-            lake = self._lake.creating(info) if descriptor.lake_enabled else nullcontext()
+            lake = self._lake.creation(info) if descriptor.lake_enabled else nullcontext()
             with lake:
                 failpoint("coordinator.ddl.after_lake")
                 with self._store.write():
@@ -268,7 +268,7 @@ class Lifecycle:
             self._lake.note_drop(info, keep=keep_lake)
             self._catalog.remove_table(info.table_id)
 
-    def alter_table(self, path: TablePath, change: Alteration, *, ignore_if_not_exists: bool) -> None:
+    def alter_table(self, path: TablePath, change: TableAlteration, *, ignore_if_not_exists: bool) -> None:
         """Set and reset properties of a table and add columns to it: all of it, or nothing.
 
         Raises:
@@ -312,12 +312,12 @@ class Lifecycle:
         """Return what surrounds an alteration's transaction on the lake's side."""
         has_new_columns = new.schema_id != old.schema_id
         if not self._lake.has_table(old):
-            return self._lake.creating(new) if new.descriptor.lake_enabled else nullcontext()
+            return self._lake.creation(new) if new.descriptor.lake_enabled else nullcontext()
         if has_new_columns:
             # What the lake holds is read with them also while the table is not tiered.
             check_lake(new.descriptor)
         if has_new_columns or new.descriptor.lake_enabled:
-            return self._lake.altering(old, new)
+            return self._lake.alteration(old, new)
         return nullcontext()
 
     def settle_lake(self) -> None:

@@ -277,7 +277,7 @@ class MetadataStore:
             CorruptDataError: It is none.
         """
         value = self.meta(key)
-        with self.understood(f"{key} in meta"):
+        with self.parse_guard(f"{key} in meta"):
             return None if value is None else int(value)
 
     def set_meta(self, key: str, value: str) -> None:
@@ -310,7 +310,7 @@ class MetadataStore:
             self._db.close()
 
     @contextmanager
-    def understood(self, what: object) -> Iterator[None]:
+    def parse_guard(self, what: object) -> Iterator[None]:
         """Have what cannot be understood within the block said of this file.
 
         Args:

@@ -65,7 +65,7 @@ class BucketGroup:
     leaders: tuple[int, ...]
 
 
-class Catalog:
+class TableCatalog:
     """What exists. Each method is one transaction, or part of the caller's.
 
     Paths and names are taken as checked; existence is checked here.
@@ -168,7 +168,7 @@ class Catalog:
 
     def _table(self, row: tuple[int, str, str, int, str, int, int]) -> TableInfo:
         table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
-        with self._store.understood(f"table {database}.{name}"):
+        with self._store.parse_guard(f"table {database}.{name}"):
             path = TablePath(database, name)
             definition = self._definitions.parsed(descriptor)
             if definition.buckets < 1 or not definition.schema.columns:
@@ -232,7 +232,7 @@ class Catalog:
         return {int(row[0]): self._schema(table_id, int(row[0]), row[1]) for row in rows}
 
     def _schema(self, table_id: int, schema_id: int, text: str) -> Schema:
-        with self._store.understood(f"schema {schema_id} of table id {table_id}"):
+        with self._store.parse_guard(f"schema {schema_id} of table id {table_id}"):
             return Schema.from_json(json.loads(text))
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class Catalog:
         return BucketGroup(row[0], row[1], self._leaders(row[2], f"assignments of table id {row[0]}"))
 
     def _leaders(self, text: str, what: str) -> tuple[int, ...]:
-        with self._store.understood(what):
+        with self._store.parse_guard(what):
             found = json.loads(text)
             if not isinstance(found, list) or not all(type(each) is int and each >= 0 for each in found):
                 raise ValueError(f"the servers of buckets: {text[:_SHOWN_LENGTH]}")

@@ -24,7 +24,7 @@ from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, TableCatalog
 from fluss_lab.server.kv.snapshots.completed_snapshot import FORMAT, CompletedSnapshot
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class _Bucket:
         return f"table {self.table_id}, {partition}bucket {self.bucket}"
 
 
-class KvSnapshots:
+class KvSnapshotRegistry:
     """The key-value snapshots of all buckets. Threads may share it.
 
     Args:
@@ -62,7 +62,7 @@ class KvSnapshots:
         UnsupportedError: A newer version noted a snapshot: what it says is not known, and must not be replaced.
     """
 
-    def __init__(self, store: MetadataStore, catalog: Catalog, *, coordinator_epoch: int) -> None:
+    def __init__(self, store: MetadataStore, catalog: TableCatalog, *, coordinator_epoch: int) -> None:
         self._store = store
         self._catalog = catalog
         self._coordinator_epoch = coordinator_epoch
@@ -218,7 +218,7 @@ class KvSnapshots:
         return self._read(bucket, row[0])
 
     def _read(self, bucket: _Bucket, text: str) -> CompletedSnapshot:
-        with self._store.understood(f"a key-value snapshot of {bucket}"):
+        with self._store.parse_guard(f"a key-value snapshot of {bucket}"):
             return CompletedSnapshot.from_json(json.loads(text))
 
     def _check_formats(self) -> None:

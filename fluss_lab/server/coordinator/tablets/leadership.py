@@ -23,9 +23,9 @@ from fluss_lab.rpc.channel import Channel
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.coordinator_messages import bucket_message, chunks, is_done, lake_offset_message
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
-from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, TableCatalog
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, partition_key
-from fluss_lab.server.coordinator.tablets.retrying_notifier import Teller
+from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier
 from fluss_lab.server.coordinator.tablets.tablet_members import leaders_for
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
@@ -37,7 +37,7 @@ SETTLE_WAIT_S: Final = 10.0
 _CLOSE_WAIT_S: Final = 5.0
 
 
-class _Placed(NamedTuple):
+class _PlacedGroup(NamedTuple):
     """Buckets with the name of their partition, and when that was made; of a table without partitions None and 0."""
 
     name: str | None
@@ -59,7 +59,7 @@ class TabletServers:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: TableCatalog,
         ledger: LakeLedger,
         durables: DurableOffsets,
         *,
@@ -79,14 +79,14 @@ class TabletServers:
         self._nodes: dict[int, pb.PbServerNode] = {}
         self._channels: dict[int, Channel] = {}
         #: What, of which table, and which partitions of it; None: of all its buckets.
-        self._untold: dict[tuple[str, int], set[int] | None] = {}
+        self._pending: dict[tuple[str, int], set[int] | None] = {}
         self._stops = bool(catalog.pending_stops())
         #: Groups that are to be opened to writes again, and the number of their last seal.
         self._unseals: dict[BucketGroup, int] = {}
         #: How often each server has registered: one that did it again knows nothing of seals.
         self._terms: Counter[int] = Counter()
         self._opening: set[int] = set()
-        self._teller = Teller(self._tell_all)
+        self._notifier = RetryingNotifier(self._notify_all)
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class TabletServers:
         """
         server_id = request.server_id
         if request.HasField("opened_epoch"):
-            return self._listed(request)
+            return self._finish_opening(request)
         with self._lock:
             old = self._forget(server_id)
             self._terms[server_id] += 1
@@ -113,11 +113,11 @@ class TabletServers:
             old.close()
         response = pb.RegisterTabletServerResponse(coordinator_epoch=self._coordinator_epoch)
         for info in self._catalog.all_tables():
-            response.buckets.extend(self._buckets(info, server_id, self._placed(info.table_id, None)))
+            response.buckets.extend(self._buckets(info, server_id, self._groups(info.table_id, None)))
             response.lake_offsets.extend(self._lake_offsets(info.table_id, server_id))
         return response
 
-    def _listed(self, request: pb.RegisterTabletServerRequest) -> pb.RegisterTabletServerResponse:
+    def _finish_opening(self, request: pb.RegisterTabletServerRequest) -> pb.RegisterTabletServerResponse:
         with self._lock:
             if request.opened_epoch != self._coordinator_epoch or request.server_id not in self._opening:
                 raise ConflictError(
@@ -144,7 +144,7 @@ class TabletServers:
             log.info("event=unregistered server=%d", server_id)
         return self._channels.pop(server_id, None)
 
-    def lost(self, server_id: int) -> None:
+    def note_lost(self, server_id: int) -> None:
         """Note that a server has gone; its buckets have no leader until it registers again."""
         with self._lock:
             old = self._forget(server_id)
@@ -184,9 +184,9 @@ class TabletServers:
 
     def close(self) -> None:
         """Tell no more, and close the connections."""
-        self._teller.close()
+        self._notifier.close()
         self._close_channels()
-        self._teller.join(_CLOSE_WAIT_S)
+        self._notifier.join(_CLOSE_WAIT_S)
         self._close_channels()
 
     def _close_channels(self) -> None:
@@ -200,19 +200,19 @@ class TabletServers:
     def note_table(self, table_id: int) -> None:
         """Note that the servers of a table's buckets must hear its present definition; `settle` tells them."""
         with self._lock:
-            self._untold["buckets", table_id] = None
+            self._pending["buckets", table_id] = None
 
     def note_partitions(self, table_id: int, partition_ids: Collection[int]) -> None:
         """Note that the servers of new partitions' buckets must hear of them, and of no others."""
         with self._lock:
-            noted = self._untold.setdefault(("buckets", table_id), set())
+            noted = self._pending.setdefault(("buckets", table_id), set())
             if noted is not None:
                 noted.update(partition_ids)
 
     def note_offsets(self, table_id: int) -> None:
         """Note that the servers of a table's buckets must hear how far they are tiered."""
         with self._lock:
-            self._untold["lake", table_id] = None
+            self._pending["lake", table_id] = None
 
     def note_drop(self) -> None:
         """Note that servers must let go of the buckets that the catalog has as dropped."""
@@ -225,36 +225,36 @@ class TabletServers:
         Args:
             wait_s: Longest wait until every server that answers has heard.
         """
-        if self._untold or self._stops or self._unseals:
-            self._teller.ask(wait_s)
+        if self._pending or self._stops or self._unseals:
+            self._notifier.ask(wait_s)
 
-    def _tell_all(self) -> bool:
+    def _notify_all(self) -> bool:
         with self._lock:
-            untold, self._untold = self._untold, {}
+            pending, self._pending = self._pending, {}
             stops, self._stops = self._stops, False
             unseals, self._unseals = self._unseals, {}
-        sealed = {group: number for group, number in unseals.items() if not self._unsealed(group, number)}
-        again = {item: ids for item, ids in untold.items() if not self._told(*item, ids)}
-        unstopped = [group for group in self._catalog.pending_stops() if not self._stopped(group)] if stops else []
+        sealed = {group: number for group, number in unseals.items() if not self._unseal_group(group, number)}
+        again = {item: ids for item, ids in pending.items() if not self._notify_table(*item, ids)}
+        unstopped = [group for group in self._catalog.pending_stops() if not self._stop_group(group)] if stops else []
         with self._lock:
             for item, ids in again.items():
-                newer = self._untold.setdefault(item, ids)
-                self._untold[item] = None if newer is None or ids is None else newer | ids
+                newer = self._pending.setdefault(item, ids)
+                self._pending[item] = None if newer is None or ids is None else newer | ids
             self._stops = self._stops or bool(unstopped)
             self._unseals = {**sealed, **self._unseals}
-            return not self._untold and not self._stops and not self._unseals
+            return not self._pending and not self._stops and not self._unseals
 
-    def _told(self, what: str, table_id: int, partition_ids: Collection[int] | None) -> bool:
+    def _notify_table(self, what: str, table_id: int, partition_ids: Collection[int] | None) -> bool:
         try:
             info = self._catalog.table_by_id(table_id)
         except FlussError:
             return True  # dropped meanwhile
-        placed = self._placed(table_id, partition_ids)
+        placed = self._groups(table_id, partition_ids)
         servers = sorted({leader for each in placed for leader in each.group.leaders})
-        deaf = [server_id for server_id in servers if not self._tell(server_id, what, info, placed)]
+        deaf = [server_id for server_id in servers if not self._notify_server(server_id, what, info, placed)]
         return not deaf
 
-    def _tell(self, server_id: int, what: str, info: TableInfo, placed: Sequence[_Placed]) -> bool:
+    def _notify_server(self, server_id: int, what: str, info: TableInfo, placed: Sequence[_PlacedGroup]) -> bool:
         """Return whether the server heard, and could do as told or never will."""
         with self._lock:
             if server_id not in self._nodes:
@@ -286,7 +286,7 @@ class TabletServers:
             log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
             return False
 
-    def _stopped(self, group: BucketGroup) -> bool:
+    def _stop_group(self, group: BucketGroup) -> bool:
         """Return whether no server that is there has still to let go of dropped buckets."""
         with self._lock:
             there = sorted(set(group.leaders) & self._nodes.keys())
@@ -350,7 +350,7 @@ class TabletServers:
             self._unseals[group] = number
         self.settle(0)
 
-    def _unsealed(self, group: BucketGroup, number: int) -> bool:
+    def _unseal_group(self, group: BucketGroup, number: int) -> bool:
         """Return whether no server that is there holds a seal of a group any more."""
         try:
             for server_id in sorted(set(group.leaders)):
@@ -391,29 +391,29 @@ class TabletServers:
                 self._channels[server_id] = channel = self._connect(node.host, node.port)
             return channel
 
-    def _placed(self, table_id: int, partition_ids: Collection[int] | None) -> list[_Placed]:
+    def _groups(self, table_id: int, partition_ids: Collection[int] | None) -> list[_PlacedGroup]:
         """Return the buckets of a table, or of some of its partitions that exist, with the partitions' names."""
         if partition_ids is not None:
-            return list(self._placed_partitions(table_id, partition_ids))
+            return list(self._groups_of_partitions(table_id, partition_ids))
         known = {each.info.partition_id: each for each in self._catalog.partitions(table_id)}
         found = []
         for group in self._catalog.bucket_groups(table_id):
             if group.partition_id == NO_PARTITION:
-                found.append(_Placed(None, 0, group))
+                found.append(_PlacedGroup(None, 0, group))
             elif (partition := known.get(group.partition_id)) is not None:  # else dropped between the two queries
-                found.append(_Placed(partition.info.name, partition.created_ms, group))
+                found.append(_PlacedGroup(partition.info.name, partition.created_ms, group))
         return found
 
-    def _placed_partitions(self, table_id: int, partition_ids: Iterable[int]) -> Iterator[_Placed]:
+    def _groups_of_partitions(self, table_id: int, partition_ids: Iterable[int]) -> Iterator[_PlacedGroup]:
         for partition_id in sorted(partition_ids):
             try:
                 found = self._catalog.partition_by_id(partition_id)
             except PartitionNotFoundError:
                 continue
-            yield _Placed(found.info.name, found.created_ms, BucketGroup(table_id, partition_id, found.leaders))
+            yield _PlacedGroup(found.info.name, found.created_ms, BucketGroup(table_id, partition_id, found.leaders))
 
     def _buckets(
-        self, info: TableInfo, server_id: int, placed: Sequence[_Placed]
+        self, info: TableInfo, server_id: int, placed: Sequence[_PlacedGroup]
     ) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
         """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
         durable_offsets = self._durables.of_partitions(info.table_id, {each.group.partition_id for each in placed})

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 AGAIN_PAUSE_S: Final = 0.5
 
 
-class Teller:
+class RetryingNotifier:
     """Does a piece of work in a thread of its own whenever it is asked to, and again until it succeeds.
 
     Args:

@@ -52,7 +52,7 @@ STARTING: Final = "starting"
 AWAY: Final = "away"
 
 
-class Members(Protocol):
+class TabletMembers(Protocol):
     """The tablet servers of a cluster, from the side of whoever starts them."""
 
     def admits(self, server_id: int, process_id: int | None) -> bool:

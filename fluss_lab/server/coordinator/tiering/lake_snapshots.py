@@ -96,7 +96,7 @@ class LakeLedger:
 
     def _known(self, table_id: int, state: str) -> str:
         """Return a state; one that nobody wrote must not be taken for one of those that are settled by dropping."""
-        with self._store.understood(f"lake table of table id {table_id}"):
+        with self._store.parse_guard(f"lake table of table id {table_id}"):
             if state not in _STATES:
                 raise ValueError(f"state {state!r}")
         return state

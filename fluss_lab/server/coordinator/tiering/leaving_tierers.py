@@ -17,7 +17,7 @@ class _Holder:
     gone: threading.Event = field(default_factory=threading.Event)
 
 
-class LeavingHolders:
+class LeavingTierers:
     """Who has yet to let go of a dropped table. Safe in any thread.
 
     Args:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from fluss_lab.errors import FlussError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
-from fluss_lab.server.coordinator.client_sessions import Sessions
-from fluss_lab.server.coordinator.tiering.tiering_states import Grant, TieringManager
+from fluss_lab.server.coordinator.client_sessions import ClientSessions
+from fluss_lab.server.coordinator.tiering.tiering_states import TieringGrant, TieringManager
 
 
 def answer_heartbeat(
-    request: pb.LakeTieringHeartbeatRequest, tiering: TieringManager, sessions: Sessions, epoch: int
+    request: pb.LakeTieringHeartbeatRequest, tiering: TieringManager, sessions: ClientSessions, epoch: int
 ) -> pb.LakeTieringHeartbeatResponse:
     """Hear what a tierer says of its tables, in Fluss's order: failed, tiering, finished; then give out one.
 
@@ -37,14 +37,14 @@ def answer_heartbeat(
 
     def finish(table: pb.PbHeartbeatReqForTable) -> None:
         again = table.table_id in forced
-        told = table.HasField("lake_tiering_stats")
+        has_stats = table.HasField("lake_tiering_stats")
         tiering.finish(
             table.table_id,
             table.coordinator_epoch,
             table.tiering_epoch,
             again=again,
-            size_bytes=table.lake_tiering_stats.file_size if told else None,
-            records=table.lake_tiering_stats.record_count if told else None,
+            size_bytes=table.lake_tiering_stats.file_size if has_stats else None,
+            records=table.lake_tiering_stats.record_count if has_stats else None,
         )
 
     response.failed_table_resp.extend(_each(request.failed_tables, fail))
@@ -58,11 +58,11 @@ def answer_heartbeat(
 def _give_table(
     request: pb.LakeTieringHeartbeatRequest,
     tiering: TieringManager,
-    sessions: Sessions,
+    sessions: ClientSessions,
     session_id: int | None,
     response: pb.LakeTieringHeartbeatResponse,
 ) -> None:
-    grant: Grant | None
+    grant: TieringGrant | None
     try:
         if request.HasField("request_table_id"):
             grant = tiering.request(request.request_table_id, session_id)

@@ -8,7 +8,7 @@
 
 A table is *New* when it is made (or its lake switched on) and *Initialized* when a coordinator finds it at its start.
 A round that failed is offered again after a while that grows; at once when the table was altered, which may have mended
-it, and as seldom as any when only a person can mend it. A round asked by hand never waits. Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. State and epoch are
+it, and as seldom as any when only a person can mend it. A round asked by hand never waits. Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. TieringState and epoch are
 durable before anybody hears of them; who holds a table, and since when nothing was heard of it, is not: after a restart
 of the coordinator nobody holds anything, because its own epoch is another.
 
@@ -44,7 +44,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingHolders
+from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingTierers
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
 #: A table that fails is offered again after 2, 4, 8, ... s, at most 5 min: a broken catalog is asked a dozen times an
@@ -60,7 +60,7 @@ FOR_A_PERSON: Final = (
 ERROR_LENGTH_MAX: Final = 2_000
 
 
-class State(StrEnum):
+class TieringState(StrEnum):
     """Where a table stands."""
 
     NEW = "New"
@@ -73,14 +73,14 @@ class State(StrEnum):
 
 
 #: State -> the states it may follow.
-PREDECESSORS: Final[dict[State, frozenset[State]]] = {
-    State.NEW: frozenset(),
-    State.INITIALIZED: frozenset(),
-    State.SCHEDULED: frozenset({State.NEW, State.INITIALIZED, State.TIERED}),
-    State.PENDING: frozenset({State.SCHEDULED, State.FAILED, State.TIERED}),
-    State.TIERING: frozenset({State.PENDING}),
-    State.TIERED: frozenset({State.TIERING}),
-    State.FAILED: frozenset({State.TIERING}),
+PREDECESSORS: Final[dict[TieringState, frozenset[TieringState]]] = {
+    TieringState.NEW: frozenset(),
+    TieringState.INITIALIZED: frozenset(),
+    TieringState.SCHEDULED: frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.TIERED}),
+    TieringState.PENDING: frozenset({TieringState.SCHEDULED, TieringState.FAILED, TieringState.TIERED}),
+    TieringState.TIERING: frozenset({TieringState.PENDING}),
+    TieringState.TIERED: frozenset({TieringState.TIERING}),
+    TieringState.FAILED: frozenset({TieringState.TIERING}),
 }
 
 
@@ -99,7 +99,7 @@ class TableTiering:
     table_id: int
     path: TablePath
     freshness_ms: int
-    state: State
+    state: TieringState
     since_ms: int
     epoch: int = 0
     last_tiered_ms: int | None = None
@@ -119,7 +119,7 @@ class TableTiering:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TieringGrant:
     """A table given to a tierer.
 
     Attributes:
@@ -162,7 +162,7 @@ class TieringManager:
         self._held: dict[int, _Hold] = {}
         self.stats = TieringStats(clock)
         #: Who held a table when it was dropped.
-        self.leaving = LeavingHolders(takeover_ms)
+        self.leaving = LeavingTierers(takeover_ms)
         # Pending tables in order of arrival -> monotonic time before which nobody gets them unasked.
         self._queue: OrderedDict[int, int] = OrderedDict()
         # Coordinator and tiering epoch of the last round that finished: its word may come twice.
@@ -184,14 +184,14 @@ class TieringManager:
                 if info.table_id in self._queue:
                     self._queue[info.table_id] = self._clock.monotonic_ms()
                 return
-            first = State.NEW if new else State.INITIALIZED
+            first = TieringState.NEW if new else TieringState.INITIALIZED
             fresh = TableTiering(info.table_id, info.path, freshness_ms, first, self._clock.now_ms())
             stored = self._stored(info.table_id)
             if stored is not None:
                 fresh = replace(stored, path=info.path, freshness_ms=freshness_ms, state=first)
                 if new:
                     fresh = replace(fresh, since_ms=self._clock.now_ms(), failures=0, last_error=None)
-            self._move(fresh, State.SCHEDULED)
+            self._move(fresh, TieringState.SCHEDULED)
 
     def remove(self, table_id: int) -> None:
         """Forget a table whose lake was switched off, or that is gone; its holder may not commit any more."""
@@ -291,10 +291,10 @@ class TieringManager:
                 last_tiered_ms=self._clock.now_ms(), unfinished=False, failures=0, last_error=None,
             )  # fmt: skip
             self.stats.finished(table_id, size_bytes=size_bytes, records=records)
-            self._move(done, State.TIERED, State.PENDING if again else State.SCHEDULED)
+            self._move(done, TieringState.TIERED, TieringState.PENDING if again else TieringState.SCHEDULED)
             self._finished[table_id] = (coordinator_epoch, epoch)
 
-    def request_due(self, session_id: int | None) -> Grant | None:
+    def request_due(self, session_id: int | None) -> TieringGrant | None:
         """Give out the table that has been due for longest; None when none is."""
         self._store.reserve.check_writable("no tiering round was begun")
         with self._store.read():
@@ -305,7 +305,7 @@ class TieringManager:
                     return self._grant(table_id, session_id)
             return None
 
-    def request(self, table_id: int, session_id: int | None) -> Grant:
+    def request(self, table_id: int, session_id: int | None) -> TieringGrant:
         """Give out one table, due or not. A holder that has been silent for the takeover time loses it.
 
         Raises:
@@ -316,7 +316,7 @@ class TieringManager:
         with self._store.read():
             self._tick()
             table = self._require(table_id)
-            if table.state is State.TIERING:
+            if table.state is TieringState.TIERING:
                 silent_ms = self._clock.monotonic_ms() - self._held[table_id].heard_ms
                 if silent_ms < self._takeover_ms:
                     raise TieringInProgressError(
@@ -324,8 +324,8 @@ class TieringManager:
                         f"it, or for {self._takeover_ms} ms of silence"
                     )
                 self._fail(table_id, f"taken over after {silent_ms} ms without a heartbeat", unfinished=True)
-            elif table.state is State.SCHEDULED:
-                self._move(table, State.PENDING)
+            elif table.state is TieringState.SCHEDULED:
+                self._move(table, TieringState.PENDING)
             return self._grant(table_id, session_id)
 
     def session_ended(self, session_id: int) -> None:
@@ -336,7 +336,7 @@ class TieringManager:
                 self._fail(table_id, "the tierer's process ended during the round", unfinished=True)
 
     @contextmanager
-    def committing(self, table_id: int, coordinator_epoch: int, epoch: int) -> Iterator[None]:
+    def hold_for_commit(self, table_id: int, coordinator_epoch: int, epoch: int) -> Iterator[None]:
         """Check that a tierer holds a table, and keep it so while the block runs.
 
         Raises:
@@ -377,7 +377,7 @@ class TieringManager:
                 f"table {table.path}: given out by coordinator epoch {coordinator_epoch}, the coordinator's is "
                 f"{self._coordinator_epoch} since its restart: ask for the table again"
             )
-        if epoch != table.epoch or table.state is not State.TIERING:
+        if epoch != table.epoch or table.state is not TieringState.TIERING:
             raise FencedTieringEpochError(
                 f"table {table.path}: tiering epoch {epoch} holds it no more; the newest is {table.epoch} ({table.state}): "
                 "ask for the table again"
@@ -387,7 +387,7 @@ class TieringManager:
     def _tick(self) -> None:
         """Move what time alone moves."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is State.SCHEDULED]
+        waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED]
         self._tables.update({table.table_id: table for table in waiting})
         silent = [
             table_id
@@ -396,13 +396,13 @@ class TieringManager:
         ]
         for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
             if now_ms >= table.due_ms:
-                self._move(table, State.PENDING)
+                self._move(table, TieringState.PENDING)
         for table_id in silent:
             self._fail(table_id, f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms", unfinished=True)
 
     def _due_ms(self, table_id: int) -> int | None:
         table = self._tables[table_id]
-        if table.state is State.TIERING:
+        if table.state is TieringState.TIERING:
             return None
         if (not_before_ms := self._queue.get(table_id)) is None:
             return table.due_ms
@@ -413,31 +413,31 @@ class TieringManager:
         failures = table.failures + 1
         failed = replace(table, failures=failures, last_error=message[:ERROR_LENGTH_MAX], unfinished=unfinished)
         self.stats.failed(table_id)
-        self._move(failed, State.FAILED, State.PENDING)
+        self._move(failed, TieringState.FAILED, TieringState.PENDING)
         delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
         self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
 
-    def _grant(self, table_id: int, session_id: int | None) -> Grant:
+    def _grant(self, table_id: int, session_id: int | None) -> TieringGrant:
         table = self._tables[table_id]
         takeover = table.unfinished
-        self._move(replace(table, unfinished=True), State.TIERING)
+        self._move(replace(table, unfinished=True), TieringState.TIERING)
         self._held[table_id] = _Hold(session_id, self._clock.monotonic_ms(), takeover)
-        return Grant(table_id, table.path, table.epoch, takeover)
+        return TieringGrant(table_id, table.path, table.epoch, takeover)
 
-    def _move(self, table: TableTiering, *states: State) -> None:
+    def _move(self, table: TableTiering, *states: TieringState) -> None:
         """Walk a table through states, durably at the end; it counts from there on."""
         for state in states:
             if table.state not in PREDECESSORS[state]:
                 raise InternalError(f"table {table.path}: tiering may not go from {table.state} to {state}")
-            table = replace(table, state=state, epoch=table.epoch + (state is State.PENDING))
+            table = replace(table, state=state, epoch=table.epoch + (state is TieringState.PENDING))
         self._write(table)
         table_id = table.table_id
         self._tables[table_id] = table
         self._queue.pop(table_id, None)
-        if table.state is State.PENDING:
+        if table.state is TieringState.PENDING:
             self._queue[table_id] = self._clock.monotonic_ms()
             self.stats.pending(table_id)
-        if table.state is State.TIERING:
+        if table.state is TieringState.TIERING:
             self.stats.granted(table_id)
         else:
             self._held.pop(table_id, None)
@@ -458,5 +458,14 @@ class TieringManager:
             return None
         # Path, freshness and state are the caller's to fill in.
         return TableTiering(
-            table_id, TablePath("_", "_"), 0, State.INITIALIZED, row[1], row[0], row[2], bool(row[3]), row[4], row[5]
+            table_id,
+            TablePath("_", "_"),
+            0,
+            TieringState.INITIALIZED,
+            row[1],
+            row[0],
+            row[2],
+            bool(row[3]),
+            row[4],
+            row[5],
         )

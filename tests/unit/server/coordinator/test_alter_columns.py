@@ -201,7 +201,7 @@ def test_a_server_is_told_of_a_table_once_however_many_buckets_it_has(rig):
     rig.cluster.restart()
     tablets = rig.cluster.node._coordinator._tablets
     info = rig.cluster.node._coordinator._catalog.table(TablePath("d", "t"))
-    told = tablets._buckets(info, 0, tablets._placed(info.table_id, None))
+    told = tablets._buckets(info, 0, tablets._groups(info.table_id, None))
     assert len(told) == 80
     assert [bool(each.table_json) for each in told] == [True] + [False] * 79
     assert [len(each.schemas) for each in told] == [2] + [0] * 79

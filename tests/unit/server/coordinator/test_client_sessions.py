@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fluss_lab.errors import ResourceExhaustedError, ServerUnavailableError
-from fluss_lab.server.coordinator.client_sessions import FIRST_WAIT_MS, Sessions
+from fluss_lab.server.coordinator.client_sessions import FIRST_WAIT_MS, ClientSessions
 from fluss_lab.testing import MockClock, wait_until
 
 GRACE_MS = 10_000
@@ -16,7 +16,7 @@ class Bench:
         self.clock = MockClock()
         self.ended: list[int] = []
         self.alone = threading.Event()
-        self.sessions = Sessions(self.clock, most=3, first_id=1, coordinator_epoch=1, on_end=self.ended.append)
+        self.sessions = ClientSessions(self.clock, most=3, first_id=1, coordinator_epoch=1, on_end=self.ended.append)
 
     def attach(self) -> threading.Event:
         closed = threading.Event()

@@ -8,7 +8,7 @@ import pytest
 from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
 from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
 
 PATH = TablePath("d", "t")
@@ -17,7 +17,7 @@ PATH = TablePath("d", "t")
 @pytest.fixture
 def store(tmp_path):
     opened = MetadataStore(tmp_path / "metadata.db")
-    catalog = Catalog(opened)
+    catalog = TableCatalog(opened)
     catalog.add_database("d", 0)
     catalog.add_table(TableInfo(PATH, 1, 1, make_descriptor({"a": "int"}, buckets=8), 0, 0), [0] * 8)
     yield opened

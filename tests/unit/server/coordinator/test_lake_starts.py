@@ -8,7 +8,7 @@ from fluss_lab.errors import ERROR_CODES, ConflictError, InvalidRequestError
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, Catalog
+from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
 from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
 
 LAKE = {"table.datalake.enabled": True}
@@ -18,7 +18,7 @@ TABLE_ID = 1
 @pytest.fixture
 def store(tmp_path):
     opened = MetadataStore(tmp_path / "metadata.db")
-    catalog = Catalog(opened)
+    catalog = TableCatalog(opened)
     catalog.add_database("d", 0)
     info = TableInfo(TablePath("d", "t"), TABLE_ID, 1, make_descriptor({"a": "int"}, buckets=8), 0, 0)
     catalog.add_table(info, [0] * 8)

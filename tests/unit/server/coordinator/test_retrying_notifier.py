@@ -3,7 +3,7 @@
 import threading
 import time
 
-from fluss_lab.server.coordinator.tablets.retrying_notifier import Teller
+from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier
 from fluss_lab.testing import wait_until
 
 
@@ -14,7 +14,7 @@ def test_who_asks_waits_until_it_was_done():
         done.append(1)
         return True
 
-    teller = Teller(work)
+    teller = RetryingNotifier(work)
     for count in range(1, 4):
         teller.ask(60)
         assert len(done) == count
@@ -25,7 +25,7 @@ def test_who_asks_waits_until_it_was_done():
 
 def test_who_asks_does_not_wait_for_one_who_hangs():
     going = threading.Event()
-    teller = Teller(lambda: going.wait(60))
+    teller = RetryingNotifier(lambda: going.wait(60))
     began = time.monotonic()
     teller.ask(0.05)
     assert time.monotonic() - began < 30
@@ -46,7 +46,7 @@ def test_what_failed_is_tried_again_without_being_asked():
             raise outcome
         return bool(outcome)
 
-    teller = Teller(work)
+    teller = RetryingNotifier(work)
     teller.ask(60)
     wait_until(lambda: not outcomes, 60)
     teller.close()

@@ -23,8 +23,13 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.coordinator.metadata.table_catalog import Catalog
-from fluss_lab.server.coordinator.tiering.tiering_states import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, State, TieringManager
+from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
+from fluss_lab.server.coordinator.tiering.tiering_states import (
+    BACKOFF_FIRST_MS,
+    BACKOFF_MAX_MS,
+    TieringManager,
+    TieringState,
+)
 from fluss_lab.testing.mock_clock import MockClock
 
 FRESHNESS_MS = 60_000
@@ -47,7 +52,7 @@ class Bench:
         self.clock = MockClock()
         self.epoch = 0
         self.store = MetadataStore(folder / "metadata.db")
-        self.catalog = Catalog(self.store)
+        self.catalog = TableCatalog(self.store)
         if not self.catalog.has_database("d"):
             self.catalog.add_database("d", 0)
         self.start()
@@ -65,7 +70,7 @@ class Bench:
     def restart(self) -> None:
         self.store.close()
         self.store = MetadataStore(self.folder / "metadata.db")
-        self.catalog = Catalog(self.store)
+        self.catalog = TableCatalog(self.store)
         self.start()
 
     def add(self, table_id: int, freshness_ms: int = FRESHNESS_MS) -> None:
@@ -82,7 +87,7 @@ class Bench:
         else:
             self.tiering.remove(table_id)
 
-    def state(self, table_id: int) -> tuple[State, int]:
+    def state(self, table_id: int) -> tuple[TieringState, int]:
         found = next(each for each in self.tiering.states() if each.table_id == table_id)
         return found.state, found.epoch
 
@@ -98,12 +103,12 @@ def test_a_new_table_is_due_one_freshness_after_its_creation(bench):
     bench.add(1)
     bench.clock.advance(FRESHNESS_MS - 1)
     assert bench.tiering.request_due(None) is None
-    assert bench.state(1) == (State.SCHEDULED, 0)
+    assert bench.state(1) == (TieringState.SCHEDULED, 0)
     bench.clock.advance(1)
-    assert bench.state(1) == (State.PENDING, 1)
+    assert bench.state(1) == (TieringState.PENDING, 1)
     grant = bench.tiering.request_due(None)
     assert (grant.table_id, grant.epoch, grant.takeover) == (1, 1, False)
-    assert bench.state(1) == (State.TIERING, 1)
+    assert bench.state(1) == (TieringState.TIERING, 1)
     assert bench.tiering.request_due(None) is None
 
 
@@ -112,7 +117,7 @@ def test_the_next_round_is_due_one_freshness_after_the_last_finished(bench):
     grant = bench.tiering.request(1, None)
     bench.clock.advance(30_000)
     bench.tiering.finish(1, bench.epoch, grant.epoch)
-    assert bench.state(1) == (State.SCHEDULED, 1)
+    assert bench.state(1) == (TieringState.SCHEDULED, 1)
     bench.clock.advance(FRESHNESS_MS - 1)
     assert bench.tiering.request_due(None) is None
     bench.clock.advance(1)
@@ -130,7 +135,7 @@ def test_a_force_finished_table_is_pending_at_once(bench):
     bench.add(1)
     grant = bench.tiering.request(1, None)
     bench.tiering.finish(1, bench.epoch, grant.epoch, again=True)
-    assert bench.state(1) == (State.PENDING, 2)
+    assert bench.state(1) == (TieringState.PENDING, 2)
     assert bench.tiering.request_due(None).epoch == 2
 
 
@@ -149,10 +154,10 @@ def test_a_force_finished_round_may_say_so_twice(bench):
     grant = bench.tiering.request(1, None)
     for _ in range(2):
         bench.tiering.finish(1, bench.epoch, grant.epoch, again=True)
-        assert bench.state(1) == (State.PENDING, 2)
+        assert bench.state(1) == (TieringState.PENDING, 2)
     bench.tiering.request_due(None)
     bench.tiering.finish(1, bench.epoch, grant.epoch, again=True)  # later than late
-    assert bench.state(1) == (State.TIERING, 2)
+    assert bench.state(1) == (TieringState.TIERING, 2)
 
 
 def test_an_epoch_that_nobody_was_given_does_not_finish(bench):
@@ -171,7 +176,7 @@ def test_an_older_epoch_may_do_nothing_any_more(bench):
         lambda: bench.tiering.renew(1, bench.epoch, old.epoch),
         lambda: bench.tiering.finish(1, bench.epoch, old.epoch),
         lambda: bench.tiering.fail(1, bench.epoch, old.epoch, "late"),
-        lambda: bench.tiering.committing(1, bench.epoch, old.epoch).__enter__(),
+        lambda: bench.tiering.hold_for_commit(1, bench.epoch, old.epoch).__enter__(),
     ):
         with pytest.raises(FencedTieringEpochError, match="newest is 2"):
             call()
@@ -190,7 +195,7 @@ def test_an_older_coordinators_tierer_may_do_nothing_any_more(bench):
     ):
         with pytest.raises(ConflictError, match="since its restart"):
             call()
-    with pytest.raises(FencedTieringEpochError), bench.tiering.committing(1, old_epoch, grant.epoch):
+    with pytest.raises(FencedTieringEpochError), bench.tiering.hold_for_commit(1, old_epoch, grant.epoch):
         pass
 
 
@@ -228,7 +233,7 @@ def test_silence_fails_the_round_and_frees_the_table(bench):
     bench.tiering.renew(1, bench.epoch, grant.epoch)
     bench.clock.advance(TIMEOUT_MS)
     state = bench.tiering.states()[0]
-    assert (state.state, state.epoch, state.failures) == (State.PENDING, 2, 1)
+    assert (state.state, state.epoch, state.failures) == (TieringState.PENDING, 2, 1)
     assert "no heartbeat" in state.last_error
     with pytest.raises(FencedTieringEpochError):
         bench.tiering.renew(1, bench.epoch, grant.epoch)
@@ -268,7 +273,7 @@ def test_the_end_of_a_session_frees_its_tables_and_no_others(bench):
     bench.tiering.request(2, session_id=2)
     bench.tiering.session_ended(1)
     assert bench.tiering.request(1, session_id=2).takeover
-    assert bench.state(2) == (State.TIERING, 1)
+    assert bench.state(2) == (TieringState.TIERING, 1)
 
 
 def test_failing_tables_wait_longer_each_time_but_a_round_by_hand_does_not(bench):
@@ -376,7 +381,7 @@ def test_a_dropped_table_is_not_found(bench):
     for call in (
         lambda: bench.tiering.renew(1, bench.epoch, grant.epoch),
         lambda: bench.tiering.request(1, None),
-        lambda: bench.tiering.committing(1, bench.epoch, grant.epoch).__enter__(),
+        lambda: bench.tiering.hold_for_commit(1, bench.epoch, grant.epoch).__enter__(),
     ):
         with pytest.raises(TableNotFoundError):
             call()
@@ -401,8 +406,8 @@ def test_a_wall_clock_set_back_delays_a_round_by_one_freshness_at_most(bench):
 def test_an_illegal_move_is_a_defect_and_changes_nothing(bench):
     bench.add(1)
     with pytest.raises(InternalError, match="may not go from Scheduled to Tiered"):
-        bench.tiering._move(bench.tiering.states()[0], State.TIERED)
-    assert bench.state(1) == (State.SCHEDULED, 0)
+        bench.tiering._move(bench.tiering.states()[0], TieringState.TIERED)
+    assert bench.state(1) == (TieringState.SCHEDULED, 0)
 
 
 # -- random walks beside a model ---------------------------------------------------------------------------------------
