@@ -29,7 +29,7 @@ from fluss_lab.tiering.round.tiering_round import run_round
 
 RUNS: Final = 7
 LOOK_S: Final = 0.002
-#: Of the issue: ours reads at least so fast as pyarrow; with deletes it takes at most so long as without.
+#: At most so much of pyarrow's time; with deletes at most so much of the time without.
 GOAL_PEER: Final = "0.6"
 GOAL_DIRTY: Final = "1.5"
 

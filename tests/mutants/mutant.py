@@ -54,7 +54,7 @@ class Mutant:
 
     Attributes:
         name: Unique.
-        promise: Which of the design's promises (section 8) it breaks.
+        promise: Which promise of `docs/architecture.md` it breaks.
         file: The module, from the root.
         text: What is replaced; it is there exactly once.
         replacement: What it becomes.

@@ -1,4 +1,4 @@
-"""A tiering round: one table, from the coordinator's word to the coordinator's word (design, section 6).
+"""A tiering round: one table, from the coordinator's request to the coordinator's acknowledgement.
 
 Every step leaves a state from which the next round goes on. What makes it safe against tierers that wake up late: the
 newest lake snapshot is read first, then the coordinator confirms that the table is still held by this round, and the
