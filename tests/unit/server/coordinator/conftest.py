@@ -21,3 +21,12 @@ def lake_rig(tmp_path):
     made.create_database()
     yield made
     made.close()
+
+
+@pytest.fixture
+def brief_rig(tmp_path):
+    """The same; a drop waits 200 ms, not 10 s, for a tierer that never lets go."""
+    made = Rig(tmp_path / "my lab", options={"lake.tiering.takeover": "200ms"})
+    made.create_database()
+    yield made
+    made.close()

@@ -98,15 +98,15 @@ def test_only_the_holder_of_the_newest_epoch_commits(lake_rig):
     assert name_of(lake_rig.commit(table_id, 1, epoch, {0: 1}).error_code) == "FencedTieringEpochError"
 
 
-def test_a_table_that_was_made_again_is_another_one(lake_rig):
-    table_id = lake_rig.create(properties=LAKE)
-    epoch = hold(lake_rig, table_id)
-    lake_rig.drop()
-    lake_rig.create(properties=LAKE)
-    assert name_of(lake_rig.commit(table_id, 1, epoch, {0: 1}).error_code) == "TableNotFoundError"
-    assert beat(lake_rig, "tiering", table_id, epoch) == "TableNotFoundError"
+def test_a_table_that_was_made_again_is_another_one(brief_rig):
+    table_id = brief_rig.create(properties=LAKE)
+    epoch = hold(brief_rig, table_id)
+    brief_rig.drop()
+    brief_rig.create(properties=LAKE)
+    assert name_of(brief_rig.commit(table_id, 1, epoch, {0: 1}).error_code) == "TableNotFoundError"
+    assert beat(brief_rig, "tiering", table_id, epoch) == "TableNotFoundError"
     with pytest.raises(LakeSnapshotNotFoundError):
-        lake_rig.snapshot()
+        brief_rig.snapshot()
 
 
 def test_a_paused_tierer_cannot_commit_after_another_took_over(lake_rig):

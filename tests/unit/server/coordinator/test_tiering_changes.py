@@ -37,17 +37,17 @@ def hold(rig: Rig, table_id: int) -> pb.PbLakeTieringTableInfo:
 
 
 @pytest.mark.parametrize("definition", [{}, KEYED], ids=["log", "primary key"])
-def test_dropped_during_its_round(lake_rig, definition):
-    table_id = lake_rig.create(properties=LAKE, **definition)
-    epoch = hold(lake_rig, table_id).tiering_epoch
-    lake_rig.drop()
+def test_dropped_during_its_round(brief_rig, definition):
+    table_id = brief_rig.create(properties=LAKE, **definition)
+    epoch = hold(brief_rig, table_id).tiering_epoch
+    brief_rig.drop()
     for kind in ("tiering", "finished", "failed"):
-        assert beat(lake_rig, kind, table_id, epoch) == "TableNotFoundError"
-    assert commit(lake_rig, table_id, 1, epoch, {0: 1}) == "TableNotFoundError"
-    assert states(lake_rig) == []
-    again = lake_rig.create(properties=LAKE, **definition)
-    assert commit(lake_rig, table_id, 1, epoch, {0: 1}) == "TableNotFoundError"
-    assert (hold(lake_rig, again).tiering_epoch, again != table_id) == (1, True)
+        assert beat(brief_rig, kind, table_id, epoch) == "TableNotFoundError"
+    assert commit(brief_rig, table_id, 1, epoch, {0: 1}) == "TableNotFoundError"
+    assert states(brief_rig) == []
+    again = brief_rig.create(properties=LAKE, **definition)
+    assert commit(brief_rig, table_id, 1, epoch, {0: 1}) == "TableNotFoundError"
+    assert (hold(brief_rig, again).tiering_epoch, again != table_id) == (1, True)
 
 
 @pytest.mark.parametrize("definition", [{}, KEYED], ids=["log", "primary key"])
