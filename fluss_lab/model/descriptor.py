@@ -178,7 +178,13 @@ def make_descriptor(
     comment: str | None = None,
     buckets_max: int = options.BUCKETS_MAX.default,
 ) -> TableDescriptor:
-    """Return a checked table definition from what a person writes (see api: ``lab.create_table``).
+    """Return a checked table definition from what a person writes, as `fluss_lab.Lab.create_table` takes it.
+
+    >>> flights = make_descriptor(
+    ...     {"id": "bigint", "month": "string"}, primary_key=["id", "month"], partitioned_by=["month"]
+    ... )
+    >>> flights.bucket_key, flights.buckets
+    (('id',), 1)
 
     Args:
         schema: In any form that `make_schema` takes.

@@ -75,6 +75,9 @@ class TablePath:
     def parse(text: str | TablePath) -> TablePath:
         """Read ``database.table``.
 
+        >>> TablePath.parse("nyc.flights").table
+        'flights'
+
         Raises:
             InvalidNameError: It is not two valid names with a dot between.
         """

@@ -97,6 +97,10 @@ def make_schema(
 ) -> Schema:
     """Return a checked schema from any of the forms a person writes.
 
+    >>> made = make_schema({"id": "bigint", "name": "string"}, primary_key=["id"])
+    >>> [str(column.type) for column in made.columns]
+    ['BIGINT NOT NULL', 'STRING']
+
     Args:
         source: A schema, an Arrow schema, column names to types (Fluss type texts or Arrow types), or rows to take the
             schema of: a pandas frame or Arrow data (see `fluss_lab.model.values.schema_inference`).

@@ -68,6 +68,11 @@ def zone_text(zone: tzinfo | None) -> str:
 def parse_moment(value: Any, zone: tzinfo | None = None) -> int:
     """Return epoch milliseconds (UTC) of a moment.
 
+    >>> parse_moment("2013-01-01T12:00:00+01:00")
+    1357038000000
+    >>> parse_moment("2013-01-01", zone=UTC)
+    1356998400000
+
     Args:
         value: A `datetime` (also pandas's and numpy's), a `date` (its first moment), ISO-8601 text, ``"now"``, ``"today"``,
             ``"yesterday"`` (their first moment), ``"10 minutes ago"``, or epoch milliseconds as a whole number.
@@ -188,6 +193,9 @@ def format_moment(timestamp_ms: int) -> str:
 def parse_duration(value: str | int | timedelta) -> int:
     """Return milliseconds of a duration: ``"10s"``, ``"3 min"``, ``"7d"``, a timedelta, or milliseconds.
 
+    >>> parse_duration("3 min")
+    180000
+
     Raises:
         InvalidPropertyError: It cannot be read or is negative.
     """
@@ -207,7 +215,11 @@ def parse_duration(value: str | int | timedelta) -> int:
 
 
 def format_duration(amount_ms: int) -> str:
-    """Return milliseconds in the largest unit that holds them exactly: ``"3min"``."""
+    """Return milliseconds in the largest unit that holds them exactly.
+
+    >>> format_duration(180_000), format_duration(90_000)
+    ('3min', '90s')
+    """
     for unit in ("d", "h", "min", "s"):
         if amount_ms and amount_ms % _UNITS_MS[unit] == 0:
             return f"{amount_ms // _UNITS_MS[unit]}{unit}"
@@ -216,6 +228,9 @@ def format_duration(amount_ms: int) -> str:
 
 def parse_size(value: str | int) -> int:
     """Return bytes of a size: ``"64mb"``, ``"1 gb"``, or a number of bytes.
+
+    >>> parse_size("64mb")
+    67108864
 
     Raises:
         InvalidPropertyError: It cannot be read or is negative.
