@@ -19,8 +19,11 @@ demo: environment
 
 # Everything that must hold before a commit, the tests in two processes, file by file; in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.
-test: check
-	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(PYTEST) tests
+# While one works, make test FAST=1: the unit tests that need no Spark and start no process, without the check.
+FAST ?=
+TESTS := $(if $(FAST),--fast tests/unit,--ignore tests/architecture tests)
+test: $(if $(FAST),environment,check)
+	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST) $(TESTS)
 
 check: environment
 	@$(RUN) -m ruff check .

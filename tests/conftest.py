@@ -22,7 +22,34 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 _QUICK = ("model", "records", "remote", "rpc")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: What starts processes, as a module of tests imports it: seconds each.
+_PROCESSES = frozenset({"ServerProcess", "TiererProcess", "multiprocessing", "subprocess"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="only unit tests that need no Spark, start no process, and are not slow"
+    )
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    unit = item.path.relative_to(Path(__file__).parent).parts[0] == "unit"
+    waits = item.get_closest_marker("slow") or item.get_closest_marker("spark") or "spark" in item.fixturenames
+    return unit and not waits and _PROCESSES.isdisjoint(vars(item.module))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not fast, if only that is asked for; order the rest."""
+    if config.getoption("fast"):
+        left_out = [item for item in items if not _is_fast(item)]
+        items[:] = [item for item in items if _is_fast(item)]
+        config.hook.pytest_deselected(items=left_out)
+    _order(items)
+
+
+def _order(items: list[pytest.Item]) -> None:
     """Order files so that processes that take them in turn end together: long ones first, quick ones last.
 
     Spark's come first, then those of whole labs, then the units; files of a folder stay together, for they share clusters.
