@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from fluss_lab.client.cluster.leader_requests import (
+    PASSING_ERRORS,
+    BucketRequest,
+    LeaderCall,
+    call_leaders,
+    call_leaders_once,
+)
 from fluss_lab.errors import (
     FlussError,
     InternalError,
-    NotFoundError,
     NotLeaderError,
-    UnavailableError,
     error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -163,41 +169,32 @@ def bucket_statuses(connection: ClusterClient, info: TableInfo, *, patient: bool
     if not patient:
         connection.forget_leaders_of(wanted)  # who is away at this moment is what is asked
     attempts = connection.attempts("describe_buckets")
-    found: dict[TableBucket, BucketStatus] = {}
-    while missing := [bucket for bucket in wanted if bucket not in found]:
-        leaders = connection.present_leaders(missing, attempts)
-        failures: dict[TableBucket, FlussError] = {}
-        for server in sorted(set(leaders.values())):
-            theirs = [bucket for bucket in missing if leaders.get(bucket) == server]
-            try:
-                response = connection.gateway(server).describe_buckets(
-                    pb.DescribeBucketsRequest(table_id=info.table_id)
-                )
-            except (UnavailableError, NotFoundError) as error:
-                failures |= dict.fromkeys(theirs, error)
-                continue
-            for entry in response.buckets:
-                if (bucket := bucket_of(entry.table_bucket)) in theirs:
-                    found[bucket] = _status(entry, names, server, info.path)
-        left = {
-            bucket: failures.get(bucket) or NotLeaderError(f"bucket {bucket}: its server is away")
-            for bucket in missing
-            if bucket not in found
-        }
-        if left and not patient:
-            found |= {bucket: _away(bucket, names, error, info.path) for bucket, error in left.items()}
-        elif left:
-            connection.forget_leaders_of(left)
-            bucket, reason = next(iter(left.items()))
-            attempts.failed(reason, f"the server of bucket {bucket}")
-    return sorted(found.values(), key=lambda status: (status.partition or "", status.bucket.bucket))
 
+    def send(gateway: TabletServerGateway, requests: Sequence[BucketRequest]) -> list[BucketStatus | FlussError]:
+        leaders = connection.present_leaders([each.bucket for each in requests], attempts)
+        response = gateway.describe_buckets(pb.DescribeBucketsRequest(table_id=info.table_id))
+        found = {bucket_of(entry.table_bucket): entry for entry in response.buckets}
+        return [
+            _status(found[each.bucket], names, leaders.get(each.bucket, NO_LEADER), info.path)
+            if each.bucket in found
+            else NotLeaderError(f"bucket {each.bucket}: its server is away")
+            for each in requests
+        ]
 
-def _away(
-    bucket: TableBucket, names: Mapping[int | None, str | None], error: FlussError, path: TablePath
-) -> UnknownBucket:
-    partition = names.get(bucket.partition_id)
-    return UnknownBucket(bucket, partition, NO_LEADER, _named(error, path, bucket, partition))
+    call: LeaderCall[BucketRequest, BucketStatus] = LeaderCall(send)
+    requests = [BucketRequest(bucket) for bucket in wanted]
+    statuses: list[BucketStatus] = []
+    for bucket, found in zip(
+        wanted, (call_leaders if patient else call_leaders_once)(connection, requests, call, attempts), strict=True
+    ):
+        if not isinstance(found, FlussError):
+            statuses.append(found)
+        elif isinstance(found, PASSING_ERRORS):
+            partition = names.get(bucket.partition_id)
+            statuses.append(UnknownBucket(bucket, partition, NO_LEADER, _named(found, info.path, bucket, partition)))
+        else:
+            raise found
+    return sorted(statuses, key=lambda status: (status.partition or "", status.bucket.bucket))
 
 
 def _status(

@@ -226,7 +226,7 @@ class ClusterClient(Closing):
         return cast(CoordinatorGateway, RetryingCoordinator(self.ask_coordinator, attempts))
 
     def tablet_server(self, bucket: TableBucket) -> TabletServerGateway:
-        """Return the server that holds a bucket. Its calls are not repeated: see `ask_leader`.
+        """Return the server that holds a bucket. Its calls are not repeated.
 
         Raises:
             TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
@@ -293,32 +293,15 @@ class ClusterClient(Closing):
         """Drop what is known of who holds some buckets. What is known of others stays, and their servers go on."""
         self._here().forget_leaders_of(buckets)
 
-    def ask_leader(
-        self, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], T], attempts: Attempts | None = None
-    ) -> T:
-        """Call the server that holds a bucket, again and again until it answers or the time is up.
-
-        A server that says it does not hold the bucket is believed when the coordinator agrees.
-
-        Args:
-            bucket: The bucket.
-            what: For messages.
-            call: One attempt; it may act twice.
-            attempts: Shared time limit; None: ``client.request-timeout`` from now.
-        """
-        tries = attempts or self.attempts(what)
-        while True:
-            try:
-                return call(self.gateway(self.leaders([bucket], tries)[bucket]))
-            except (UnavailableError, NotFoundError) as error:
-                self.judge(bucket, error, tries)
-                tries.failed(error, str(self._address))
-
     def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
-        """After a failure: look the bucket's leader up again; raise what the coordinator says of a bucket that is gone."""
+        """Have the leader of a bucket looked up again after a failure; of a bucket that its server does not know, at once.
+
+        Raises:
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: The coordinator does not know it either.
+        """
         self.forget_leaders_of([bucket])
         if isinstance(error, NotFoundError):
-            self.leaders([bucket], attempts)
+            self.present_leaders([bucket], attempts)
 
     def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
         """Return fresh attempts of a call, for so long; None: ``client.request-timeout``."""

@@ -1,14 +1,14 @@
-"""Requests to many buckets at once: one to each leader, repeated for buckets that moved or whose leader was away."""
+"""Requests to the leaders of buckets: one call to each server, repeated for buckets that moved or whose leader was away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from fluss_lab.client.cluster.retry_policy import Attempts
-from fluss_lab.errors import FlussError, NotFoundError, UnavailableError
+from fluss_lab.errors import AuthenticationError, FlussError, NotFoundError, NotLeaderError, UnavailableError
 from fluss_lab.model import TableBucket
 from fluss_lab.rpc.gateway import TabletServerGateway
 
@@ -17,12 +17,19 @@ if TYPE_CHECKING:
 
 
 class HasBucket(Protocol):
-    """A question about one bucket."""
+    """A request about one bucket."""
 
     @property
     def bucket(self) -> TableBucket:
         """Return the bucket."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRequest:
+    """A request that says nothing but its bucket."""
+
+    bucket: TableBucket
 
 
 Q = TypeVar("Q", bound=HasBucket)
@@ -31,84 +38,147 @@ A = TypeVar("A")
 #: Runs calls, one after another or at the same time, and returns what they return, in their order.
 Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], object]
 
+#: Errors of a server that may pass. That a bucket is gone counts when the coordinator agrees: a server that has just
+#: started may not have opened it yet, or it is another cluster's, with another token, on the port of the last.
+PASSING_ERRORS: Final = (UnavailableError, NotFoundError, AuthenticationError)
+
 
 @dataclass(frozen=True, slots=True)
-class Ask(Generic[Q, A]):
-    """How questions are asked.
+class LeaderCall(Generic[Q, A]):
+    """How requests travel.
 
     Attributes:
-        send: Asks one server some questions; returns an answer or an error for each, in their order. It may be called
-            twice for the same.
-        cut: Cuts the questions for one server into those of one call.
-        run: Runs the calls of a round.
+        send: Sends requests to one server; returns an answer or an error for each, in their order. It may be called
+            twice for the same request.
+        cut: Cuts the requests to one server into those of one call.
+        run: Runs the calls of one round.
+        on_gone: Returns the answer of a request whose bucket the coordinator does not know any more; None: the
+            coordinator's error is raised.
     """
 
     send: Callable[[TabletServerGateway, Sequence[Q]], Sequence[A | FlussError]]
-    cut: Callable[[Sequence[Q]], Iterable[Sequence[Q]]] = lambda questions: [questions]
+    cut: Callable[[Sequence[Q]], Iterable[Sequence[Q]]] = lambda requests: [requests]
     run: Run = lambda calls: [call() for call in calls]
+    on_gone: Callable[[Q, NotFoundError], A] | None = None
 
 
-def ask_leaders(connection: ClusterClient, questions: Sequence[Q], ask: Ask[Q, A], attempts: Attempts) -> list[A]:
-    """Return an answer for each question, in their order; what could not be answered is asked again until time is up.
+def call_leader(
+    connection: ClusterClient,
+    bucket: TableBucket,
+    what: str,
+    call: Callable[[TabletServerGateway], A],
+    attempts: Attempts | None = None,
+) -> A:
+    """Call the leader of one bucket until it answers or the time is up; see `call_leaders` for errors.
 
-    A server that says it does not hold a bucket is believed when the coordinator agrees.
+    Args:
+        connection: To the cluster.
+        bucket: The bucket.
+        what: The call, for messages.
+        call: One attempt; it may act twice.
+        attempts: Shared time limit; None: ``client.request-timeout`` from now.
+    """
+    once: LeaderCall[BucketRequest, A] = LeaderCall(lambda gateway, _requests: [call(gateway)])
+    return call_leaders(connection, [BucketRequest(bucket)], once, attempts or connection.attempts(what))[0]
+
+
+def call_leaders(
+    connection: ClusterClient, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
+) -> list[A]:
+    """Return an answer for each request, in their order; failed requests are repeated until time is up.
 
     Raises:
         TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket is gone.
         ServerUnavailableError: No server answered in time.
-        FlussError: A server refused a question.
+        FlussError: A server refused a request.
     """
-    asking = _Asking(connection, questions, ask)
-    while len(asking.answers) < len(questions):
-        try:
-            calls = asking.calls(attempts)
-        except UnavailableError as error:
-            connection.forget_leaders()
-            attempts.failed(error, "the coordinator")
-            continue
-        ask.run(calls)
-        failed, asking.failed = asking.failed, []
-        if lasting := [error for _, error in failed if not isinstance(error, UnavailableError | NotFoundError)]:
-            raise lasting[0]
-        if failed:
-            bucket, reason = failed[0]
-            connection.judge(bucket, reason, attempts)
-            attempts.failed(reason, f"the server of bucket {bucket}")
-    return [asking.answers[index] for index in range(len(questions))]
-
-
-class _Asking(Generic[Q, A]):
-    """The state of one asking: what was answered, by the questions' positions, and what failed in this round."""
-
-    def __init__(self, connection: ClusterClient, questions: Sequence[Q], ask: Ask[Q, A]) -> None:
-        self.answers: dict[int, A] = {}
-        self.failed: list[tuple[TableBucket, FlussError]] = []
-        self._connection = connection
-        self._questions = questions
-        self._ask = ask
-
-    def calls(self, attempts: Attempts) -> list[Callable[[], None]]:
-        """Return the calls that ask what has no answer yet."""
-        wanted = [index for index in range(len(self._questions)) if index not in self.answers]
-        leaders = self._connection.leaders({self._questions[index].bucket for index in wanted}, attempts)
-        by_server: dict[int, list[int]] = {}
-        for index in wanted:
-            by_server.setdefault(leaders[self._questions[index].bucket], []).append(index)
-        return [call for server, indexes in by_server.items() for call in self._calls_of(server, indexes)]
-
-    def _calls_of(self, server: int, indexes: Sequence[int]) -> Iterator[Callable[[], None]]:
-        rest = iter(indexes)
-        for part in self._ask.cut([self._questions[index] for index in indexes]):
-            yield partial(self._call, server, [next(rest) for _ in part], part)
-
-    def _call(self, server: int, indexes: Sequence[int], part: Sequence[Q]) -> None:
-        try:
-            given = self._ask.send(self._connection.gateway(server), part)
-        except FlussError as error:
-            self.failed.append((part[0].bucket, error))
-            return
-        for index, question, answer in zip(indexes, part, given, strict=True):
-            if isinstance(answer, FlussError):
-                self.failed.append((question.bucket, answer))
+    answers: dict[int, A] = {}
+    while waiting := [index for index in range(len(requests)) if index not in answers]:
+        failed: dict[int, FlussError] = {}
+        found = call_leaders_once(connection, [requests[index] for index in waiting], call, attempts)
+        for index, answer in zip(waiting, found, strict=True):
+            if not isinstance(answer, FlussError):
+                answers[index] = answer
+            elif isinstance(answer, PASSING_ERRORS):
+                failed[index] = answer
             else:
-                self.answers[index] = answer
+                raise answer
+        if failed:
+            index, error = next(iter(failed.items()))
+            try:
+                connection.judge(requests[index].bucket, error, attempts)
+            except NotFoundError as gone:
+                if call.on_gone is None:
+                    raise
+                answers[index] = call.on_gone(requests[index], gone)
+                continue
+            attempts.failed(error, f"the server of bucket {requests[index].bucket}")
+    return [answers[index] for index in range(len(requests))]
+
+
+def call_leaders_once(
+    connection: ClusterClient, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
+) -> list[A | FlussError]:
+    """Return the answer of each request's leader, or the error, in their order; nothing is repeated.
+
+    Args:
+        connection: To the cluster.
+        requests: What to send.
+        call: How.
+        attempts: Time limit for finding the leaders.
+
+    Raises:
+        TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket is gone, and the call has no `on_gone`.
+    """
+    answers: dict[int, A | FlussError] = {}
+    by_server: dict[int, list[int]] = {}
+    buckets = list(dict.fromkeys(request.bucket for request in requests))
+    leaders = _leaders(connection, buckets, attempts, apart=call.on_gone is not None)
+    for index, request in enumerate(requests):
+        leader = leaders[request.bucket]
+        if isinstance(leader, FlussError):
+            answers[index] = leader
+        else:
+            by_server.setdefault(leader, []).append(index)
+
+    def send(server: int, indexes: Sequence[int], part: Sequence[Q]) -> None:
+        try:
+            given = call.send(connection.gateway(server), part)
+        except FlussError as error:
+            given = [error] * len(part)
+        answers.update(zip(indexes, given, strict=True))
+
+    calls: list[Callable[[], None]] = []
+    for server, indexes in by_server.items():
+        rest = iter(indexes)
+        parts = call.cut([requests[index] for index in indexes])
+        calls += [partial(send, server, [next(rest) for _ in part], part) for part in parts]
+    call.run(calls)
+    return [answers[index] for index in range(len(requests))]
+
+
+def _leaders(
+    connection: ClusterClient, buckets: Sequence[TableBucket], attempts: Attempts, *, apart: bool
+) -> dict[TableBucket, int | FlussError]:
+    """Return the server of each bucket, or why there is none.
+
+    Raises:
+        NotFoundError: A bucket is gone; `apart`: such an error is the bucket's own.
+    """
+    try:
+        found = connection.present_leaders(buckets, attempts)
+    except UnavailableError as error:
+        connection.forget_leaders()
+        return dict.fromkeys(buckets, error)
+    except NotFoundError as error:
+        if not apart:
+            raise
+        if len(buckets) == 1:
+            return {buckets[0]: error}
+        return {bucket: _leaders(connection, [bucket], attempts, apart=True)[bucket] for bucket in buckets}
+    away = {
+        bucket: NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
+        for bucket in buckets
+        if bucket not in found
+    }
+    return {**found, **away}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from fluss_lab.client.cluster.bucket_status import GivenUpRange, given_up_of
-from fluss_lab.client.cluster.leader_requests import Ask, ask_leaders
+from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records.batch import Buffer, encode
@@ -22,7 +22,6 @@ from fluss_lab.rpc.message_codec import Frame
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
 
-A = TypeVar("A")
 #: Ranges that an error names.
 _SHOWN_MAX: Final = 3
 
@@ -97,11 +96,6 @@ class RowsSent:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    bucket: TableBucket
-
-
 def damaged_buckets(connection: ClusterClient, info: TableInfo) -> list[DamagedBucket]:
     """Return every bucket of a table with what is damaged of it. See `Admin.damaged_buckets`."""
     names: dict[int | None, str | None] = {None: None}
@@ -171,7 +165,7 @@ def send_rows(
             request.records = b""
             payloads.append(encode(rows, schema_id=info.schema_id))
         frame = Frame(request, payloads)
-        count = int(_asked(connection, bucket, "send_rows", partial(_send, frame)).row_count)
+        count = int(call_leader(connection, bucket, "send_rows", partial(_send, frame)).row_count)
     return RowsSent(log_offset, count)
 
 
@@ -200,7 +194,7 @@ def give_up_range(
         stop_offset=stop, discard_before=discard_before, rows_offset=None if sent is None else sent.log_offset,
         row_count=None if sent is None else sent.count,
     )  # fmt: skip
-    response = _asked(connection, bucket, "give_up_range", lambda gateway: gateway.give_up_range(request))
+    response = call_leader(connection, bucket, "give_up_range", lambda gateway: gateway.give_up_range(request))
     return int(response.log_start_offset)
 
 
@@ -208,18 +202,8 @@ def _described(connection: ClusterClient, bucket: TableBucket, partition: str | 
     request = pb.DescribeDamageRequest(
         table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
     )
-    response = _asked(connection, bucket, "describe_damage", lambda gateway: gateway.describe_damage(request))
+    response = call_leader(connection, bucket, "describe_damage", lambda gateway: gateway.describe_damage(request))
     return _damaged(bucket, partition, response)
-
-
-def _asked(connection: ClusterClient, bucket: TableBucket, what: str, call: Callable[[TabletServerGateway], A]) -> A:
-    """Ask the server of one bucket, again where it moved or was away."""
-
-    def send(gateway: TabletServerGateway, questions: Sequence[_Question]) -> list[A | FlussError]:
-        return [call(gateway)]
-
-    ask: Ask[_Question, A] = Ask(send)
-    return ask_leaders(connection, [_Question(bucket)], ask, connection.attempts(what))[0]
 
 
 def _damaged(bucket: TableBucket, partition: str | None, response: pb.DescribeDamageResponse) -> DamagedBucket:

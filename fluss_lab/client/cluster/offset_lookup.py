@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.client.cluster.leader_requests import Ask, ask_leaders
+from fluss_lab.client.cluster.leader_requests import BucketRequest, LeaderCall, call_leaders
 from fluss_lab.errors import (
     BucketNotFoundError,
     FlussError,
@@ -161,27 +161,21 @@ def _looked_up(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    bucket: TableBucket
-
-
 def _ask(
     connection: ClusterClient, buckets: list[TableBucket], query: OffsetQuery, *, enable_lake: bool
 ) -> dict[TableBucket, pb.PbListOffsetsRespForBucket]:
     """Ask each bucket's server, again where it moved or was away."""
 
     def send(
-        gateway: TabletServerGateway, questions: Sequence[_Question]
+        gateway: TabletServerGateway, requests: Sequence[BucketRequest]
     ) -> list[pb.PbListOffsetsRespForBucket | FlussError]:
-        asked = [question.bucket for question in questions]
+        asked = [request.bucket for request in requests]
         response = gateway.list_offsets(_request(asked, query, enable_lake))
         by_id = {entry.bucket_id: entry for entry in response.buckets_resp}
         return [_answer(bucket, by_id.get(bucket.bucket)) for bucket in asked]
 
-    questions = [_Question(bucket) for bucket in buckets]
-    ask: Ask[_Question, pb.PbListOffsetsRespForBucket] = Ask(send)
-    answers = ask_leaders(connection, questions, ask, connection.attempts("list_offsets"))
+    call: LeaderCall[BucketRequest, pb.PbListOffsetsRespForBucket] = LeaderCall(send)
+    answers = call_leaders(connection, list(map(BucketRequest, buckets)), call, connection.attempts("list_offsets"))
     return dict(zip(buckets, answers, strict=True))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.client.kv.lookup_codec import answer_rows
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.closing import Closing
@@ -172,7 +173,7 @@ class KvScan(Closing):
             projected_fields=self._projection.indices or (),
         )
         request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
-        answer = self._connection.ask_leader(self._bucket, self._what, lambda gateway: _answered(gateway, request))
+        answer = call_leader(self._connection, self._bucket, self._what, lambda gateway: _answered(gateway, request))
         self._scanner_id = answer.message.scanner_id
         self._calls = 1
         self._log_offset = answer.message.log_offset
@@ -190,7 +191,7 @@ class KvScan(Closing):
                 # Not a word about the bucket, but about the scan: it is not asked for again.
                 raise _ScanLostError(str(error)) from error
 
-        answer = self._connection.ask_leader(self._bucket, self._what, call)
+        answer = call_leader(self._connection, self._bucket, self._what, call)
         self._calls += 1
         return answer
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.client.kv.lookup_codec import answer_rows
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
@@ -108,7 +109,7 @@ class _LimitScan:
                 raise error_from_code(answer.message.error_code, answer.message.error_message)
             return answer
 
-        return self._connection.ask_leader(bucket, self._what, call)
+        return call_leader(self._connection, bucket, self._what, call)
 
 
 def _schema_id(message: pb.LimitScanResponse, info: TableInfo) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_lab.client.cluster.leader_requests import Ask, ask_leaders
+from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
 from fluss_lab.client.kv.lookup_codec import LookupCall, Part, PrefixCall, RowsFound, nullable
 from fluss_lab.client.kv.plain_key import PlainKeys
 from fluss_lab.client.log.fetch_codec import Projection
@@ -175,9 +175,9 @@ class Lookuper(Closing):
             if self._closed:
                 raise InvalidRequestError(f"{attempts.what}: the lookuper is closed; open a new one")
             parts = list(self._parts(asked, call.key_columns, keys_max))
-            ask: Ask[Part, RowsFound] = Ask(call.send, partial(_cut, keys_max), self._run)
+            leader_call: LeaderCall[Part, RowsFound] = LeaderCall(call.send, partial(_cut, keys_max), self._run)
             try:
-                return list(zip(parts, ask_leaders(self._connection, parts, ask, attempts), strict=True))
+                return list(zip(parts, call_leaders(self._connection, parts, leader_call, attempts), strict=True))
             except RecordTooLargeError:
                 # The rows of so many keys are more than an answer may have.
                 if keys_max == 1 or asked.num_rows == 1:

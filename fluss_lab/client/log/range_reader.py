@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.retry_policy import Attempts
 from fluss_lab.client.log.fetch_codec import (
@@ -22,15 +23,14 @@ from fluss_lab.errors import (
     CorruptDataError,
     InternalError,
     LakeSnapshotNotFoundError,
-    NotFoundError,
     OffsetOutOfRangeError,
-    UnavailableError,
 )
 from fluss_lab.lake import FetchContext, FlussLogSource
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import TabletServerGateway
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -147,20 +147,15 @@ class _RangeReader:
             raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 
     def _fetch(self, request: pb.FetchLogRequest, attempts: Attempts) -> FetchedBucket:
-        while True:
-            response = self._connection.ask_leader(
-                self._bucket, attempts.what, lambda gateway: gateway.fetch_log(request), attempts
-            )
-            fetched = next(fetched_buckets(response), None)
+        def call(gateway: TabletServerGateway) -> FetchedBucket:
+            fetched = next(fetched_buckets(gateway.fetch_log(request)), None)
             if fetched is None or fetched.bucket != self._bucket:
                 raise InternalError(f"{attempts.what}: the server's answer leaves the bucket out")
-            error = fetched.error
-            if error is None:
-                return fetched
-            if not isinstance(error, UnavailableError | NotFoundError):
-                raise error
-            self._connection.judge(self._bucket, error, attempts)
-            attempts.failed(error, "the bucket's server")
+            if fetched.error is not None:
+                raise fetched.error
+            return fetched
+
+        return call_leader(self._connection, self._bucket, attempts.what, call, attempts)
 
     def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         what = f"bucket {self._bucket} of {self._info.path}"

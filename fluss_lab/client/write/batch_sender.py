@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from fluss_lab.client.cluster.retry_policy import Attempts
-from fluss_lab.client.write.bucket_queue import Batch, BucketQueue
+from fluss_lab.client.write.bucket_queue import Batch
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, Accumulator
-from fluss_lab.client.write.write_requests import Answers, WriteKind
+from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
 from fluss_lab.errors import (
     AuthenticationError,
     FlussError,
@@ -25,12 +25,10 @@ from fluss_lab.errors import (
     RequestTimeoutError,
     ServerUnavailableError,
     UnavailableError,
-    error_from_code,
 )
 from fluss_lab.interrupts import Held, joined
 from fluss_lab.model import TableInfo
 from fluss_lab.records import encode
-from fluss_lab.rpc.bucket_fields import partition_id_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -103,16 +101,13 @@ class Sender:
         for batch in batches:
             if batch.payload is None:
                 batch.payload = self._encoded(batch)
-        left_ms = max(1, int(1000 * (min(batch.queue.deadline for batch in batches) - time.monotonic())))
-        request = self._kind.request(left_ms)
-        for batch in batches:
-            bucket = batch.queue.bucket
-            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=b"")
+        left_ms = _left_ms(batches)
+        encoded = [(batch.queue.bucket, batch.payload or []) for batch in batches]
         leader = batches[0].queue.leader
         try:
             gateway = self._connection.gateway(leader if leader is not None else -1)
             self._accumulator.leaving(batches)
-            answers = self._kind.send(gateway, request, batches)
+            answers = self._kind.send(gateway, encoded, left_ms)
         except FlussError as error:
             for batch in batches:
                 self._came_back(batch, error)
@@ -137,7 +132,7 @@ class Sender:
         unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
         if unknown:
             try:
-                attempts = self._attempts([batch.queue.deadline for batch in batches])
+                attempts = self._attempts(batches)
                 leaders = self._connection.present_leaders(unknown, attempts)
             except FlussError as error:
                 self._connection.forget_partitions(self._info)
@@ -169,18 +164,13 @@ class Sender:
                 self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
-    def _heard(self, batches: list[Batch], answers: Answers) -> None:
-        by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in answers}
-        for batch in batches:
-            bucket = batch.queue.bucket
-            entry = by_bucket.get((bucket.partition_id, bucket.bucket))
-            if entry is None:
-                self._came_back(batch, InternalError(f"the server's answer leaves out bucket {bucket}"))
-            elif entry.error_code:
-                self._came_back(batch, error_from_code(entry.error_code, entry.error_message))
-            elif (ranges := self._kind.ranges(batch, entry.base_offset, entry.end_offset)) is None:
-                found = f"offsets [{entry.base_offset}, {entry.end_offset}) for {batch.rows} rows"
-                self._came_back(batch, InternalError(f"bucket {bucket}: the server answered {found}"))
+    def _heard(self, batches: list[Batch], answers: Sequence[WriteAnswer | FlussError]) -> None:
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, FlussError):
+                self._came_back(batch, answer)
+            elif (ranges := self._kind.ranges(batch, answer.base_offset, answer.end_offset)) is None:
+                found = f"offsets [{answer.base_offset}, {answer.end_offset}) for {batch.rows} rows"
+                self._came_back(batch, InternalError(f"bucket {batch.queue.bucket}: the server answered {found}"))
             else:
                 self._accumulator.acknowledged(batch, ranges)
 
@@ -196,7 +186,7 @@ class Sender:
         if isinstance(error, NotFoundError | AuthenticationError):
             # Believed when the coordinator agrees: a server that has just started may not have opened the bucket yet,
             # or it is another one, with another token, on the port of the last.
-            confirmed = self._confirmed(queue)
+            confirmed = self._confirmed(batch)
             lasting, reason = confirmed is not None, confirmed or error
         if isinstance(error, OutOfOrderSequenceError) and batch.alone and not batch.doubtful:
             # All before it is acknowledged and it was never written: the server does not know this writer any more.
@@ -206,10 +196,10 @@ class Sender:
             batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
         )
 
-    def _confirmed(self, queue: BucketQueue) -> FlussError | None:
+    def _confirmed(self, batch: Batch) -> FlussError | None:
         """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
         try:
-            self._connection.leaders([queue.bucket], self._attempts([queue.deadline]))
+            self._connection.leaders([batch.queue.bucket], self._attempts([batch]))
         except UnavailableError:
             return None
         except FlussError as confirmed:
@@ -217,9 +207,8 @@ class Sender:
             return confirmed
         return None
 
-    def _attempts(self, deadlines: list[float]) -> Attempts:
-        left_ms = max(1, int(1000 * (min(deadlines) - time.monotonic())))
-        return Attempts(self._what, left_ms, self._connection.closed)
+    def _attempts(self, batches: Iterable[Batch]) -> Attempts:
+        return Attempts(self._what, _left_ms(batches), self._connection.closed)
 
     def _renumber(self, batch: Batch) -> None:
         try:
@@ -242,3 +231,8 @@ class Sender:
             )
         fate = "; whether its rows were written is not known" if unknown else ""
         return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")
+
+
+def _left_ms(batches: Iterable[Batch]) -> int:
+    """Return the milliseconds until the first of some batches is given up."""
+    return max(1, int(1000 * (min(batch.queue.deadline for batch in batches) - time.monotonic())))

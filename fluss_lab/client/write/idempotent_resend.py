@@ -15,29 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.cluster.leader_requests import PASSING_ERRORS, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.log.fetch_codec import FetchLimits, Projection, fetch_request, fetched_buckets
-from fluss_lab.client.write.bucket_queue import Batch, BucketQueue
-from fluss_lab.client.write.write_requests import WriteKind
+from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
 from fluss_lab.errors import (
-    AuthenticationError,
     DuplicateSequenceError,
     FlussError,
-    InternalError,
     NotFoundError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     PartitionNotFoundError,
     RecordTooLargeError,
-    UnavailableError,
-    error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import encode
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import partition_id_of
 from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
@@ -46,6 +40,8 @@ if TYPE_CHECKING:
 
 #: After the largest sequence comes 0 again.
 _SEQUENCES: Final = 2**31
+#: What the caller decides on: it has written down which number is whose.
+_REFUSALS: Final = (RecordTooLargeError, OutOfOrderSequenceError, DuplicateSequenceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +71,13 @@ def following(sequence: int) -> int:
 def distance(sequence: int, later: int) -> int:
     """Return how many numbers one lies after another; a huge number when it lies before."""
     return (later - sequence) % _SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a batch came to: the end of the log behind it, or why it is refused and always will be."""
+
+    answer: int | FlussError
 
 
 class NumberedSender:
@@ -107,81 +110,52 @@ class NumberedSender:
             ServerUnavailableError: No server answered in time; whether rows were written is not known.
             FlussError: A server refused the rows.
         """
-        answers: dict[int, int | FlussError] = {}
         attempts = self._connection.attempts(self._what)
-        while waiting := [index for index in range(len(batches)) if index not in answers]:
-            failed = self._round(batches, waiting, answers, attempts)
-            if len(failed) < len(waiting):
+
+        def send(gateway: TabletServerGateway, part: Sequence[NumberedBatch]) -> list[_Outcome | FlussError]:
+            found = self._sent(gateway, part)
+            if any(isinstance(each, _Outcome) for each in found):
                 attempts.progressed()
-            if failed:
-                bucket, error = next(iter(failed.items()))
-                attempts.failed(error, f"the server of bucket {bucket}")
-        return [answers[index] for index in range(len(batches))]
+            return found
 
-    def _round(
-        self,
-        batches: Sequence[NumberedBatch],
-        waiting: Sequence[int],
-        answers: dict[int, int | FlussError],
-        attempts: Attempts,
-    ) -> dict[TableBucket, FlussError]:
-        """Send what waits once; return what failed for a reason that may pass."""
-        by_server: dict[int, list[int]] = {}
-        failed: dict[TableBucket, FlussError] = {}
-        for index in waiting:
-            leader = self._leader(batches[index].bucket, attempts)
-            if isinstance(leader, int):
-                by_server.setdefault(leader, []).append(index)
-            elif isinstance(leader, UnavailableError):
-                failed[batches[index].bucket] = leader
-            else:
-                answers[index] = leader
-        for server, indexes in by_server.items():
-            for index, answer in zip(indexes, self._ask(server, [batches[i] for i in indexes]), strict=True):
-                bucket = batches[index].bucket
-                if isinstance(answer, int | RecordTooLargeError | OutOfOrderSequenceError | DuplicateSequenceError):
-                    answers[index] = answer
-                elif isinstance(answer, UnavailableError | NotFoundError | AuthenticationError):
-                    # That a bucket is gone is believed when the coordinator says so.
-                    self._connection.forget_leaders_of([bucket])
-                    failed[bucket] = answer
-                else:
-                    raise self._described(bucket, answer)
-        return failed
-
-    def _leader(self, bucket: TableBucket, attempts: Attempts) -> int | FlussError:
-        """Return the server of a bucket, or why there is none now, or none any more."""
-        try:
-            return self._connection.leaders([bucket], attempts)[bucket]
-        except UnavailableError as error:
-            return error
-        except NotFoundError as error:
+        def gone(batch: NumberedBatch, error: NotFoundError) -> _Outcome:
             self._connection.forget_partitions(self._info)
-            described = self._described(bucket, error)
+            described = self._described(batch.bucket, error)
             if isinstance(error, PartitionNotFoundError):
-                return described
+                return _Outcome(described)
             raise described from error
+
+        call: LeaderCall[NumberedBatch, _Outcome] = LeaderCall(send, on_gone=gone)
+        return [each.answer for each in call_leaders(self._connection, batches, call, attempts)]
+
+    def _sent(self, gateway: TabletServerGateway, batches: Sequence[NumberedBatch]) -> list[_Outcome | FlussError]:
+        encoded = [
+            (
+                each.bucket,
+                encode(
+                    each.rows, schema_id=self._info.schema_id, writer_id=each.writer_id, batch_sequence=each.sequence,
+                    change_types=each.change_types,
+                ),
+            )
+            for each in batches
+        ]  # fmt: skip
+        found: list[_Outcome | FlussError] = []
+        answers: Sequence[WriteAnswer | FlussError]
+        try:
+            answers = self._kind.send(gateway, encoded, self._connection.request_timeout_ms)
+        except FlussError as error:
+            answers = [error] * len(batches)
+        for each, answer in zip(batches, answers, strict=True):
+            if not isinstance(answer, FlussError):
+                found.append(_Outcome(answer.end_offset))
+            elif isinstance(answer, _REFUSALS):
+                found.append(_Outcome(answer))
+            else:
+                found.append(answer if isinstance(answer, PASSING_ERRORS) else self._described(each.bucket, answer))
+        return found
 
     def _described(self, bucket: TableBucket, error: FlussError) -> FlussError:
         return type(error)(f"{self._what}, bucket {bucket}: {error}")
-
-    def _ask(self, server: int, batches: Sequence[NumberedBatch]) -> list[int | FlussError]:
-        request = self._kind.request(self._connection.request_timeout_ms)
-        sent = []
-        for each in batches:
-            bucket = each.bucket
-            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=b"")
-            payload = encode(
-                each.rows, schema_id=self._info.schema_id, writer_id=each.writer_id, batch_sequence=each.sequence,
-                change_types=each.change_types,
-            )  # fmt: skip
-            sent.append(Batch(BucketQueue(bucket, None, each.writer_id), each.sequence, [], payload))
-        try:
-            found = self._kind.send(self._connection.gateway(server), request, sent)
-        except FlussError as error:
-            return [error for _ in batches]
-        by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in found}
-        return [_answer(each.bucket, by_bucket.get((each.bucket.partition_id, each.bucket.bucket))) for each in batches]
 
     def written(self, bucket: TableBucket, start: int, writer_id: int) -> Iterator[tuple[int, int]]:
         """Yield number and end offset of each batch of a writer that the cluster's log holds from an offset on.
@@ -197,7 +171,7 @@ class NumberedSender:
         offset = start
         while True:
             request = fetch_request(self._info.table_id, [(bucket, offset)], columns, limits)
-            response = self._connection.ask_leader(bucket, self._what, partial(_fetch, request))
+            response = call_leader(self._connection, bucket, self._what, partial(_fetch, request))
             fetched = next(fetched_buckets(response), None)
             if fetched is None or fetched.error is not None or fetched.remote is not None:
                 reason = "it is in remote storage" if fetched is None or fetched.error is None else str(fetched.error)
@@ -213,13 +187,3 @@ class NumberedSender:
 
 def _fetch(request: pb.FetchLogRequest, gateway: TabletServerGateway) -> Frame[pb.FetchLogResponse]:
     return gateway.fetch_log(request)
-
-
-def _answer(
-    bucket: TableBucket, entry: pb.PbProduceLogRespForBucket | pb.PbPutKvRespForBucket | None
-) -> int | FlussError:
-    if entry is None:
-        return InternalError(f"the server's answer leaves out bucket {bucket}")
-    if entry.error_code:
-        return error_from_code(entry.error_code, entry.error_message)
-    return int(entry.end_offset)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from fluss_lab.client.write.bucket_queue import Batch
-from fluss_lab.model import TableInfo
+from fluss_lab.errors import FlussError, InternalError, error_from_code
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.bucket_fields import partition_id_of
 from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
 
@@ -17,10 +20,10 @@ ACKS: Final = 1
 #: An upsert makes at most a record for the row before and one for the row after.
 CHANGES_PER_ROW_MAX: Final = 2
 
-Request: TypeAlias = pb.ProduceLogRequest | pb.PutKvRequest
-Answers: TypeAlias = Sequence[pb.PbProduceLogRespForBucket] | Sequence[pb.PbPutKvRespForBucket]
-
-
+#: A bucket and the encoded bytes of a batch for it.
+EncodedBatch: TypeAlias = tuple[TableBucket, Sequence[Buffer]]
+#: What a server answers about one bucket.
+WriteAnswer: TypeAlias = pb.PbProduceLogRespForBucket | pb.PbPutKvRespForBucket
 R = TypeVar("R", pb.ProduceLogRequest, pb.PutKvRequest)
 
 
@@ -32,12 +35,10 @@ class WriteKind(Protocol):
         """Return what is done to the table, for messages: ``append to``."""
         ...
 
-    def request(self, timeout_ms: int) -> Request:
-        """Return a request, still without buckets."""
-        ...
-
-    def send(self, gateway: TabletServerGateway, request: Request, batches: Sequence[Batch]) -> Answers:
-        """Send a request with the batches of its buckets, in their order; return the answer for each bucket.
+    def send(
+        self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
+    ) -> list[WriteAnswer | FlussError]:
+        """Send batches, one a bucket, in one request; return the answer or the error of each, in their order.
 
         Raises:
             FlussError: The server did not answer, or refused the whole.
@@ -61,15 +62,12 @@ class Appends:
     def __init__(self, info: TableInfo) -> None:
         self._table_id = info.table_id
 
-    def request(self, timeout_ms: int) -> pb.ProduceLogRequest:
-        """Return a ProduceLog."""
-        return pb.ProduceLogRequest(acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms)
-
-    def send(self, gateway: TabletServerGateway, request: Request, batches: Sequence[Batch]) -> Answers:
+    def send(
+        self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
+    ) -> list[WriteAnswer | FlussError]:
         """Send a ProduceLog."""
-        assert isinstance(request, pb.ProduceLogRequest)
-        response: pb.ProduceLogResponse = gateway.produce_log(_frame(request, batches))
-        return list(response.buckets_resp)
+        request = pb.ProduceLogRequest(acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms)
+        return _answers(batches, gateway.produce_log(_frame(request, batches)).buckets_resp)
 
     def change_types(self, batch: Batch) -> None:
         """Return None."""
@@ -94,17 +92,14 @@ class Upserts:
         self._table_id = info.table_id
         self._target_columns = list(target_columns)
 
-    def request(self, timeout_ms: int) -> pb.PutKvRequest:
-        """Return a PutKv."""
-        return pb.PutKvRequest(
+    def send(
+        self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
+    ) -> list[WriteAnswer | FlussError]:
+        """Send a PutKv."""
+        request = pb.PutKvRequest(
             acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms, target_columns=self._target_columns
         )
-
-    def send(self, gateway: TabletServerGateway, request: Request, batches: Sequence[Batch]) -> Answers:
-        """Send a PutKv."""
-        assert isinstance(request, pb.PutKvRequest)
-        response: pb.PutKvResponse = gateway.put_kv(_frame(request, batches))
-        return list(response.buckets_resp)
+        return _answers(batches, gateway.put_kv(_frame(request, batches)).buckets_resp)
 
     def change_types(self, batch: Batch) -> bytes:
         """Return upsert or delete for each row."""
@@ -117,5 +112,18 @@ class Upserts:
         return [(base, end)] * len(batch.pieces)
 
 
-def _frame(request: R, batches: Sequence[Batch]) -> Frame[R]:
-    return Frame(request, [batch.payload or [] for batch in batches])
+def _frame(request: R, batches: Sequence[EncodedBatch]) -> Frame[R]:
+    for bucket, _ in batches:
+        request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=b"")
+    return Frame(request, [payload for _, payload in batches])
+
+
+def _answers(batches: Sequence[EncodedBatch], entries: Iterable[WriteAnswer]) -> list[WriteAnswer | FlussError]:
+    by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in entries}
+    return [_answer(bucket, by_bucket.get((bucket.partition_id, bucket.bucket))) for bucket, _ in batches]
+
+
+def _answer(bucket: TableBucket, entry: WriteAnswer | None) -> WriteAnswer | FlussError:
+    if entry is None:
+        return InternalError(f"the server's answer leaves out bucket {bucket}")
+    return error_from_code(entry.error_code, entry.error_message) if entry.error_code else entry

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.errors import (
     AuthenticationError,
     InvalidPropertyError,
@@ -126,7 +127,7 @@ def test_bucket_leaders_are_learnt_from_a_table_seen_once(connection, make_table
     bucket = TableBucket(info.table_id, None, 1)
     assert connection.leaders([bucket]) == {bucket: connection.servers()[0]}
     assert connection.tablet_server(bucket) is not None
-    assert connection.ask_leader(bucket, "ask", lambda gateway: 7) == 7
+    assert call_leader(connection, bucket, "ask", lambda gateway: 7) == 7
 
 
 def test_a_dropped_and_recreated_table_is_another(connection, make_table):

@@ -119,7 +119,7 @@ PLANS = {
 #: Between modules of the house: their callers are not people.
 INNER = {
     ("Connection", name)
-    for name in ("ask_leader", "ask_coordinator", "attempts", "judge", "admin", "began", "opening", "opened", "ended")
+    for name in ("ask_coordinator", "attempts", "judge", "admin", "began", "opening", "opened", "ended")
 }
 
 
