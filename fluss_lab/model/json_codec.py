@@ -52,13 +52,14 @@ def encode(value: object, *, version: int | None = None, spaced: bool = False, f
     return msgspec.json.format(data, indent=0) if spaced else data
 
 
-def to_plain(value: object, *, forms: Forms = _NO_FORMS) -> Any:
-    """Return a value as plain ones: dicts, lists, texts, numbers, bools, None; as `encode` writes them."""
-    return msgspec.to_builtins(value, enc_hook=_writer(forms))
+def to_plain(value: object, *, version: int | None = None, forms: Forms = _NO_FORMS) -> Any:
+    """Return a value as `encode` writes it, as plain ones: dicts, lists, texts, numbers, bools, None."""
+    plain = msgspec.to_builtins(value, enc_hook=_writer(forms), str_keys=True)
+    return plain if version is None else {"version": version} | plain
 
 
 def decode(
-    kind: type[T] | Any,
+    kind: type[T],
     data: bytes | str,
     what: object,
     *,
@@ -100,16 +101,21 @@ def decode(
 
 
 def from_plain(
-    kind: type[T] | Any,
+    kind: type[T],
     value: object,
     what: object,
     *,
+    version: int | None = None,
+    peer: bool = False,
     error: type[FlussError] = CorruptDataError,
     remedy: str = "",
     shown: bool = False,
     forms: Forms = _NO_FORMS,
 ) -> T:
     """Return the value of a type that plain values say: `decode` of what is parsed already."""
+    if version is not None:
+        found_version = value.get("version") if isinstance(value, Mapping) else None
+        check_version(found_version, what, version, peer=peer, error=error, remedy=remedy)
     try:
         found: T = msgspec.convert(value, kind, dec_hook=_reader(forms), str_keys=True)
         return found

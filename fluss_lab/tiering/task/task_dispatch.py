@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from fluss_lab.model.json_codec import decode
 from fluss_lab.tiering.maintenance import maintenance_task
 from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
 from fluss_lab.tiering.task import tiering_task
 from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TieringTask
+
+#: A task of any kind: each says its own.
+_TASK: Final[Any] = TieringTask | MaintenanceTask
 
 
 def run_task(data: bytes) -> bytes:
@@ -33,4 +38,5 @@ def parse_task(data: bytes) -> TieringTask | MaintenanceTask:
     Raises:
         CorruptDataError: They are no task of this release.
     """
-    return decode(TieringTask | MaintenanceTask, data, "tiering task", version=TASK_VERSION, peer=True)
+    found: TieringTask | MaintenanceTask = decode(_TASK, data, "tiering task", version=TASK_VERSION, peer=True)
+    return found

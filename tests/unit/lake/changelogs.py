@@ -20,6 +20,7 @@ from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import ChangeType, TableBucket
+from fluss_lab.model.json_codec import to_plain
 from fluss_lab.records import LogRecords
 from tests.unit.lake.conftest import EPOCH_MS, summary
 
@@ -122,7 +123,7 @@ def offset_files(lake, info, partition=None, bucket=0) -> list[OffsetFile]:
 def keyed_writer(lake, info, *, partition=None, bucket=0, split=0, alone=True, files=None):
     known = offset_files(lake, info, partition, bucket) if files is None else files
     place = TableBucket(info.table_id, None if partition is None else 1, bucket)
-    described = {"files": [file.to_json() for file in known]} if known else {}
+    described = {"files": to_plain(list(known))} if known else {}
     return lake.factory.create_lake_writer(
         WriterInitContext(
             info, place, partition, lake.factory.describe_table(info), f"round{lake.rounds}", split, described, alone

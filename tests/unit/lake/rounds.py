@@ -22,6 +22,7 @@ from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import read_events
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
+from fluss_lab.model.json_codec import from_plain
 from tests.unit.lake.changelogs import Changelog, expected_rows, keyed_writer, snapshot_split, state_of, written
 from tests.unit.lake.conftest import summary
 
@@ -73,7 +74,7 @@ class KeyedLake:
         for bucket, log in self.logs.items():
             start, stop = self.tiered[bucket], log.end
             edges = sorted({start, stop, *(start + (stop - start) * cut // splits for cut in range(1, splits))})
-            files = [OffsetFile.from_json(each) for each in described.get((None, bucket), {}).get("files", [])]
+            files = from_plain(list[OffsetFile], described.get((None, bucket), {}).get("files", []), "files")
             for low, high in pairwise(edges):
                 options = {"split": len(results), "files": files, "alone": len(edges) == 2}
                 results.append(written(lake, info, log.run(low, high), bucket=bucket, **options))

@@ -12,7 +12,9 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError, InternalError, StorageError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.write import delete_writer
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 from fluss_lab.model import ChangeType
+from fluss_lab.model.json_codec import from_plain
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.changelogs import (
@@ -562,9 +564,8 @@ def test_tasks_need_nothing_but_json(lake):
     change(log, rng, 50, 10)
     snapshot = lake.committer(info).current_snapshot_id()
     described = json.loads(json.dumps(lake.factory.describe_buckets(info, [(None, 0)], snapshot)[None, 0]))
-    files = [
-        type(each).from_json(value) for each, value in zip(offset_files(lake, info), described["files"], strict=True)
-    ]
+    files = from_plain(list[OffsetFile], described["files"], "files")
+    assert files == offset_files(lake, info)
     writer = keyed_writer(lake, info, files=files)
     hidden = lake.folder / "catalog"
     hidden.rename(lake.folder / "hidden")

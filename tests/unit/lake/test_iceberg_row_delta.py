@@ -10,7 +10,8 @@ from pyiceberg.table import StaticTable
 
 from fluss_lab.lake.iceberg.metadata import manifest_writer
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
-from fluss_lab.lake.iceberg.write.lake_write_result import _file_to_json
+from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS
+from fluss_lab.model.json_codec import to_plain
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.rounds import KeyedLake, starts, tags
 
@@ -158,7 +159,7 @@ def test_what_was_written_is_kept_as_it_would_be_read(lake, seed):
 
 def plain(entry) -> tuple:
     numbers = (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-    return (*numbers, _file_to_json(entry.data_file))
+    return (*numbers, to_plain(entry.data_file, forms=FILE_FORMS))
 
 
 def test_manifests_of_both_kinds_are_merged_and_sequence_numbers_kept(lake):

@@ -10,6 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import CommitConflictError, CorruptDataError
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, RowLocator
+from fluss_lab.model.json_codec import from_plain, to_plain
 
 OFFSET_ID = 9
 HUGE = 2**63 - 10
@@ -152,7 +153,7 @@ def test_a_file_that_is_no_parquet(tmp_path):
 
 def test_json_and_what_is_none():
     file = OffsetFile("s3://bucket/a b.parquet", 0, HUGE, 12)
-    assert OffsetFile.from_json(file.to_json()) == file
-    for bad in ([], ["a", 1, 2], ["a", 1, 2, "x"], None):
+    assert from_plain(OffsetFile, to_plain(file), "a file") == file
+    for bad in ([], ["a", 1, 2], ["a", 1, 2, "x"], ["a", 1, 2, 3, 4], None):
         with pytest.raises(CorruptDataError):
-            OffsetFile.from_json(bad)
+            from_plain(OffsetFile, bad, "a file")

@@ -296,7 +296,7 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
     assert parse_task(data) == task
     result = TaskResult.from_bytes(run_task(task.to_bytes()))
     assert (result.split_index, type(result.error)) == (3, CorruptDataError)
-    assert "version 1, found 99" in str(result.error)
+    assert "version 2, found 99" in str(result.error)
     with pytest.raises(CorruptDataError, match="different releases"):
         run_task(json.dumps(json.loads(data) | {"version": 1}).encode())
     with pytest.raises(CorruptDataError, match="missing required field `index`"):

@@ -27,7 +27,7 @@ from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     BucketCompaction,
     CompactedBucket,
     CompactionScope,
-    task_from_json,
+    CompactionTask,
 )
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import offset_files
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile, lake_file
@@ -57,9 +57,9 @@ def compact_bucket(table: TableInfo, task: Mapping[str, Any]) -> bytes:
     Cost: memory is bounded by row groups, eight bytes for each deleted position of the bucket, and the keys of its
     equality deletes.
     """
-    scope, bucket = task_from_json(task)
+    parsed = CompactionTask.from_plain(task)
     try:
-        rewrite = _Rewrite(table, scope, bucket)
+        rewrite = _Rewrite(table, parsed.scope, parsed.bucket)
     except FileNotFoundError as error:
         raise _missing(table, error) from error
     try:

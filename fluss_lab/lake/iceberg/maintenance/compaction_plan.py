@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.table import TableProperties
 
-from fluss_lab.lake.iceberg.maintenance.compaction_task import BucketCompaction, CompactionScope, task_to_json
+from fluss_lab.lake.iceberg.maintenance.compaction_task import BucketCompaction, CompactionScope, CompactionTask
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import TableInfo
@@ -184,7 +184,7 @@ def compaction_tasks(
     if not buckets:
         return ()
     scope = CompactionScope.of(uuid.uuid4().hex, WriteTarget.of(table, lake), lake)
-    return tuple(task_to_json(scope, each) for each in buckets)
+    return tuple(CompactionTask(scope, each).to_plain() for each in buckets)
 
 
 def _limited(buckets: Sequence[BucketCompaction]) -> list[BucketCompaction]:

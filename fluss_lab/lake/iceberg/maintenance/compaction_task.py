@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
-from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
-from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WriteResultSerializer
-from fluss_lab.lake.iceberg.write.write_target import WriteTarget
+from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS, IcebergWriteResult
+from fluss_lab.lake.iceberg.write.write_target import TABLE_FORMS, WriteTarget
+from fluss_lab.model.json_codec import Forms, decode, encode, from_plain, to_plain
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +68,6 @@ class CompactionScope:
         arrow = pa.schema([arrow_field(field).remove_metadata() for field in schema.fields])
         return LakeColumns(LakeLayout(schema, self.target.spec, UNSORTED_SORT_ORDER), arrow, self.name_mapping)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the scope as JSON. It may hold credentials of the file system."""
-        mapping = self.name_mapping
-        return {
-            "compaction_id": self.compaction_id,
-            "target": self.target.to_json(),
-            "fields": self.fields.model_dump_json(),
-            "name_mapping": None if mapping is None else mapping.model_dump_json(),
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> CompactionScope:
-        """Read what `to_json` gave."""
-        mapping = value["name_mapping"]
-        return CompactionScope(
-            str(value["compaction_id"]),
-            WriteTarget.from_json(value["target"]),
-            Schema.model_validate_json(value["fields"]),
-            None if mapping is None else parse_mapping_from_json(mapping),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class BucketCompaction:
@@ -125,53 +103,27 @@ class BucketCompaction:
         whole = sum(file.file.file_size_in_bytes for file in self.data) if self.drops else 0
         return merged + max(packed, whole)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the bucket as JSON."""
-        return {
-            "partition": self.partition,
-            "bucket": self.bucket,
-            "sequence_number": self.sequence_number,
-            "data": [_data_to_json(file) for file in self.data],
-            "deletes": [_delete_to_json(delete) for delete in self.deletes],
-            "runs": [list(run) for run in self.runs],
-            "merge": list(self.merge),
-            "drops": self.drops,
-            "dirty_share": self.dirty_share,
-        }
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """What one task does: the compaction, and its bucket."""
+
+    scope: CompactionScope
+    bucket: BucketCompaction
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the task as JSON. It may hold credentials of the file system."""
+        plain: dict[str, Any] = to_plain(self, version=VERSION, forms=_TASK_FORMS)
+        return plain
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> BucketCompaction:
-        """Read what `to_json` gave."""
-        key = (value["partition"], int(value["bucket"]))
-        return BucketCompaction(
-            *key,
-            int(value["sequence_number"]),
-            tuple(_data_from_json(key, each) for each in value["data"]),
-            tuple(_delete_from_json(key, each) for each in value["deletes"]),
-            tuple((int(low), int(high)) for low, high in value["runs"]),
-            tuple(int(index) for index in value["merge"]),
-            bool(value["drops"]),
-            float(value["dirty_share"]),
-        )
+    def from_plain(value: Mapping[str, Any]) -> CompactionTask:
+        """Read what `to_plain` gave.
 
-
-def task_to_json(scope: CompactionScope, bucket: BucketCompaction) -> dict[str, Any]:
-    """Return a task as JSON."""
-    return {"version": VERSION, "scope": scope.to_json(), "bucket": bucket.to_json()}
-
-
-def task_from_json(value: Mapping[str, Any]) -> tuple[CompactionScope, BucketCompaction]:
-    """Read what `task_to_json` gave.
-
-    Raises:
-        CorruptDataError: It is of another version, or no task.
-    """
-    try:
-        if value["version"] != VERSION:
-            raise CorruptDataError(f"compaction task: expected version {VERSION}, found {value['version']!r}")
-        return CompactionScope.from_json(value["scope"]), BucketCompaction.from_json(value["bucket"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptDataError(f"compaction task: not the form of one: {error!r}") from error
+        Raises:
+            CorruptDataError: It is of another version, or no task.
+        """
+        return from_plain(CompactionTask, value, "compaction task", version=VERSION, peer=True, forms=_TASK_FORMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +144,7 @@ class CompactedBucket:
 
     def to_bytes(self) -> bytes:
         """Return the result as versioned JSON."""
-        serializer = WriteResultSerializer()
-        value = {
-            "version": VERSION,
-            "write_version": serializer.version,
-            "written": base64.b64encode(serializer.serialize(self.written)).decode(),
-            "removed": list(self.removed),
-            "dropped": self.dropped,
-            "sequence_number": self.sequence_number,
-        }
-        return json.dumps(value).encode()
+        return encode(self, version=VERSION, forms=FILE_FORMS)
 
     @staticmethod
     def from_bytes(data: bytes) -> CompactedBucket:
@@ -210,71 +153,41 @@ class CompactedBucket:
         Raises:
             CorruptDataError: It is of another version, or no result.
         """
-        try:
-            value = json.loads(data)
-            if value["version"] != VERSION:
-                raise CorruptDataError(
-                    f"result of a compaction: expected version {VERSION}, found {value['version']!r}"
-                )
-            written = base64.b64decode(value["written"], validate=True)
-            return CompactedBucket(
-                WriteResultSerializer().deserialize(int(value["write_version"]), written),
-                tuple(str(path) for path in value["removed"]),
-                bool(value["dropped"]),
-                int(value["sequence_number"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptDataError(f"result of a compaction: not the form of one: {error!r}") from error
+        return decode(CompactedBucket, data, "result of a compaction", version=VERSION, peer=True, forms=FILE_FORMS)
 
 
-def _data_to_json(file: LakeFile) -> list[Any]:
-    found = file.file
-    return [
-        found.file_path, found.record_count, found.file_size_in_bytes,
-        file.min_offset, file.max_offset, file.max_timestamp_us, file.data_sequence_number,
-    ]  # fmt: skip
+class _TaskFile(msgspec.Struct, array_like=True):
+    """A data or delete file, as far as it matters to who reads it."""
+
+    content: DataFileContent
+    path: str
+    rows: int
+    size_bytes: int
+    equality_ids: list[int] | None
+    #: Empty: it applies to every bucket, and is not this one's to remove.
+    partition: list[str | int | None]
+
+    @staticmethod
+    def of(file: DataFile) -> _TaskFile:
+        return _TaskFile(
+            file.content, file.file_path, file.record_count, file.file_size_in_bytes, file.equality_ids,
+            list(file.partition._data),
+        )  # fmt: skip
+
+    def file(self) -> DataFile:
+        return DataFile.from_args(
+            content=self.content,
+            file_path=self.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*self.partition),
+            record_count=self.rows,
+            file_size_in_bytes=self.size_bytes,
+            equality_ids=self.equality_ids,
+        )
 
 
-def _data_from_json(key: tuple[str | None, int], value: Any) -> LakeFile:
-    path, rows, size_bytes, *numbers = value
-    file = _file(DataFileContent.DATA, path, rows, size_bytes)
-    low, high, timestamp_us, sequence_number = (int(number) for number in numbers)
-    return LakeFile(file, *key, low, high, timestamp_us, sequence_number)
-
-
-def _delete_to_json(delete: LakeDelete) -> list[Any]:
-    found = delete.file
-    # Without partition values it applies to every bucket: it is not this one's to remove.
-    everywhere = not len(found.partition)
-    ids = list(found.equality_ids or ()) if delete.is_equality else None
-    return [
-        found.file_path, found.record_count, found.file_size_in_bytes, delete.data_sequence_number, ids, everywhere,
-    ]  # fmt: skip
-
-
-def _delete_from_json(key: tuple[str | None, int], value: Any) -> LakeDelete:
-    path, rows, size_bytes, sequence_number, ids, everywhere = value
-    content = DataFileContent.POSITION_DELETES if ids is None else DataFileContent.EQUALITY_DELETES
-    partition = Record() if everywhere else Record(*([key[0]] if key[0] is not None else []), key[1])
-    file = _file(content, path, rows, size_bytes, ids, partition)
-    return LakeDelete(file, *key, int(sequence_number), ids is not None)
-
-
-def _file(
-    content: DataFileContent,
-    path: str,
-    rows: int,
-    size_bytes: int,
-    ids: list[int] | None = None,
-    partition: Record | None = None,
-) -> DataFile:
-    """Return a file as far as it matters to who reads it."""
-    return DataFile.from_args(
-        content=content,
-        file_path=str(path),
-        file_format=FileFormat.PARQUET,
-        partition=Record() if partition is None else partition,
-        record_count=int(rows),
-        file_size_in_bytes=int(size_bytes),
-        equality_ids=ids,
-    )
+#: A bucket may have thousands of files: a task has no metrics of theirs.
+_TASK_FORMS: Final[Forms] = {
+    **TABLE_FORMS,
+    DataFile: (_TaskFile.of, lambda value: msgspec.convert(value, _TaskFile).file()),
+}

@@ -11,6 +11,7 @@ from fluss_lab.errors import CommitConflictError
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
+from fluss_lab.model.json_codec import to_plain
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
@@ -69,4 +70,4 @@ def bucket_json(state: BucketFiles | None) -> dict[str, Any]:
     """Return a bucket as its writers are told of it, as JSON; empty without data files."""
     if state is None or not state.data:
         return {}
-    return {"files": [file.to_json() for file in offset_files(state.data)]}
+    return {"files": to_plain(offset_files(state.data))}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
@@ -115,8 +116,7 @@ class EntryCache:
         return manifests
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFile:
+class LakeFile(msgspec.Struct, frozen=True, array_like=True):
     """A data file of a snapshot.
 
     Attributes:
@@ -143,8 +143,7 @@ class LakeFile:
         return (self.partition, self.bucket)
 
 
-@dataclass(frozen=True, slots=True)
-class LakeDelete:
+class LakeDelete(msgspec.Struct, frozen=True, array_like=True):
     """A delete file of a snapshot, as it applies to one bucket.
 
     Attributes:

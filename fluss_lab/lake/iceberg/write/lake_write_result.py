@@ -8,24 +8,57 @@ only, are read too; committables of version 1 never left the process that made t
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Final
 
-from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION, DataFile, DataFileContent, FileFormat
+import msgspec
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import SimpleVersionedSerializer
+from fluss_lab.model.json_codec import Forms, decode, encode
 
 VERSION: Final = 2
-_FIELDS: Final = tuple(field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields)
-_COUNTS: Final = frozenset({"column_sizes", "value_counts", "null_value_counts", "nan_value_counts"})
-_BOUNDS: Final = frozenset({"lower_bounds", "upper_bounds"})
-_LISTS: Final = ("files", "deletes", "unplaced")
-ValueT = TypeVar("ValueT")
+
+
+class _PlainFile(msgspec.Struct):
+    """An Iceberg data file's fields, as they travel."""
+
+    spec_id: int
+    content: DataFileContent
+    file_path: str
+    file_format: FileFormat
+    partition: list[str | int | None]
+    record_count: int
+    file_size_in_bytes: int
+    column_sizes: dict[int, int] | None
+    value_counts: dict[int, int] | None
+    null_value_counts: dict[int, int] | None
+    nan_value_counts: dict[int, int] | None
+    lower_bounds: dict[int, bytes] | None
+    upper_bounds: dict[int, bytes] | None
+    key_metadata: bytes | None
+    split_offsets: list[int] | None
+    equality_ids: list[int] | None
+    sort_order_id: int | None
+
+    @staticmethod
+    def of(file: DataFile) -> _PlainFile:
+        values = {name: getattr(file, name) for name in _PlainFile.__struct_fields__}
+        return _PlainFile(**values | {"partition": list(file.partition._data)})
+
+    def file(self) -> DataFile:
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "spec_id"}
+        file = DataFile.from_args(**values | {"partition": Record(*self.partition)})
+        file.spec_id = self.spec_id
+        return file
+
+
+#: How data files travel.
+FILE_FORMS: Final[Forms] = {
+    DataFile: (_PlainFile.of, lambda value: msgspec.convert(value, _PlainFile, str_keys=True).file())
+}
 
 
 class _Counted:
@@ -120,7 +153,7 @@ class WriteResultSerializer(SimpleVersionedSerializer[IcebergWriteResult]):
 
     def serialize(self, value: IcebergWriteResult) -> bytes:
         """Return a write result as JSON."""
-        return _to_bytes_of_json(_result_to_json(value))
+        return encode(value, forms=FILE_FORMS)
 
     def deserialize(self, version: int, data: bytes) -> IcebergWriteResult:
         """Return the write result of JSON that `serialize` made, in this release or the one before.
@@ -128,7 +161,8 @@ class WriteResultSerializer(SimpleVersionedSerializer[IcebergWriteResult]):
         Raises:
             CorruptDataError: It is of a newer version, or no such JSON.
         """
-        return _read_json(IcebergWriteResult.__name__, version, data, _result_from_json, oldest=1)
+        _check_version(IcebergWriteResult, version, oldest=1)
+        return decode(IcebergWriteResult, data, IcebergWriteResult.__name__, forms=FILE_FORMS)
 
 
 class CommittableSerializer(SimpleVersionedSerializer[IcebergCommittable]):
@@ -138,7 +172,7 @@ class CommittableSerializer(SimpleVersionedSerializer[IcebergCommittable]):
 
     def serialize(self, value: IcebergCommittable) -> bytes:
         """Return a committable as JSON."""
-        return _to_bytes_of_json({"results": [_result_to_json(result) for result in value.results]})
+        return encode(value, forms=FILE_FORMS)
 
     def deserialize(self, version: int, data: bytes) -> IcebergCommittable:
         """Return the committable of JSON that `serialize` made.
@@ -146,79 +180,10 @@ class CommittableSerializer(SimpleVersionedSerializer[IcebergCommittable]):
         Raises:
             CorruptDataError: It is of another version, or no such JSON.
         """
-        return _read_json(IcebergCommittable.__name__, version, data, _committable_from_json)
+        _check_version(IcebergCommittable, version)
+        return decode(IcebergCommittable, data, IcebergCommittable.__name__, forms=FILE_FORMS)
 
 
-def _read_json(kind: str, version: int, data: bytes, read: Callable[[Any], ValueT], *, oldest: int = VERSION) -> ValueT:
+def _check_version(kind: type, version: int, *, oldest: int = VERSION) -> None:
     if not oldest <= version <= VERSION:
-        raise CorruptDataError(f"{kind}: expected version {VERSION}, found {version}; use the same release")
-    try:
-        return read(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(f"{kind}: {len(data)} bytes that are not its JSON: {error!r}") from error
-
-
-def _to_bytes_of_json(plain: dict[str, Any]) -> bytes:
-    return json.dumps(plain, separators=(",", ":")).encode()
-
-
-def _result_to_json(result: IcebergWriteResult) -> dict[str, Any]:
-    plain = {field.name: getattr(result, field.name) for field in fields(result)}
-    return plain | {name: [_file_to_json(file) for file in plain[name]] for name in _LISTS}
-
-
-def _result_from_json(plain: Any) -> IcebergWriteResult:
-    # Version 1 had data files only.
-    lists = {name: tuple(_file_from_json(file) for file in plain[name]) for name in _LISTS if name in plain}
-    return IcebergWriteResult(**(plain | lists))
-
-
-def _committable_from_json(plain: Any) -> IcebergCommittable:
-    return IcebergCommittable(tuple(_result_from_json(result) for result in plain["results"]))
-
-
-def _file_to_json(file: DataFile) -> dict[str, Any]:
-    value: dict[str, Any] = {"spec_id": file.spec_id}
-    for name in _FIELDS:
-        found = getattr(file, name)
-        if name == "content":
-            value[name] = int(found.value)
-        elif name == "file_format":
-            value[name] = found.value
-        elif name == "partition":
-            value[name] = list(found._data)
-        elif name in _BOUNDS and found is not None:
-            value[name] = {str(key): _to_text(bound) for key, bound in found.items()}
-        elif name == "key_metadata" and found is not None:
-            value[name] = _to_text(found)
-        else:
-            value[name] = found
-    return value
-
-
-def _file_from_json(value: dict[str, Any]) -> DataFile:
-    arguments: dict[str, Any] = {name: value[name] for name in _FIELDS}
-    arguments["content"] = DataFileContent(value["content"])
-    arguments["file_format"] = FileFormat(value["file_format"])
-    arguments["partition"] = Record(*value["partition"])
-    _by_id(arguments, _COUNTS, int)
-    _by_id(arguments, _BOUNDS, _to_bytes)
-    if arguments["key_metadata"] is not None:
-        arguments["key_metadata"] = _to_bytes(arguments["key_metadata"])
-    file = DataFile.from_args(**arguments)
-    file.spec_id = int(value["spec_id"])
-    return file
-
-
-def _by_id(arguments: dict[str, Any], names: frozenset[str], read: Callable[[Any], Any]) -> None:
-    for name in names:
-        if arguments[name] is not None:
-            arguments[name] = {int(key): read(value) for key, value in arguments[name].items()}
-
-
-def _to_text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _to_bytes(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
+        raise CorruptDataError(f"{kind.__name__}: expected version {VERSION}, found {version}; use the same release")

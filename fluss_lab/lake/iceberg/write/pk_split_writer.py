@@ -22,6 +22,7 @@ from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, RowLocator
 from fluss_lab.lake.iceberg.write.split_offsets import WrittenRows
 from fluss_lab.model import ChangeType
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
+from fluss_lab.model.json_codec import from_plain
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
         self._span = WrittenSpan(context)
         self._rows = DataFileWriter(io, target)
         self._own = WrittenRows()
-        self._files = [OffsetFile.from_json(file) for file in context.lake_bucket.get("files", ())]
+        self._files = from_plain(list[OffsetFile], context.lake_bucket.get("files", []), "lake files of a bucket")
         self._lake = RowLocator(io, self._files, target.table.offset_id)
         self._by_equality = DATALAKE_DELETE_MODE.of(context.table.descriptor.properties) == "equality"
         self._deletes = DeleteFileWriter(io, target, self._place)

@@ -7,9 +7,9 @@ by a binary search in the one file whose offset range admits it. Files of others
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 NOWHERE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFile:
+class OffsetFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A data file of a bucket, as far as rows are sought in it.
 
     Attributes:
@@ -42,26 +41,6 @@ class OffsetFile:
     min_offset: int
     max_offset: int
     rows: int
-
-    def to_json(self) -> list[Any]:
-        """Return the file as a JSON list."""
-        return [self.path, self.min_offset, self.max_offset, self.rows]
-
-    @staticmethod
-    def from_json(value: Sequence[Any]) -> OffsetFile:
-        """Read what `to_json` gave.
-
-        Raises:
-            CorruptDataError: It is not that.
-        """
-        try:
-            path, *numbers = value
-            min_offset, max_offset, rows = (int(number) for number in numbers)
-        except (TypeError, ValueError) as error:
-            raise CorruptDataError(
-                f"lake file of a bucket: expected path and three numbers, found {value!r}"
-            ) from error
-        return OffsetFile(str(path), min_offset, max_offset, rows)
 
 
 class RowLocator:

@@ -13,12 +13,13 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider, load_location_provider
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 
-from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.lake_options import file_properties
+from fluss_lab.model.json_codec import Forms, from_plain, to_plain
 from fluss_lab.model.names import partition_values
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ VERSION: Final = 1
 _WRITE_PREFIX: Final = "write."
 #: File systems allow 255 bytes a name; a partition value may have more once it is quoted.
 _NAME_BYTES_MAX: Final = 200
+#: What Iceberg writes as JSON travels as that text.
+TABLE_FORMS: Final[Forms] = {
+    kind: (kind.model_dump_json, kind.model_validate_json) for kind in (Schema, PartitionSpec, NameMapping)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +76,17 @@ class WriteTarget:
 
     def to_json(self) -> dict[str, Any]:
         """Return the target as JSON. Like `io_properties` it may hold credentials of the file system."""
-        return {
-            "version": VERSION,
-            "location": self.location,
-            "schema": self.schema.model_dump_json(),
-            "spec": self.spec.model_dump_json(),
-            "sort_order_id": self.sort_order_id,
-            "io_properties": dict(self.io_properties),
-            "properties": dict(self.properties),
-        }
+        plain: dict[str, Any] = to_plain(self, version=VERSION, forms=TABLE_FORMS)
+        return plain
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> WriteTarget:
         """Read the JSON of `to_json`.
 
         Raises:
-            CorruptDataError: It is not of this version.
+            CorruptDataError: It is not of this release.
         """
-        if value.get("version") != VERSION:
-            raise CorruptDataError(f"write target: expected version {VERSION}, found {value.get('version')!r}")
-        return WriteTarget(
-            value["location"],
-            Schema.model_validate_json(value["schema"]),
-            PartitionSpec.model_validate_json(value["spec"]),
-            value["sort_order_id"],
-            value["io_properties"],
-            value["properties"],
-        )
+        return from_plain(WriteTarget, value, "write target", version=VERSION, peer=True, forms=TABLE_FORMS)
 
     def file_io(self) -> FileIO:
         """Return access to the table's files."""
