@@ -36,6 +36,7 @@ KEEPERS = {
     "pyiceberg": ("fluss_lab.lake.iceberg",),
     # Filters are parsed into pyiceberg's expressions, which need no table.
     "pyiceberg.expressions": ("fluss_lab.lake.iceberg", "fluss_lab.read"),
+    "sqlglot": ("fluss_lab.read",),
 }
 
 #: Calls that make files durable or swap them in; one module may.

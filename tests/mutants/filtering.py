@@ -6,7 +6,7 @@ LITERALS = "fluss_lab/read/filter/filter_literals.py"
 ICEBERG_FILTER = "fluss_lab/read/filter/iceberg_filter.py"
 PREDICATES = "fluss_lab/read/filter/predicates.py"
 ARROW_FILTER = "fluss_lab/read/filter/arrow_filter.py"
-SYNTAX = "fluss_lab/read/filter/sql_syntax.py"
+SYNTAX = "fluss_lab/read/filter/sql_text.py"
 TERMS = "fluss_lab/read/filter/sql_terms.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_MATRIX = "tests/unit/read/test_where_matrix.py"
@@ -100,8 +100,8 @@ FILTERING = (
         "texts_of_any_depth",
         "P4",
         SYNTAX,
-        "        if depth > DEPTH_MAX:\n",
-        "        if depth > 100 * DEPTH_MAX:\n",
+        "        if depth + run > DEPTH_MAX:\n",
+        "        if depth + run > 100 * DEPTH_MAX:\n",
         (f"{IN_LIMITS}::test_too_much_is_refused_in_few_words",),
     ),
     Mutant(

@@ -14,7 +14,6 @@ from fluss_lab.model import Schema
 from fluss_lab.read.filter import predicates as tree
 from fluss_lab.read.filter.arrow_filter import predicate_of_arrow
 from fluss_lab.read.filter.iceberg_filter import predicate_of_iceberg, pruning_of
-from fluss_lab.read.filter.sql_filter import parse_sql
 from fluss_lab.read.filter.substrait_form import ExpressionForm
 from fluss_lab.read.filter.typed_conditions import Conditions
 
@@ -114,6 +113,8 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
     types = _types(schema)
     conditions = Conditions(types)
     if isinstance(where, str):
+        from fluss_lab.read.filter.sql_filter import parse_sql  # here: sqlglot takes 0.1 s to import
+
         return filter_of(parse_sql(where, conditions), where)
     if isinstance(where, pc.Expression):
         form = ExpressionForm(where)

@@ -19,10 +19,12 @@ files. A literal of a TIMESTAMP column has no zone; of a TIMESTAMP_LTZ column on
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
 from fluss_lab.model.types import DataType
@@ -30,18 +32,24 @@ from fluss_lab.read.filter import sql_terms
 from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
-from fluss_lab.read.filter.sql_syntax import Node, parse_text, syntax_error
 from fluss_lab.read.filter.sql_terms import Term
+from fluss_lab.read.filter.sql_text import DEPTH_MAX, parse_condition, span, syntax_error
 from fluss_lab.read.filter.substrait_form import form_of
 from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
 
+_COMPARISONS: Final[dict[type[exp.Expr], str]] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_COMPUTED: Final[dict[type[exp.Expr], str]] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
+}  # fmt: skip
+_CONDITIONS: Final = (*_COMPARISONS, exp.And, exp.Or, exp.Not, exp.In, exp.Between, exp.Like, exp.Is)
 _MIRROR: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARROW: Final[dict[str, Callable[..., Any]]] = {
     "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
-_CONDITIONS: Final = frozenset(
-    {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NAN", "IS TRUE", "IS FALSE", *_MIRROR}
-)
+#: What a part is that is no literal.
+_NO_LITERAL: Final = object()
 
 
 def parse_sql(text: str, conditions: Conditions) -> Predicate:
@@ -50,7 +58,7 @@ def parse_sql(text: str, conditions: Conditions) -> Predicate:
     Raises:
         InvalidFilterError: It cannot be read, or a column or literal does not fit; the message shows the place.
     """
-    return _Reading(text, conditions).predicate(parse_text(text))
+    return _Reading(text, conditions).predicate(parse_condition(text))
 
 
 class _Reading:
@@ -58,42 +66,53 @@ class _Reading:
         self.text = text
         self.conditions = conditions
 
-    def predicate(self, node: Node) -> Predicate:
-        if node.kind == "call" and node.name in {"AND", "OR"}:
-            return junction(node.name == "AND", [self.predicate(part) for part in node.arguments])
-        if node.kind == "call" and node.name == "NOT":
-            return negate(self.predicate(node.arguments[0]))
-        try:
-            return self.test(node)
-        except InvalidFilterError as error:
-            raise syntax_error(self.text, node.at, node.end, str(error)) from error
+    def shown(self, node: exp.Expr) -> str:
+        """Return how a part is written, for messages."""
+        at, end = span(self.text, node)
+        return repr(self.text[at:end][:40])
 
-    def test(self, node: Node) -> Predicate:
-        given = node.arguments
-        match node.name:
-            case "=" | "!=" | "<" | "<=" | ">" | ">=":
-                return self.compared(node.name, given[0], given[1])
-            case "IN":
-                return self.members(given[0], given[1:])
-            case "BETWEEN":
-                return junction(
-                    True, [self.compared(">=", given[0], given[1]), self.compared("<=", given[0], given[2])]
-                )
-            case "LIKE":
-                return self.like(given[0], given[1])
-            case "IS NULL":
-                return self.null(given[0])
-            case "IS NAN":
-                return self.nan(given[0])
-            case "IS TRUE" | "IS FALSE":
-                holds = self.compared("=", given[0], Node("literal", 0, 0, value=node.name == "IS TRUE"))
-                # Never unknown: a null is neither.
-                return junction(True, [holds, negate(self.null(given[0]))])
+    def predicate(self, node: exp.Expr) -> Predicate:
+        node = _bare(node)
+        if isinstance(node, exp.And | exp.Or):
+            return junction(isinstance(node, exp.And), [self.predicate(part) for part in _chain(node)])
+        if isinstance(node, exp.Not):
+            return negate(self.predicate(node.this))
+        try:
+            test = self.test(node)
+        except InvalidFilterError as error:
+            raise syntax_error(self.text, *span(self.text, node), str(error)) from error
+        return negate(test) if node.args.get("negate") else test  # sqlglot marks NOT LIKE so
+
+    def test(self, node: exp.Expr) -> Predicate:
+        left = _bare(node.this) if isinstance(node, _CONDITIONS) else node
+        if operator := _COMPARISONS.get(type(node)):
+            return self.compared(operator, left, _bare(node.expression))
+        if isinstance(node, exp.In):
+            return self.members(left, [_bare(each) for each in node.expressions])
+        if isinstance(node, exp.Between):
+            low, high = _bare(node.args["low"]), _bare(node.args["high"])
+            return junction(True, [self.compared(">=", left, low), self.compared("<=", left, high)])
+        if isinstance(node, exp.Like):
+            return self.like(left, _bare(node.expression))
+        if isinstance(node, exp.Is):
+            if isinstance(node.expression, exp.Null):  # how sqlglot reads `a NOT NULL`
+                raise InvalidFilterError("expected IN, BETWEEN or LIKE after NOT, found NULL")
+            return self.state(left, node.expression.name)
         return self.alone(node)
 
-    def alone(self, node: Node) -> Predicate:
+    def state(self, left: exp.Expr, word: str) -> Predicate:
+        """Return what IS says."""
+        if word == "NULL":
+            return self.null(left)
+        if word == "NAN":
+            return self.nan(left)
+        holds = self.compared("=", left, exp.Boolean(this=word == "TRUE"))
+        # Never unknown: a null is neither.
+        return junction(True, [holds, negate(self.null(left))])
+
+    def alone(self, node: exp.Expr) -> Predicate:
         """Return a value that is a condition itself."""
-        if node.name == "starts_with" and (prefix := self.prefix(node)) is not None:
+        if (prefix := self.prefix(node)) is not None:
             return prefix
         if (reference := self.column(node)) is not None and pa.types.is_boolean(reference.type):
             return self.conditions.compare(reference, "=", True)
@@ -101,28 +120,27 @@ class _Reading:
         if pa.types.is_null(term.type):
             return Constant(None)
         if not pa.types.is_boolean(term.type):
-            raise InvalidFilterError(
-                f"expected a comparison after {self.text[node.at : node.end][:40]!r}: it is no condition"
-            )
+            raise InvalidFilterError(f"expected a comparison after {self.shown(node)}: it is no condition")
         return _applied(term)
 
-    def prefix(self, node: Node) -> Predicate | None:
-        if len(node.arguments) != 2 or (reference := self.column(node.arguments[0])) is None:
+    def prefix(self, node: exp.Expr) -> Predicate | None:
+        if not isinstance(node, exp.Anonymous) or node.name.lower() != "starts_with" or len(node.expressions) != 2:
             return None
-        value = node.arguments[1].value
-        return self.conditions.starts_with(reference, value) if isinstance(value, str) else None
+        reference, value = self.column(_bare(node.expressions[0])), _literal(_bare(node.expressions[1]))
+        return self.conditions.starts_with(reference, value) if reference and isinstance(value, str) else None
 
-    def column(self, node: Node) -> Reference | None:
-        return self.conditions.column(node.path) if node.kind == "column" else None
+    def column(self, node: exp.Expr) -> Reference | None:
+        path = _path(node)
+        return self.conditions.column(path) if path else None
 
     # -- comparisons --------------------------------------------------------------------------------------------------
 
-    def compared(self, operator: str, left: Node, right: Node) -> Predicate:
-        if left.kind != "column" and right.kind == "column":
+    def compared(self, operator: str, left: exp.Expr, right: exp.Expr) -> Predicate:
+        if not _path(left) and _path(right):
             left, right, operator = right, left, _MIRROR[operator]
         reference = self.column(left)
-        if reference is not None and right.kind == "literal":
-            return Constant(None) if right.value is None else self.conditions.compare(reference, operator, right.value)
+        if reference is not None and (value := _literal(right)) is not _NO_LITERAL:
+            return Constant(None) if value is None else self.conditions.compare(reference, operator, value)
         other = self.term(right)
         if reference is not None and other.is_constant and _is_fit(reference, other):
             if not other.sample.is_valid:
@@ -130,31 +148,32 @@ class _Reading:
             return self.conditions.compare(reference, operator, other.sample)
         return _comparison(operator, self.term(left), other)
 
-    def members(self, left: Node, values: list[Node]) -> Predicate:
+    def members(self, left: exp.Expr, values: list[exp.Expr]) -> Predicate:
         reference = self.column(left)
-        if reference is not None and all(each.kind == "literal" for each in values):
-            some = [each.value for each in values if each.value is not None]
-            return self.conditions.among(reference, some, len(some) < len(values))
+        found = [_literal(each) for each in values]
+        if reference is not None and _NO_LITERAL not in found:
+            some = [each for each in found if each is not None]
+            return self.conditions.among(reference, some, len(some) < len(found))
         return junction(False, [self.compared("=", left, each) for each in values])
 
-    def like(self, left: Node, right: Node) -> Predicate:
-        if right.kind != "literal" or not isinstance(right.value, str):
+    def like(self, left: exp.Expr, right: exp.Expr) -> Predicate:
+        if not isinstance(pattern := _literal(right), str):
             raise InvalidFilterError("expected a pattern in single quotes after LIKE")
         if (reference := self.column(left)) is not None:
-            return self.conditions.like(reference, right.value)
+            return self.conditions.like(reference, pattern)
         term = self.term(left)
         if sql_terms.type_kind(term.type) not in {"text", "NULL"}:
             raise InvalidFilterError(f"LIKE is asked of text only, found {sql_terms.type_kind(term.type)}")
         return _applied(
-            sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(right.value))
+            sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(pattern))
         )
 
-    def null(self, node: Node) -> Predicate:
+    def null(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.null(reference)
         return _applied(sql_terms.call(pc.is_null, self.term(node)))
 
-    def nan(self, node: Node) -> Predicate:
+    def nan(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.nan(reference)
         term = self.term(node)
@@ -164,26 +183,75 @@ class _Reading:
 
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def term(self, node: Node) -> Term:
-        if node.kind == "literal":
-            return sql_terms.literal(node.value)
+    def term(self, node: exp.Expr, depth: int = 0) -> Term:
+        if depth > DEPTH_MAX:
+            raise InvalidFilterError(f"expected at most {DEPTH_MAX} levels of operators and functions")
+        if (value := _literal(node)) is not _NO_LITERAL:
+            return sql_terms.literal(value)
         if (reference := self.column(node)) is not None:
             return sql_terms.column(reference)
-        if node.name in _CONDITIONS:
-            raise InvalidFilterError(f"expected a value, found the condition {self.text[node.at : node.end][:40]!r}")
-        given = [self.term(each) for each in node.arguments]
-        match node.name:
-            case "+" | "-" | "*" | "/" | "%":
-                return sql_terms.compute(node.name, given[0], given[1])
-            case "SIGN -":
-                return sql_terms.compute("-", sql_terms.literal(0), given[0])
-            case "SIGN +":
-                return sql_terms.compute("+", sql_terms.literal(0), given[0])
-            case "||":
-                return function("concat", given)
-            case "CAST":
-                return sql_terms.cast(given[0], _type(node.value))
-        return function(node.name, given)
+        if isinstance(node, _CONDITIONS):
+            raise InvalidFilterError(f"expected a value, found the condition {self.shown(node)}")
+        given = [self.term(_bare(each), depth + 1) for each in _operands(node)]
+        if operator := _COMPUTED.get(type(node)):
+            return sql_terms.compute(operator, given[0], given[1])
+        if isinstance(node, exp.Neg):
+            return sql_terms.compute("-", sql_terms.literal(0), given[0])
+        if isinstance(node, exp.DPipe):
+            return function("concat", given)
+        if isinstance(node, exp.Cast):
+            return sql_terms.cast(given[0], _type(node.args["to"].name))
+        if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
+            return function(node.this.lower(), given)
+        raise InvalidFilterError(f"expected a column, a value or a function, found {self.shown(node)}")
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    """Return a part without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _chain(node: exp.And | exp.Or) -> list[exp.Expr]:
+    """Return the parts of a chain of one connective, in order: sqlglot makes one as deep as it is long."""
+    parts: list[exp.Expr] = []
+    left: exp.Expr = node
+    while type(left) is type(node):
+        parts.append(left.expression)
+        left = left.this
+    return [left, *reversed(parts)]
+
+
+def _operands(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Anonymous):
+        return node.expressions
+    return [each for each in (node.this, node.args.get("expression")) if isinstance(each, exp.Expr)]
+
+
+def _path(node: exp.Expr) -> tuple[str, ...]:
+    """Return the names of a column or field, from the outside in; () for anything else."""
+    names: list[exp.Expr] = []
+    while isinstance(node, exp.Dot):
+        names.append(node.expression)
+        node = node.this
+    if not isinstance(node, exp.Column):
+        return ()
+    parts = [*node.parts, *reversed(names)]
+    return tuple(part.name for part in parts) if all(isinstance(part, exp.Identifier) for part in parts) else ()
+
+
+def _literal(node: exp.Expr) -> Any:
+    """Return the Python value of a literal, None of NULL; `_NO_LITERAL` of anything else."""
+    if isinstance(node, exp.Literal):
+        return node.this if node.is_string else Decimal(node.this)
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return Decimal(f"-{node.this.this}")
+    if isinstance(node, exp.HexString):
+        return bytes.fromhex(node.this)
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    return None if isinstance(node, exp.Null) else _NO_LITERAL
 
 
 def _type(text: str) -> pa.DataType:

@@ -185,6 +185,8 @@ def test_sql_keeps_the_rows_for_which_it_is_true(where, column, values, rows):
         ("arr = arr", "no kernel|cannot"),
         ("n = 1e123456", "exponent"),
         ("n not 5", "expected IN, BETWEEN or LIKE"),
+        ("n not null", "expected IN, BETWEEN or LIKE"),
+        ("n at time zone 'x' = 1", "expected a column, a value or a function, found \"n at time zone 'x'\""),
         ("select = 1", "unknown column 'select'"),
         ("not " * 200 + "b", "levels"),
         ("(" * 200 + "b" + ")" * 200, "levels"),
