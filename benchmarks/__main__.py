@@ -21,6 +21,7 @@ NAMES = (
     "reading",
     "lake_reading",
     "seeking",
+    "manifests",
     "replay",
     "lake_rows",
     "lake_scanner",

@@ -5,10 +5,10 @@ from tests.mutants.mutant import LOG_SOURCE, Mutant
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 EVENT_FILES = "fluss_lab/lake/iceberg/read/delete_event_reader.py"
-DECODING = "fluss_lab/lake/iceberg/metadata/manifest_decoding.py"
+METADATA_FILES = "fluss_lab/lake/iceberg/metadata/metadata_files.py"
 IN_KEYED_LOG = "tests/unit/lake/test_iceberg_keyed_log.py"
 IN_CHAIN = "tests/unit/lake/test_snapshot_chain.py"
-IN_DECODING = "tests/unit/lake/test_manifest_decoding.py"
+IN_METADATA_FILES = "tests/unit/lake/test_metadata_files.py"
 IN_ICEBERG = "tests/unit/lake/test_conformance_iceberg.py::TestIceberg"
 IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
 
@@ -77,10 +77,10 @@ LAKE_LOG = (
         (f"{IN_KEYED_LOG}::test_a_seek_opens_one_data_file_and_one_delete_file",),
     ),
     Mutant(
-        "removed_files_taken_for_live", "P3", DECODING,
-        "            if status == ManifestEntryStatus.DELETED:\n",
-        "            if status is None:\n",
-        (f"{IN_DECODING}::test_rows_say_what_pyiceberg_says",),
+        "removed_files_taken_for_live", "P3", METADATA_FILES,
+        "if entry.status != ManifestEntryStatus.DELETED)",
+        "if entry.status is not None)",
+        (f"{IN_METADATA_FILES}::test_live_entries_are_those_of_pyiceberg",),
     ),
     Mutant(
         "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/parquet_log.py",

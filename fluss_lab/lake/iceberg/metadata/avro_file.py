@@ -1,7 +1,9 @@
 """Avro files taken apart and put together again as they were, whoever wrote them: any schema, header and values kept.
 
-For changing single values of Iceberg's manifests and their lists without losing what this version of a library does not
-know of. Source: Apache Avro 1.11 specification, "Object Container Files", "Binary Encoding".
+Values of manifests are decoded by pyiceberg (see `metadata_files`); this module has what pyiceberg has not. Damage: pyiceberg
+returns the values before a cut as if these were all; here a file is taken apart to its end, and its seal compared.
+Relocation: single values change, and whatever this release does not know of stays. Source: Apache Avro 1.11 specification,
+"Object Container Files", "Binary Encoding".
 """
 
 from __future__ import annotations
@@ -76,21 +78,13 @@ class AvroFile:
 
         A file that was sealed is sealed anew.
         """
-        out = bytearray(_MAGIC)
-        _put_long(out, len(self.header))
-        for key, value in self.header.items():
-            _put_bytes(out, key.encode())
-            _put_bytes(out, value)
-        out += b"\x00" + self.sync
+        out = _file_start(self.header, self.sync)
         form = _Form(self.schema)
         for values in self.blocks:
             body = bytearray()
             for value in values:
                 form.put(body, form.schema, value)
-            packed = _compressed(bytes(body), self._codec)
-            _put_long(out, len(values))
-            _put_bytes(out, packed)
-            out += self.sync
+            _put_block(out, len(values), _compressed(bytes(body), self._codec), self.sync)
         return seal_avro(bytes(out), self.sync) if AVRO_KEY in self.header else bytes(out)
 
 
@@ -99,11 +93,13 @@ class RawBlocks:
     """A file's header, and its blocks as they are encoded.
 
     Attributes:
-        schema: The schema, JSON text.
+        header: Metadata of the file, schema and codec among it.
+        sync: What separates its blocks.
         blocks: How many values each has, and its bytes, no longer compressed.
     """
 
-    schema: bytes
+    header: Mapping[str, bytes]
+    sync: bytes
     blocks: list[tuple[int, bytes]]
 
     @staticmethod
@@ -114,10 +110,21 @@ class RawBlocks:
             CorruptDataError, UnsupportedError: As `AvroFile.parse`.
         """
         try:
-            header, _, blocks = _raw(data)
-            return RawBlocks(header[_SCHEMA_KEY], blocks)
+            return RawBlocks(*_raw(data))
         except _DAMAGE as error:
             raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
+
+    @property
+    def count(self) -> int:
+        """Return the number of values."""
+        return sum(count for count, _ in self.blocks)
+
+    def to_plain_bytes(self) -> bytes:
+        """Return a file of the same values that is not compressed, so that any reader of Avro takes it."""
+        out = _file_start({**self.header, _CODEC_KEY: b"null"}, self.sync)
+        for count, values in self.blocks:
+            _put_block(out, count, values, self.sync)
+        return bytes(out)
 
 
 def marker_of(data: bytes) -> bytes:
@@ -294,6 +301,23 @@ class _Form:
 
     def _of(self, name: str) -> Any:
         return self._named[name.rpartition(".")[2]] if name not in self._named else self._named[name]
+
+
+def _file_start(header: Mapping[str, bytes], sync: bytes) -> bytearray:
+    """Return what comes before the first block."""
+    out = bytearray(_MAGIC)
+    _put_long(out, len(header))
+    for key, value in header.items():
+        _put_bytes(out, key.encode())
+        _put_bytes(out, value)
+    out += b"\x00" + sync
+    return out
+
+
+def _put_block(out: bytearray, count: int, packed: bytes, sync: bytes) -> None:
+    _put_long(out, count)
+    _put_bytes(out, packed)
+    out += sync
 
 
 def _put_items(out: bytearray, items: list[Any], put: Callable[[Any], None]) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import io as streams
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, read_manifest_list
 from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
@@ -24,9 +24,6 @@ from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-
-#: Status of an entry that tells of a file that was removed.
-_DELETED: Final = 2
 
 
 @contextmanager
@@ -70,46 +67,34 @@ def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
     """
     with metadata_errors(location, "manifest list"):
         data = _bytes(io, location)
-        count = _check_blocks(data, f"lake file {location}")
-        held: Any = HeldBytes(data)
+        held, count = _checked(data, f"lake file {location}")
         manifests = tuple(read_manifest_list(held))
         if count is not None and count != len(manifests):
             raise ValueError(f"expected {count} manifests, found {len(manifests)}")
         return manifests
 
 
-def read_manifest(io: FileIO, manifest: ManifestFile) -> bytes:
-    """Return the bytes of a manifest.
+def read_manifest(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+    """Return the live entries of a manifest.
 
     Raises:
         FileNotFoundError: The file is gone.
-        CorruptDataError: They are not those that the manifest list tells of.
+        CorruptDataError: It is no manifest, or not the one that its list describes.
     """
     with metadata_errors(manifest.manifest_path, "manifest"):
         data = _bytes(io, manifest.manifest_path)
         if len(data) != manifest.manifest_length:
             raise ValueError(f"expected {manifest.manifest_length} bytes, as its list says, found {len(data)}")
-        return data
-
-
-def manifest_entries(manifest: ManifestFile, data: bytes) -> tuple[ManifestEntry, ...]:
-    """Return the live entries of a manifest.
-
-    Raises:
-        CorruptDataError: The bytes are none of a manifest, or not what the manifest list tells of.
-    """
-    with metadata_errors(manifest.manifest_path, "manifest"):
-        count = _check_blocks(data, f"lake file {manifest.manifest_path}")
-        held: Any = HeldBytes(data)
+        held, count = _checked(data, f"lake file {manifest.manifest_path}")
         entries = manifest.fetch_manifest_entry(held, discard_deleted=False)
         if count is not None and count != len(entries):
             raise ValueError(f"expected {count} entries, found {len(entries)}")
-        live = tuple(entry for entry in entries if entry.status.value != _DELETED)
-        check_counts(manifest, [entry.data_file.record_count for entry in live])
+        live = tuple(entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
+        _check_counts(manifest, [entry.data_file.record_count for entry in live])
         return live
 
 
-def check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
+def _check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
     """Check the rows of each live file of a manifest against the counts of its list.
 
     Raises:
@@ -127,13 +112,18 @@ def check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
             )
 
 
-def _check_blocks(data: bytes, what: str) -> int | None:
-    """Check that an Avro file can be taken apart to its end; return how many values it has. None: not known."""
+def _checked(data: bytes, what: str) -> tuple[Any, int | None]:
+    """Check that an Avro file can be taken apart to its end.
+
+    Returns:
+        What pyiceberg reads it from, whichever codecs pyiceberg has here; and the number of values, None: not known.
+    """
     try:
-        return sum(count for count, _ in RawBlocks.parse(data, what).blocks)
+        blocks = RawBlocks.parse(data, what)
     except UnsupportedError:
-        # A codec that only pyiceberg knows.
-        return None
+        # A codec that only pyiceberg may know.
+        return HeldBytes(data), None
+    return HeldBytes(blocks.to_plain_bytes()), blocks.count
 
 
 def _bytes(io: FileIO, location: str) -> bytes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+from cachetools import LRUCache
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
-from fluss_lab.lake.iceberg.metadata.manifest_decoding import Bounds, bounds_of
-from fluss_lab.lake.iceberg.metadata.manifest_rows import HeldManifest, ManifestRow
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manifest
 from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
@@ -26,7 +25,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-#: Entries kept: about 1 kB each, and 3 kB when decoded with the metrics of ten columns, so 150 MB when full.
+#: Smallest and largest offset, and the last timestamp in epoch microseconds.
+Bounds: TypeAlias = tuple[int, int, int]
+#: Entries kept: about 3 kB each with the metrics of ten columns, so 150 MB when full.
 ENTRIES_MAX: Final = 50_000
 #: Snapshots kept put together: those that are kept for replay are looked at again with every new snapshot. Their files are
 #: shared, so one takes eight bytes a file.
@@ -35,66 +36,59 @@ STATES_MAX: Final = 128
 LISTS_MAX: Final = 2_000
 
 
+@dataclass(slots=True)
+class _DecodedManifest:
+    """The live entries of a manifest, and what its readers made of them; None before."""
+
+    entries: tuple[ManifestEntry, ...]
+    files: tuple[LakeFile | LakeDelete, ...] | None = None
+
+
 class EntryCache:
     """Decoded manifests and their lists, the least recently used dropped first; they never change. Safe in any thread."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
-        self._entries_max = entries_max
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
-        self._kept: OrderedDict[str, HeldManifest] = OrderedDict()
-        self._states: OrderedDict[str, dict[BucketKey, BucketFiles]] = OrderedDict()
-        self._count = 0
+        self._lists: LRUCache[str, tuple[ManifestFile, ...]] = LRUCache(LISTS_MAX)
+        # A manifest of more entries than all that are kept is kept alone.
+        self._kept: LRUCache[str, _DecodedManifest] = LRUCache(
+            entries_max, getsizeof=lambda manifest: min(len(manifest.entries), entries_max)
+        )
+        self._states: LRUCache[str, dict[BucketKey, BucketFiles]] = LRUCache(STATES_MAX)
         self._lock = threading.Lock()
 
     def entries(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """Return the live entries of a manifest, with all that it tells of them.
+        """Return the live entries of a manifest.
 
         Raises:
             FileNotFoundError: The manifest is gone.
             CorruptDataError: It is not what was written.
         """
-        return self.held(io, manifest).entries()
+        return self.decoded(io, manifest).entries
 
-    def held(self, io: FileIO, manifest: ManifestFile) -> HeldManifest:
-        """Return a manifest, decoded as far as it is asked for.
-
-        Raises:
-            FileNotFoundError: The manifest is gone.
-        """
+    def decoded(self, io: FileIO, manifest: ManifestFile) -> _DecodedManifest:
+        """Return a manifest, as `entries`."""
         path = manifest.manifest_path
         with self._lock:
             if (kept := self._kept.get(path)) is not None:
-                self._kept.move_to_end(path)
                 return kept
-        held = HeldManifest(manifest, read_manifest(io, manifest))
-        self._keep(path, held)
-        return held
+        decoded = _DecodedManifest(read_manifest(io, manifest))
+        with self._lock:
+            return self._kept.setdefault(path, decoded)
 
     def keep(self, path: str, entries: tuple[ManifestEntry, ...]) -> None:
-        """Take the live entries of a manifest from who knows them: who wrote it."""
-        self._keep(path, HeldManifest.of(entries))
-
-    def _keep(self, path: str, held: HeldManifest) -> None:
+        """Take the live entries of a manifest from its writer."""
         with self._lock:
-            if path not in self._kept:
-                self._kept[path] = held
-                self._count += held.count
-            while self._count > self._entries_max and len(self._kept) > 1:
-                self._count -= self._kept.popitem(last=False)[1].count
+            self._kept.setdefault(path, _DecodedManifest(entries))
 
     def state(self, snapshot: Snapshot) -> dict[BucketKey, BucketFiles] | None:
         """Return what `keep_state` was given for a snapshot, if it is still there. Not to be changed."""
         with self._lock:
-            if (kept := self._states.get(snapshot.manifest_list)) is not None:
-                self._states.move_to_end(snapshot.manifest_list)
-            return kept
+            return self._states.get(snapshot.manifest_list)
 
     def keep_state(self, snapshot: Snapshot, state: dict[BucketKey, BucketFiles]) -> None:
         """Take what the buckets of a primary-key table consist of in a snapshot."""
         with self._lock:
             self._states[snapshot.manifest_list] = state
-            if len(self._states) > STATES_MAX:
-                self._states.popitem(last=False)
 
     def manifests(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """Return the manifests of a snapshot.
@@ -106,13 +100,10 @@ class EntryCache:
         path = snapshot.manifest_list
         with self._lock:
             if (kept := self._lists.get(path)) is not None:
-                self._lists.move_to_end(path)
                 return kept
         manifests = read_list(io, path)
         with self._lock:
             self._lists[path] = manifests
-            if len(self._lists) > LISTS_MAX:
-                self._lists.popitem(last=False)
         return manifests
 
 
@@ -209,7 +200,7 @@ def live_files(
     found: defaultdict[BucketKey, list[LakeFile]] = defaultdict(list)
     for manifest in cache.manifests(lake.io, snapshot):
         if manifest.content == ManifestContent.DELETES:
-            if cache.held(lake.io, manifest).rows(layout.system_ids[1:]):
+            if cache.entries(lake.io, manifest):
                 raise UnsupportedError(
                     f"lake table {path}, snapshot {snapshot.snapshot_id}: somebody deleted rows ({manifest.manifest_path}); "
                     "log tables are append-only, and fluss_lab does not read them with deletes. Rewrite the table's data "
@@ -240,18 +231,18 @@ def live_state(
     Returns:
         By partition name and bucket. Not to be changed.
 
-    Cost: some 10 microseconds a file whose manifest the cache does not have, one for others; none for a snapshot that was
+    Cost: some 60 microseconds a file whose manifest the cache does not have, one for others; none for a snapshot that was
     asked for lately.
     """
     _check_version(lake, path)
     if (kept := cache.state(snapshot)) is not None:
         return kept
     found: defaultdict[BucketKey, BucketFiles] = defaultdict(BucketFiles)
-    everywhere: list[ManifestRow] = []
+    everywhere: list[ManifestEntry] = []
     specs = lake.metadata.specs()
     for manifest in cache.manifests(lake.io, snapshot):
         if manifest.content == ManifestContent.DELETES and specs[manifest.partition_spec_id].is_unpartitioned():
-            everywhere += cache.held(lake.io, manifest).rows(layout.system_ids[1:])
+            everywhere += cache.entries(lake.io, manifest)
             continue
         for file in _placed(lake, path, layout, manifest, cache):
             if isinstance(file, LakeFile):
@@ -260,7 +251,7 @@ def live_state(
                 found[file.key].deletes.append(file)
     for key, state in found.items():
         # Position deletes of another spec apply to nothing of ours (Iceberg: spec and values must be equal).
-        state.deletes.extend(each for row in everywhere if (each := _lake_delete(path, row, key)).is_equality)
+        state.deletes.extend(each for entry in everywhere if (each := _lake_delete(path, entry, key)).is_equality)
         state.data.sort(key=lambda file: (file.min_offset, file.max_offset))
         state.deletes.sort(key=lambda delete: (delete.data_sequence_number, delete.file.file_path))
     cache.keep_state(snapshot, dict(found))
@@ -271,19 +262,18 @@ def _placed(
     lake: Table, path: TablePath, layout: LakeLayout, manifest: ManifestFile, cache: EntryCache
 ) -> tuple[LakeFile | LakeDelete, ...]:
     """Return the files of a manifest by what they are to a bucket; made once, whichever snapshots share the manifest."""
-    held = cache.held(lake.io, manifest)
-    if held.placed is None:
-        rows = held.rows(layout.system_ids[1:])
-        if rows:
+    decoded = cache.decoded(lake.io, manifest)
+    if decoded.files is None:
+        if decoded.entries:
             what = f"lake table {path}, manifest {manifest.manifest_path}"
             check_spec(what, layout.spec, lake.metadata.specs()[manifest.partition_spec_id])
-        held.placed = tuple(
-            _lake_file(lake.io, path, layout, row)
-            if row.file.content == DataFileContent.DATA
-            else _lake_delete(path, row, _place_of(row.file))
-            for row in rows
+        decoded.files = tuple(
+            lake_file(lake.io, path, layout, entry.data_file, _sequence_number(path, entry))
+            if entry.data_file.content == DataFileContent.DATA
+            else _lake_delete(path, entry, _bucket_of(entry.data_file))
+            for entry in decoded.entries
         )
-    return held.placed
+    return decoded.files
 
 
 def _check_version(lake: Table, path: TablePath) -> None:
@@ -294,21 +284,23 @@ def _check_version(lake: Table, path: TablePath) -> None:
         )
 
 
-def _place_of(file: DataFile) -> BucketKey:
-    *values, bucket = file.partition._data
+def _bucket_of(file: DataFile) -> BucketKey:
+    *values, bucket = (file.partition[at] for at in range(len(file.partition)))
     return (partition_name(tuple(values)) if values else None, int(bucket))
 
 
-def _lake_delete(path: TablePath, row: ManifestRow, key: BucketKey) -> LakeDelete:
-    _check_format(path, row.file)
-    is_equality = row.file.content == DataFileContent.EQUALITY_DELETES
-    return LakeDelete(row.file, *key, _sequence_number(path, row), is_equality)
+def _lake_delete(path: TablePath, entry: ManifestEntry, key: BucketKey) -> LakeDelete:
+    file = entry.data_file
+    _check_format(path, file)
+    return LakeDelete(file, *key, _sequence_number(path, entry), file.content == DataFileContent.EQUALITY_DELETES)
 
 
-def _sequence_number(path: TablePath, row: ManifestRow) -> int:
-    if row.sequence_number is None:
-        raise CorruptDataError(f"lake table {path}: a manifest tells no data sequence number of {row.file.file_path}")
-    return row.sequence_number
+def _sequence_number(path: TablePath, entry: ManifestEntry) -> int:
+    if entry.sequence_number is None:
+        raise CorruptDataError(
+            f"lake table {path}: a manifest has no data sequence number of {entry.data_file.file_path}"
+        )
+    return int(entry.sequence_number)
 
 
 def _check_format(path: TablePath, file: DataFile) -> None:
@@ -316,13 +308,6 @@ def _check_format(path: TablePath, file: DataFile) -> None:
         raise UnsupportedError(
             f"lake table {path}: {file.file_path} is {file.file_format.value}; fluss_lab reads Parquet"
         )
-
-
-def _lake_file(io: FileIO, path: TablePath, layout: LakeLayout, row: ManifestRow) -> LakeFile:
-    if row.bounds is None:
-        return lake_file(io, path, layout, row.file, _sequence_number(path, row))
-    _check_format(path, row.file)
-    return LakeFile(row.file, *_place_of(row.file), *row.bounds, _sequence_number(path, row))
 
 
 def lake_file(io: FileIO, path: TablePath, layout: LakeLayout, file: DataFile, data_sequence_number: int) -> LakeFile:
@@ -335,10 +320,20 @@ def lake_file(io: FileIO, path: TablePath, layout: LakeLayout, file: DataFile, d
     """
     _check_format(path, file)
     _, offset_id, timestamp_id = layout.system_ids
-    bounds = bounds_of(file.lower_bounds or {}, file.upper_bounds or {}, offset_id, timestamp_id)
-    if bounds is None:
-        bounds = _bounds_in_file(io, path, file, offset_id, timestamp_id)
-    return LakeFile(file, *_place_of(file), *bounds, data_sequence_number)
+    bounds = _bounds_in_metrics(file, offset_id, timestamp_id) or _bounds_in_file(
+        io, path, file, offset_id, timestamp_id
+    )
+    return LakeFile(file, *_bucket_of(file), *bounds, data_sequence_number)
+
+
+def _bounds_in_metrics(file: DataFile, offset_id: int, timestamp_id: int) -> Bounds | None:
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    if offset_id not in lower or offset_id not in upper or timestamp_id not in upper:
+        return None
+    # All three are eight bytes, little-endian, whatever they count.
+    raw = (lower[offset_id], upper[offset_id], upper[timestamp_id])
+    first, last, latest = (int.from_bytes(each, "little", signed=True) for each in raw)
+    return first, last, latest
 
 
 def _bounds_in_file(io: FileIO, path: TablePath, file: DataFile, offset_id: int, timestamp_id: int) -> Bounds:
