@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyiceberg.expressions import BooleanExpression
 
-#: In the JSON of a split.
-_SPLIT_VALUES: Final = 9
 
-
-@dataclass(frozen=True, slots=True)
-class LakeSplit:
+class LakeSplit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A piece of a lake snapshot that one reader reads: one Parquet file.
 
     Attributes:
@@ -50,31 +47,21 @@ class LakeSplit:
     deletes: tuple[str, ...] = ()
     detail: str = ""
 
-    def to_json(self) -> list[Any]:
-        """Return the split as a JSON list; see `splits_to_json` for several."""
-        return [*self._place(), list(self.deletes), self.detail]
 
-    @staticmethod
-    def from_json(value: Sequence[Any]) -> LakeSplit:
-        """Read what `to_json` gave.
+class _SharedSplits(msgspec.Struct):
+    """Splits as they travel: each without what deletes its rows, behind the place that this has in `deletes`."""
 
-        Raises:
-            CorruptDataError: It is not that.
-        """
-        *place, deletes, detail = _checked(value)
-        return _split(place, tuple(str(each) for each in deletes), detail)
-
-    def _place(self) -> list[Any]:
-        return [
-            self.path, self.partition, self.bucket, self.min_offset, self.max_offset, self.rows, self.size_bytes,
-        ]  # fmt: skip
+    deletes: tuple[tuple[str, ...], ...]
+    splits: list[tuple[Whole, LakeSplit]]
 
 
 def splits_to_json(splits: Iterable[LakeSplit]) -> str:
     """Return splits as JSON, for tasks elsewhere. What splits share is in it once."""
     numbers: dict[tuple[str, ...], int] = {}
-    found = [[*each._place(), numbers.setdefault(each.deletes, len(numbers)), each.detail] for each in splits]
-    return json.dumps({"deletes": [list(each) for each in numbers], "splits": found}, separators=(",", ":"))
+    found = [
+        (numbers.setdefault(each.deletes, len(numbers)), msgspec.structs.replace(each, deletes=())) for each in splits
+    ]
+    return encode(_SharedSplits(tuple(numbers), found)).decode()
 
 
 def splits_from_json(text: str) -> list[LakeSplit]:
@@ -83,28 +70,11 @@ def splits_from_json(text: str) -> list[LakeSplit]:
     Raises:
         CorruptDataError: The text is not that.
     """
+    value = decode(_SharedSplits, text, "splits of a lake", shown=True)
     try:
-        value = json.loads(text)
-        deletes = [tuple(str(each) for each in part) for part in value["deletes"]]
-        return [_split(place, deletes[number], detail) for *place, number, detail in map(_checked, value["splits"])]
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise CorruptDataError(f"splits of a lake: not the JSON of some: {error!r}, found {text[:200]!r}") from error
-
-
-def _checked(value: Any) -> list[Any]:
-    if not isinstance(value, list) or len(value) != _SPLIT_VALUES:
-        raise CorruptDataError(f"split of a lake: expected a list of {_SPLIT_VALUES} values, found {value!r}")
-    return value
-
-
-def _split(place: Sequence[Any], deletes: tuple[str, ...], detail: Any) -> LakeSplit:
-    path, partition, *numbers = place
-    try:
-        bucket, min_offset, max_offset, rows, size_bytes = (int(number) for number in numbers)
-    except (ValueError, TypeError) as error:
-        raise CorruptDataError(f"split of a lake: expected numbers, found {numbers!r}") from error
-    name = None if partition is None else str(partition)
-    return LakeSplit(str(path), name, bucket, min_offset, max_offset, rows, size_bytes, deletes, str(detail))
+        return [msgspec.structs.replace(each, deletes=value.deletes[number]) for number, each in value.splits]
+    except IndexError as error:
+        raise CorruptDataError(f"splits of a lake: deletes that are not there, found {text[:200]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)

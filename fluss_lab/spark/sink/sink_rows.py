@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -170,17 +170,6 @@ class RowForm:
             back[order] = np.arange(len(order))
             body = body.take(pa.array(back))
         return pa.RecordBatch.from_arrays([*body.columns, writes], schema=self.schema)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form as JSON, for tasks."""
-        targets = None if self.targets is None else list(self.targets)
-        return {"table": self.info.to_json(), "change": self.change, "targets": targets}
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> RowForm:
-        """Read what `to_json` gave."""
-        targets = None if value["targets"] is None else tuple(value["targets"])
-        return RowForm(TableInfo.from_json(value["table"]), value["change"], targets)
 
 
 def write_kind(info: TableInfo, targets: Iterable[str] | None) -> WriteKind:

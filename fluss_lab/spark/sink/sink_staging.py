@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +17,7 @@ from fluss_lab.client.write.row_routing import Router
 from fluss_lab.errors import CorruptDataError, RecordTooLargeError
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.model.changes import ChangeType
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.spark.sink.sink_rows import RowForm
 
@@ -29,8 +29,7 @@ HELD_BYTES: Final = 32 << 20
 _OPEN_FILES_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRun:
+class StagedRun(msgspec.Struct, frozen=True, array_like=True):
     """Rows of one bucket: a record batch of a file.
 
     Attributes:
@@ -43,8 +42,7 @@ class StagedRun:
     writes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(msgspec.Struct, frozen=True, array_like=True):
     """What a task wrote: the name of its file (empty: there were no rows), its bytes, and its record batches in order."""
 
     name: str
@@ -54,14 +52,16 @@ class StagedFile:
 
     def to_json(self) -> str:
         """Return the file as text: what a task tells the driver."""
-        runs = [[run.partition, run.bucket, run.rows, run.writes] for run in self.runs]
-        return json.dumps([self.name, self.size_bytes, self.schema_id, runs])
+        return encode(self).decode()
 
     @staticmethod
     def from_json(text: str) -> StagedFile:
-        """Read what `to_json` gave."""
-        name, size_bytes, schema_id, runs = json.loads(text)
-        return StagedFile(name, size_bytes, schema_id, tuple(StagedRun(*run) for run in runs))
+        """Read what `to_json` gave.
+
+        Raises:
+            CorruptDataError: The text is not that.
+        """
+        return decode(StagedFile, text, "staged rows of a task", shown=True)
 
 
 class Stager:

@@ -13,19 +13,20 @@ self-join, loses rows without a word. Filters that shall prune go into the optio
 
 from __future__ import annotations
 
-import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import Schema, TableInfo
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.changelog import (
     BUCKET,
     CHANGE_TYPE,
@@ -122,6 +123,24 @@ class TaskPartition(InputPartition):
         return f"{type(self).__name__}({self.share})"
 
 
+class _Head(msgspec.Struct):
+    """What all tasks of a read share.
+
+    Attributes:
+        table: As planned.
+        columns: In the order wanted.
+        where: Of rows: the filter as JSON.
+        limit: Of rows: how many are wanted at most; None: all.
+        net: Of changes: whether they are net ones.
+    """
+
+    table: TableInfo
+    columns: list[str]
+    where: str | None = None
+    limit: int | None = None
+    net: bool = False
+
+
 class _Reader(DataSourceReader):
     """A read that is planned on the driver's machine, and carried out by tasks with a connection each."""
 
@@ -135,37 +154,36 @@ class _Reader(DataSourceReader):
         """Plan the read; return a partition for each task."""
         with self._options.connect() as connection:
             head, shares = self._planned(TableReader(connection, self._options.table))
+        text = encode(head).decode()
         # Spark makes a partition of its own, None, of no partitions.
-        return [TaskPartition(json.dumps(head), share) for share in shares] or [TaskPartition("", "")]
+        return [TaskPartition(text, share) for share in shares] or [TaskPartition("", "")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task's share has, in Spark's Arrow types."""
         assert isinstance(partition, TaskPartition)
         if not partition.head:
             return
-        head = json.loads(partition.head)
+        head = decode(_Head, partition.head, "read of a table")
         with Connection(lambda: self._address, self._options.client) as connection:
-            source = TableSource(connection, TableInfo.from_json(head["table"]), None)
+            source = TableSource(connection, head.table, None)
             batches, schema = self._carried_out(source, head, partition.share)
             target = arrow_schema(self._schema)
             for batch in rebatch(batches, schema):
                 yield cast_batch(batch.select(target.names), target)
 
     @abstractmethod
-    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
-        """Return what all tasks share, ``table`` among it, and the share of each."""
+    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
+        """Return what all tasks share, and the share of each."""
 
     @abstractmethod
-    def _carried_out(
-        self, source: TableSource, head: Mapping[str, Any], share: str
-    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         """Return the batches of a share, in the table's own types, and their schema."""
 
 
 class TableRowsReader(_Reader):
     """Reads the rows of a table at one moment: the latest when it is planned, unless the options say which."""
 
-    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
+    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name != SOURCE_COLUMN]
         scan = _scan(self._options, reader, columns, SOURCE_COLUMN in self._schema.names)
         plan, info, where = scan.plan(), scan.source.info, scan.selection.filter
@@ -175,40 +193,32 @@ class TableRowsReader(_Reader):
             if scan.limit is None
             else [Share(plan.parts, plan.snapshot_id)]
         )
-        head = {
-            "table": info.to_json(),
-            "columns": columns or [info.schema.names[0]],
-            "where": None if where is None else filter_to_json(where),
-            "limit": scan.limit,
-        }
+        text = None if where is None else filter_to_json(where)
+        head = _Head(info, columns or [info.schema.names[0]], where=text, limit=scan.limit)
         return head, [share.to_json() for share in shares]
 
-    def _carried_out(
-        self, source: TableSource, head: Mapping[str, Any], share: str
-    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         info = source.info
-        where = None if head["where"] is None else filter_from_json(head["where"], info.schema)
-        columns = make_columns(info.schema, head["columns"], SOURCE_COLUMN in self._schema.names)
+        where = None if head.where is None else filter_from_json(head.where, info.schema)
+        columns = make_columns(info.schema, head.columns, SOURCE_COLUMN in self._schema.names)
         plan = Share.from_json(share, info, where).plan()
-        return limit_rows(read_rows(source, plan, Request(columns, where)), head["limit"]), columns.schema()
+        return limit_rows(read_rows(source, plan, Request(columns, where)), head.limit), columns.schema()
 
 
 class ChangelogReader(_Reader):
     """Reads a range of a table's changelog; without an end, up to the latest when it is planned."""
 
-    def _planned(self, reader: TableReader) -> tuple[dict[str, Any], list[str]]:
+    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
         log = _changelog(self._options, reader, columns)
         # What a range comes to, nobody can tell of pieces of it.
         shares = change_shares(log.plan(), _tasks(self._options), whole=log.net)
-        head = {"table": log.source.info.to_json(), "columns": columns, "net": log.net}
+        head = _Head(log.source.info, columns, net=log.net)
         return head, [ranges_to_json(ranges) for ranges in shares]
 
-    def _carried_out(
-        self, source: TableSource, head: Mapping[str, Any], share: str
-    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
-        kind = NetChangelog if head["net"] else Changelog
-        log = kind(source, None, None, None, head["columns"])
+    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+        kind = NetChangelog if head.net else Changelog
+        log = kind(source, None, None, None, head.columns)
         return (batch for part in ranges_from_json(share) for batch in log.read(part)), log.schema
 
 

@@ -7,15 +7,16 @@ of the work.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, TypeVar
 
-from fluss_lab.errors import CorruptDataError
+import msgspec
+
 from fluss_lab.lake import LakeSplit, splits_from_json, splits_to_json
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.read.changelog.changelog import ChangelogRange
 from fluss_lab.read.filter.filter_compiler import Filter
 from fluss_lab.read.union.read_parts import BucketPart, Plan
@@ -40,14 +41,20 @@ class Share:
     def to_json(self) -> str:
         """Return the share as text. Filters stay out: the whole one goes with the task."""
         parts = [
-            [
-                part.bucket.table_id, part.bucket.partition_id, part.bucket.bucket, part.partition,
-                part.start, part.lake_stop, part.stop, part.row_stop, part.live, len(part.splits),
-            ]
+            _TaskPart(
+                part.bucket,
+                part.partition,
+                part.start,
+                part.lake_stop,
+                part.stop,
+                part.row_stop,
+                part.live,
+                len(part.splits),
+            )
             for part in self.parts
-        ]  # fmt: skip
+        ]
         splits = splits_to_json(split for part in self.parts for split in part.splits)
-        return json.dumps({"snapshot_id": self.snapshot_id, "parts": parts, "splits": splits})
+        return encode(_TaskShare(self.snapshot_id, parts, splits)).decode()
 
     @staticmethod
     def from_json(text: str, info: TableInfo, where: Filter | None) -> Share:
@@ -61,24 +68,42 @@ class Share:
         Raises:
             CorruptDataError: The text is none.
         """
-        try:
-            value = json.loads(text)
-            splits = splits_from_json(value["splits"])
-            parts, at = [], 0
-            for table_id, partition_id, number, partition, *offsets, live, count in value["parts"]:
-                start, lake_stop, stop, row_stop = offsets
-                bucket = TableBucket(table_id, partition_id, number)
-                left = _left(info, where, partition, number)
-                files = tuple(splits[at : at + count])
-                parts.append(BucketPart(bucket, partition, start, lake_stop, stop, left, files, row_stop, live))
-                at += count
-            return Share(tuple(parts), value["snapshot_id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptDataError(f"share of a scan: not the JSON of one: {error!r}, found {text[:200]!r}") from error
+        value = decode(_TaskShare, text, "share of a scan", shown=True)
+        splits = iter(splits_from_json(value.splits))
+        parts = (
+            BucketPart(
+                each.bucket, each.partition, each.start, each.lake_stop, each.stop,
+                _left(info, where, each.partition, each.bucket.bucket), tuple(islice(splits, each.files)),
+                each.row_stop, each.live,
+            )
+            for each in value.parts
+        )  # fmt: skip
+        return Share(tuple(parts), value.snapshot_id)
 
     def plan(self) -> Plan:
         """Return the share as a plan of its own."""
         return Plan(self.parts, self.snapshot_id)
+
+
+class _TaskPart(msgspec.Struct, array_like=True):
+    """A part as it travels: without its filter, and with the number of its files."""
+
+    bucket: TableBucket
+    partition: str | None
+    start: Whole
+    lake_stop: Whole
+    stop: Whole
+    row_stop: Whole | None
+    live: bool
+    files: Whole
+
+
+class _TaskShare(msgspec.Struct):
+    """A share as it travels; the files of all parts in a row."""
+
+    snapshot_id: int | None
+    parts: list[_TaskPart]
+    splits: str
 
 
 def _left(info: TableInfo, where: Filter | None, partition: str | None, bucket: int) -> Filter | None:
@@ -124,15 +149,7 @@ def change_shares(
 
 def ranges_to_json(ranges: Iterable[ChangelogRange]) -> str:
     """Return ranges of a changelog as text that `ranges_from_json` reads."""
-    return json.dumps(
-        [
-            [
-                each.bucket.table_id, each.bucket.partition_id, each.bucket.bucket, each.partition,
-                each.start, each.lake_stop, each.stop, each.snapshot_id,
-            ]
-            for each in ranges
-        ]
-    )  # fmt: skip
+    return encode(list(ranges)).decode()
 
 
 def ranges_from_json(text: str) -> list[ChangelogRange]:
@@ -141,13 +158,7 @@ def ranges_from_json(text: str) -> list[ChangelogRange]:
     Raises:
         CorruptDataError: The text is none.
     """
-    try:
-        return [
-            ChangelogRange(TableBucket(table_id, partition_id, number), partition, start, lake_stop, stop, snapshot_id)
-            for table_id, partition_id, number, partition, start, lake_stop, stop, snapshot_id in json.loads(text)
-        ]
-    except (ValueError, TypeError) as error:
-        raise CorruptDataError(f"ranges of a changelog: not their JSON: {error!r}, found {text[:200]!r}") from error
+    return decode(list[ChangelogRange], text, "ranges of a changelog", shown=True)
 
 
 # -- cutting and packing ----------------------------------------------------------------------------------------------

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model import TableInfo
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
 from fluss_lab.read.union.read_columns import of_records, rebatch
@@ -40,16 +42,10 @@ def log_frame(
     """
     session.dataSource.register(LogSource)
     address = connection.address
-    plan = {
-        "host": address.host,
-        "port": address.port,
-        "tls": [address.tls, address.ca, address.name],
-        "options": connection.options,
-        "table": info.to_json(),
-        "tasks": [[_range_json(each) for each in task] for task in divide_ranges(ranges, _parallelism(session))],
-    }
+    tasks = divide_ranges(ranges, _parallelism(session))
+    plan = _LogPlan(replace(address, token=""), connection.options, info, tasks)
     # Spark shows no option whose name speaks of a token.
-    options = {"plan": json.dumps(plan), "token": address.token}
+    options = {"plan": encode(plan).decode(), "token": address.token}
     return session.read.format(FORMAT).schema(schema).options(**options).load()
 
 
@@ -76,8 +72,13 @@ def divide_ranges(ranges: Sequence[LogRange], parallelism: int) -> list[list[Log
     return tasks
 
 
-def _range_json(each: LogRange) -> list[Any]:
-    return [each.bucket.table_id, each.bucket.partition_id, each.bucket.bucket, each.partition, each.start, each.stop]
+class _LogPlan(msgspec.Struct):
+    """What is read, as JSON for tasks; `address` has no token."""
+
+    address: ServerAddress
+    options: Mapping[str, str]
+    table: TableInfo
+    tasks: list[list[LogRange]]
 
 
 class LogSource(DataSource):
@@ -85,7 +86,7 @@ class LogSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._plan = options.get("plan", "{}")
+        self._plan = options.get("plan", "")
         self._token = options.get("token", "")
 
     @classmethod
@@ -95,13 +96,13 @@ class LogSource(DataSource):
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return the reader of the plan given in the options."""
-        return LogReader(json.loads(self._plan), self._token, schema)
+        return LogReader(self._plan, self._token, schema)
 
 
 class LogPartition(InputPartition):
     """The ranges of one task, as JSON."""
 
-    def __init__(self, ranges: list[list[Any]]) -> None:
+    def __init__(self, ranges: str) -> None:
         super().__init__(ranges)
         self.ranges = ranges
 
@@ -109,24 +110,25 @@ class LogPartition(InputPartition):
 class LogReader(DataSourceReader):
     """Reads ranges from the server."""
 
-    def __init__(self, plan: dict[str, Any], token: str, schema: T.StructType) -> None:
+    def __init__(self, plan: str, token: str, schema: T.StructType) -> None:
         self._plan = plan
         self._token = token
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition a task."""
-        return [LogPartition(task) for task in self._plan["tasks"]]
+        plan = decode(_LogPlan, self._plan, "read of a log")
+        return [LogPartition(encode(task).decode()) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task's ranges, in Spark's Arrow types."""
         assert isinstance(partition, LogPartition)
-        plan = self._plan
-        address = ServerAddress(plan["host"], plan["port"], self._token, *plan["tls"])
-        info = TableInfo.from_json(plan["table"])
+        plan = decode(_LogPlan, self._plan, "read of a log")
+        address, info = replace(plan.address, token=self._token), plan.table
+        ranges = decode(list[LogRange], partition.ranges, "ranges of a log")
         target = arrow_schema(self._schema)
-        with Connection(lambda: address, plan["options"]) as connection:
-            batches = _records(connection, info, partition.ranges, self._schema.names)
+        with Connection(lambda: address, plan.options) as connection:
+            batches = _records(connection, info, ranges, self._schema.names)
             for batch in rebatch(batches, _table_schema(info, self._schema.names)):
                 yield cast_batch(batch, target)
 
@@ -142,12 +144,13 @@ def _table_schema(info: TableInfo, names: Sequence[str]) -> pa.Schema:
 
 
 def _records(
-    connection: Connection, info: TableInfo, ranges: Sequence[Sequence[Any]], names: Sequence[str]
+    connection: Connection, info: TableInfo, ranges: Sequence[LogRange], names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     schema = _table_schema(info, names)
     user = [name for name in names if name not in SYSTEM_TYPES]
-    for table_id, partition_id, number, partition, start, stop in ranges:
-        bucket = TableBucket(table_id, partition_id, number)
-        found = read_range(connection, info, bucket, start, stop, partition=partition, projection=user)
+    for each in ranges:
+        found = read_range(
+            connection, info, each.bucket, each.start, each.stop, partition=each.partition, projection=user
+        )
         for records in found:
-            yield of_records(records, number, schema)
+            yield of_records(records, each.bucket.bucket, schema)

@@ -15,12 +15,12 @@ two batches, one after the other.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -34,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.errors import FlussError, InvalidPropertyError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import TableInfo
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.changelog import (
     BUCKET,
     CHANGE_TYPE,
@@ -69,6 +70,13 @@ _KNOWN: Final = source_options.STREAM_OPTIONS | {
 _CHANGE_COLUMNS: Final = frozenset({CHANGE_TYPE, PARTITION, BUCKET, LOG_OFFSET, COMMIT_TIMESTAMP})
 #: What scans call the same.
 _SCAN_NAMES: Final = {"__bucket": BUCKET, OFFSET: LOG_OFFSET, TIMESTAMP: COMMIT_TIMESTAMP}
+
+
+class _Head(msgspec.Struct):
+    """What all tasks of a batch share. It holds the token."""
+
+    table: TableInfo
+    address: ServerAddress
 
 
 class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -151,7 +159,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = self._options.number(source_options.TASKS) or os.cpu_count() or 1
         shares = change_shares(stream.ranges(buckets), tasks, whole=False)
         assert self._info is not None
-        head = json.dumps({"table": self._info.to_json(), "address": self._options.place.address().to_json()})
+        head = encode(_Head(self._info, self._options.place.address())).decode()
         return [TaskPartition(head, ranges_to_json(ranges)) for ranges in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -176,12 +184,10 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task's ranges, in Spark's Arrow types."""
         assert isinstance(partition, TaskPartition)
-        head = json.loads(partition.head)
-        info = TableInfo.from_json(head["table"])
-        found = ServerAddress.from_json(head["address"])
-        with Connection(lambda: _present(self._options.place, found), self._options.client) as connection:
-            stream = TableStream(TableSource(connection, info, None), fail_on_data_loss=self._fails)
-            yield from stream_batches(stream, info, ranges_from_json(partition.share), self._schema)
+        head = decode(_Head, partition.head, "batch of a stream")
+        with Connection(lambda: _present(self._options.place, head.address), self._options.client) as connection:
+            stream = TableStream(TableSource(connection, head.table, None), fail_on_data_loss=self._fails)
+            yield from stream_batches(stream, head.table, ranges_from_json(partition.share), self._schema)
 
 
 def stream_batches(

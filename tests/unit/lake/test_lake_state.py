@@ -14,6 +14,7 @@ from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, Offset
 from fluss_lab.lake import splits_from_json, splits_to_json
 from fluss_lab.lake.iceberg.read.ended_rows import EndedCache
 from fluss_lab.lake.reader_interfaces import LakeSplit
+from fluss_lab.model.json_codec import to_plain
 from tests.unit.lake.changelogs import commit_files, state_of
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
 from tests.unit.lake.rounds import KeyedLake
@@ -354,12 +355,12 @@ def test_what_a_split_says_is_checked(lake, rng):
     (split,) = reading.splits()
     for wrong in ('{"x": 1}', "[1]", "no"):
         with pytest.raises(CorruptDataError, match="detail"):
-            list(reading.source.read([LakeSplit(*split.to_json()[:7], (), wrong)], ["id"]))
+            list(reading.source.read([LakeSplit(*to_plain(split)[:7], (), wrong)], ["id"]))
         with pytest.raises(CorruptDataError, match="delete file"):
-            list(reading.source.read([LakeSplit(*split.to_json()[:7], (wrong,), split.detail)], ["id"]))
+            list(reading.source.read([LakeSplit(*to_plain(split)[:7], (wrong,), split.detail)], ["id"]))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"splits": [[1]], "deletes": []}', '{"splits": [["p", null, 0, 1, 2, 3, 4, 5, ""]], "deletes": []}'])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "[]", '{"splits": [[1]], "deletes": []}', '{"splits": [["p", null, 0, 1, 2, 3, 4, 5, ""]], "deletes": []}', '{"splits": [[0, ["p", null, 0, 1, 2, 3, 4, [], ""]]], "deletes": []}', '{"splits": [[-1, ["p", null, 0, 1, 2, 3, 4, [], ""]]], "deletes": [[]]}'])  # fmt: skip
 def test_splits_that_are_no_splits(text):
     with pytest.raises(CorruptDataError):
         splits_from_json(text)
@@ -371,7 +372,6 @@ def test_splits_travel_as_json():
     found = splits_from_json(splits_to_json([clean, *dirty]))
     assert found == [clean, *dirty]
     assert found[1].deletes is found[3].deletes
-    assert [LakeSplit.from_json(each.to_json()) for each in found] == found
     assert splits_to_json(dirty).count('"y"') == 1
 
 
