@@ -7,11 +7,11 @@ FOLDER = "fluss_lab/server/folder/lab_folder.py"
 COMMANDS = "fluss_lab/cli/commands.py"
 TABLES = "fluss_lab/cli/table_commands.py"
 
-IN_OPTIONS = "tests/unit/model/test_lake_options.py"
+IN_OPTIONS = "tests/unit/model/config/test_lake_options.py"
 IN_FOLDER = "tests/unit/server/test_lab_folder.py"
 IN_COMMANDS = "tests/unit/cli/test_commands.py"
 IN_TABLES = "tests/unit/cli/test_table_commands.py"
-IN_SECRETS = "tests/unit/tiering/test_task_secrets.py"
+IN_SECRETS = "tests/unit/tiering/task/test_task_secrets.py"
 
 CONFIGURATION = (
     Mutant(

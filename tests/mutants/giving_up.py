@@ -11,9 +11,9 @@ NOTES = "fluss_lab/server/tablet/damage/given_up_ranges.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/test_bucket_damage.py"
 IN_LOST = "tests/unit/server/tablet/test_lost_log.py"
-IN_LOST_REPAIRS = "tests/unit/tiering/test_lost_logs.py"
+IN_LOST_REPAIRS = "tests/unit/tiering/repair/test_lost_logs.py"
 IN_SENT = "tests/unit/server/tablet/test_uploaded_rows.py"
-IN_REPAIRS = "tests/unit/tiering/test_damage_repair.py"
+IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 
 SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
 ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
@@ -24,7 +24,7 @@ KNOWN = f"{IN_LOST}::test_offsets_that_somebody_knows_are_not_given_again"
 UNFIT = f"{IN_SENT}::test_rows_that_the_log_does_not_go_on_from_change_nothing"
 UNSENT = (f"{IN_SENT}::test_rows_that_did_not_all_come_are_not_used",)
 FOUND = (
-    "tests/unit/tiering/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",
+    "tests/unit/tiering/repair/test_damage_found.py::test_damage_that_is_read_is_named_with_its_place_and_stops_the_bucket",
 )
 
 GIVING_UP = (

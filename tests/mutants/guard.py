@@ -6,7 +6,7 @@ SERVING = "fluss_lab/rpc/serving/grpc_server.py"
 LIMITS = "fluss_lab/rpc/request_limits.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
-IN_GUARD = "tests/unit/rpc/test_guard.py"
+IN_GUARD = "tests/unit/rpc/serving/test_guard.py"
 IN_METRICS = "tests/unit/server/test_server_metrics.py"
 IN_INSPECTION = "tests/unit/server/test_lab_inspection.py"
 IN_FAULTS = "tests/unit/server/test_disk_faults.py"

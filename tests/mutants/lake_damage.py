@@ -10,7 +10,7 @@ IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
 IN_COMPACTION = "tests/unit/lake/test_compaction.py"
-IN_REPAIR = "tests/unit/tiering/test_tiering_repair.py"
+IN_REPAIR = "tests/unit/tiering/repair/test_lake_repair.py"
 
 #: P7: corrupt bytes are never served. P11: what is not known is an error.
 LAKE_DAMAGE = (

@@ -16,7 +16,7 @@ IN_COMPACTION = "tests/unit/lake/test_compaction.py"
 IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/test_orphans.py"
 IN_MERGE_READ = "tests/unit/lake/test_merge_reader.py"
-IN_MAINTENANCE = "tests/unit/tiering/test_lake_maintenance.py"
+IN_MAINTENANCE = "tests/unit/tiering/maintenance/test_lake_maintenance.py"
 
 MAINTAINING = (
     Mutant(

@@ -100,6 +100,6 @@ METADATA = (
         "fluss_lab/rpc/access/token.py",
         "    if not token.isascii() or not token.isprintable():\n",
         "    if token.isspace():\n",
-        ("tests/unit/rpc/test_token.py::test_a_damaged_file_is_another_token_or_refused",),
+        ("tests/unit/rpc/access/test_token.py::test_a_damaged_file_is_another_token_or_refused",),
     ),
 )

@@ -379,7 +379,7 @@ DOORS = (
         "token_file_of_others_taken", "P10", "fluss_lab/rpc/access/token.py",
         "if mode & (stat.S_IRWXG | stat.S_IRWXO):",
         "if mode < 0:",
-        ("tests/unit/rpc/test_token.py::test_a_file_that_others_may_touch_is_refused",),
+        ("tests/unit/rpc/access/test_token.py::test_a_file_that_others_may_touch_is_refused",),
     ),
     Mutant(
         "listens_beyond_loopback", "P10", "fluss_lab/rpc/serving/grpc_server.py",
@@ -391,7 +391,7 @@ DOORS = (
         "host_off_loopback_taken", "P10", "fluss_lab/rpc/serving/grpc_server.py",
         "if identity is None and host not in LOOPBACK:",
         "if host is None:",
-        ("tests/unit/rpc/test_grpc_server.py::test_a_place_beyond_loopback_is_refused",),
+        ("tests/unit/rpc/serving/test_grpc_server.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
         "server_lock_not_taken", "P1", "fluss_lab/server/folder/folder_lock.py",

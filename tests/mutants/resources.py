@@ -9,7 +9,7 @@ MEMORY = "fluss_lab/rpc/allocator.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 PAGE = "fluss_lab/server/metrics/metrics_page.py"
 
-IN_UNREAD = "tests/unit/rpc/test_unread_answers.py"
+IN_UNREAD = "tests/unit/rpc/serving/test_unread_answers.py"
 IN_MEMORY = "tests/unit/rpc/test_allocator.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
 IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"

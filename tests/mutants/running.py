@@ -3,9 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 REACH = "fluss_lab/spark/tiering/worker_preflight.py"
-IN_REACH = "tests/unit/spark/test_worker_preflight.py"
-IN_MASTERS = "tests/unit/spark/test_spark_masters.py"
-IN_TIERING_SERVICE = "tests/unit/tiering/test_tiering_service.py"
+IN_REACH = "tests/unit/spark/tiering/test_worker_preflight.py"
+IN_MASTERS = "tests/unit/spark/session/test_spark_masters.py"
+IN_TIERING_SERVICE = "tests/unit/tiering/service/test_tiering_service.py"
 
 RUNNING = (
     Mutant(
@@ -30,13 +30,13 @@ RUNNING = (
         "workers_of_any_release", "P2", "fluss_lab/spark/tiering/spark_executor.py",
         "    if (found := release()) != expected:\n",
         "    if not (found := release()):\n",
-        ("tests/unit/spark/test_package_archive.py::test_workers_of_another_release_are_refused",),
+        ("tests/unit/spark/session/test_package_archive.py::test_workers_of_another_release_are_refused",),
     ),
     Mutant(
         "jvm_started_by_a_fork", "P6", "fluss_lab/spark/session/jvm_launch.py",
         "start_new_session=True",
         "preexec_fn=lambda: None",
-        ("tests/unit/spark/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
+        ("tests/unit/spark/session/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
     ),
     Mutant(
         "dead_executor_used_again", "P6", "fluss_lab/tiering/service/tiering_service.py",

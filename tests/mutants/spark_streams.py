@@ -10,11 +10,11 @@ JOURNAL = "fluss_lab/spark/sink/sink_journal.py"
 ROWS = "fluss_lab/spark/sink/sink_rows.py"
 REGISTRATION = "fluss_lab/spark/registration.py"
 
-IN_OFFSETS = "tests/unit/spark/test_stream_offsets.py"
+IN_OFFSETS = "tests/unit/spark/source/test_stream_offsets.py"
 IN_SPARK = "tests/spark/test_stream_spark.py"
-IN_SOURCE = "tests/unit/spark/test_stream_source.py"
-IN_SINK = "tests/unit/spark/test_table_sink.py"
-IN_SINK_DAMAGE = "tests/unit/spark/test_sink_damage.py"
+IN_SOURCE = "tests/unit/spark/source/test_stream_source.py"
+IN_SINK = "tests/unit/spark/sink/test_table_sink.py"
+IN_SINK_DAMAGE = "tests/unit/spark/sink/test_sink_damage.py"
 
 #: P4: a reader gets every record once, and none that is not his.
 SOURCE = (

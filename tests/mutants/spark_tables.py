@@ -3,9 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 SHARES = "fluss_lab/spark/source/input_partitions.py"
-IN_SHARES = "tests/unit/spark/test_input_partitions.py"
+IN_SHARES = "tests/unit/spark/source/test_input_partitions.py"
 OPTIONS = "fluss_lab/spark/source/source_options.py"
-IN_OPTIONS = "tests/unit/spark/test_source_options.py"
+IN_OPTIONS = "tests/unit/spark/source/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
 UNION = "fluss_lab/spark/source/union_frame.py"
 IN_UNION = "tests/spark/test_union_spark.py"

@@ -3,8 +3,8 @@
 from tests.mutants.mutant import PLANNER, ROUND, Mutant
 
 READER = "fluss_lab/tiering/task/pk_split_reader.py"
-IN_SPLITS = "tests/unit/tiering/test_keyed_splits.py"
-IN_KEYED = "tests/unit/tiering/test_keyed_round.py"
+IN_SPLITS = "tests/unit/tiering/round/test_keyed_splits.py"
+IN_KEYED = "tests/unit/tiering/round/test_keyed_round.py"
 
 TIERING_JOB = (
     Mutant(

@@ -12,7 +12,7 @@ IN_MOMENTS = "tests/unit/read/test_moments.py"
 ARGUMENTS = "fluss_lab/model/argument_checks.py"
 SCAN = "fluss_lab/read/union/scan.py"
 IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
-IN_FRAMES = "tests/unit/model/test_pandas_frames.py"
+IN_FRAMES = "tests/unit/model/values/test_pandas_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
 
 #: P4: a union read equals the model at its read point.

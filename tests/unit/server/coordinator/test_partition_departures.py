@@ -15,7 +15,7 @@ from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.rig import Rig
 from tests.unit.server.coordinator.test_partitions_by_clock import DAY_MS, day, options
-from tests.unit.tiering.test_tiering_alter import at_failpoint
+from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 LAKE = {"table.datalake.enabled": "true"}
 CLOSED = "coordinator.drop.closed"

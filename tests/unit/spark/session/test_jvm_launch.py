@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.spark.session.java_home import find_java
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 _JAVA = """\
 #!/bin/sh

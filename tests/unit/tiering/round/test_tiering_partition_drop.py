@@ -10,7 +10,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
-from tests.unit.tiering.test_tiering_alter import at_failpoint
+from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 OLD, NEW = "2013-01", "2013-02"
 

@@ -155,7 +155,7 @@ def test_a_start_says_nothing_and_leaves_nothing_behind(tmp_path):
     """Not in this process: what the JVM says goes to the descriptors that it was started with."""
     folder = tmp_path / "work here"
     folder.mkdir()
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     env = {**os.environ, "PYTHONPATH": root, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", _CHILD], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -178,7 +178,7 @@ except JavaNotFoundError as error:
 
 
 def test_no_java_is_said_before_pyspark_is_touched(tmp_path):
-    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])}
     done = subprocess.run([sys.executable, "-c", _NO_JAVA], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Spark needs Java 17 or newer" in done.stdout

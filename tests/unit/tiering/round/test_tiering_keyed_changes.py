@@ -5,7 +5,7 @@ import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
 from tests.unit.tiering.kit import LAKE
-from tests.unit.tiering.test_tiering_alter import at_failpoint
+from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 OLD, NEW = "2013-01", "2013-02"
 COLUMNS = {"month": "string", "id": "bigint", "v": "string"}

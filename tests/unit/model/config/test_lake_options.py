@@ -164,7 +164,7 @@ def test_tasks_get_what_files_need_and_no_secret_of_the_catalog():
 
 
 def test_the_configuration_page_names_every_option():
-    text = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "configuration.md").read_text()
     named = set(re.findall(r"`([^`\s]+)`", text[text.index("Options of the lake") :]))
     for key in ICEBERG_OPTIONS:
         own = key.removeprefix(PREFIX)
