@@ -1,10 +1,52 @@
-"""The base class of objects that are closed when their block ends."""
+"""Objects that are closed: when their block ends, or with the connection that they are open over."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+
+from fluss_lab.errors import FlussError
+
+
+class Openings:
+    """Writers, scanners and lookupers that were opened and not ended. Safe in any thread."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, Callable[[], None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def began(self, what: object, end: Callable[[], None]) -> None:
+        """Take note of something whose threads run from now on.
+
+        Args:
+            what: It; `end` keeps it alive.
+            end: Ends it.
+        """
+        self._ends[id(what)] = end
+
+    def ended(self, what: object) -> None:
+        """Forget something that was ended."""
+        self._ends.pop(id(what), None)
+
+    def end(self) -> None:
+        """End everything; what writers hold is sent before.
+
+        Raises:
+            FlussError: Rows of a writer were not acknowledged. All are ended all the same.
+        """
+        failure: FlussError | None = None
+        for key, end in list(self._ends.items()):
+            try:
+                end()
+            except FlussError as error:
+                failure = failure or error
+            self._ends.pop(key, None)
+        if failure is not None:
+            raise failure
 
 
 class Closing(ABC):

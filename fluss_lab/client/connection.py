@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fluss_lab.client.kv.kv_scan import KvScan
     from fluss_lab.client.kv.lookuper import Lookuper
     from fluss_lab.client.log.log_scanner import LogScanner
-    from fluss_lab.client.write.append_writer import AppendWriter
+    from fluss_lab.client.write.table_writer import AppendWriter
     from fluss_lab.client.write.upsert_writer import UpsertWriter
 
 
@@ -40,7 +40,7 @@ class Connection(ClusterClient):
             TableNotFoundError: There is no such table.
             UnsupportedError: It is a primary-key table.
         """
-        from fluss_lab.client.write.append_writer import AppendWriter
+        from fluss_lab.client.write.table_writer import AppendWriter
 
         return AppendWriter(self, self.table_info(TablePath.parse(path)))
 

@@ -6,16 +6,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
-from fluss_lab.client.cluster.open_resources import Openings
-from fluss_lab.client.cluster.retry_policy import Attempts
 from fluss_lab.client.cluster.server_address import ServerAddress
-from fluss_lab.client.cluster.server_links import Link, RetryingCoordinator
-from fluss_lab.closing import Closing
+from fluss_lab.closing import Closing, Openings
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,
@@ -40,6 +38,15 @@ from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A channel to one server with its gateways."""
+
+    channel: Channel
+    coordinator: CoordinatorGateway
+    tablet_server: TabletServerGateway
 
 
 @checked
@@ -72,7 +79,7 @@ class ClusterClient(Closing):
         """Begin afresh in this process: channels and locks of a parent process are of no use."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._links: dict[ServerAddress, Link] = {}
+        self._links: dict[ServerAddress, _Link] = {}
         self._address: ServerAddress | None = None
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
@@ -223,7 +230,7 @@ class ClusterClient(Closing):
         Args:
             attempts: Shared by several calls that have one time limit together; None: each call has its own.
         """
-        return cast(CoordinatorGateway, RetryingCoordinator(self.ask_coordinator, attempts))
+        return cast(CoordinatorGateway, _RetryingCoordinator(self, attempts))
 
     def tablet_server(self, bucket: TableBucket) -> TabletServerGateway:
         """Return the server that holds a bucket. Its calls are not repeated.
@@ -360,7 +367,7 @@ class ClusterClient(Closing):
             self._start()
         return self._metadata
 
-    def _link(self, address: ServerAddress) -> Link:
+    def _link(self, address: ServerAddress) -> _Link:
         with Held(), self._lock:
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")
@@ -369,5 +376,21 @@ class ClusterClient(Closing):
                 channel = Channel(
                     address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust()
                 )
-                link = self._links[address] = Link(channel, channel.coordinator(), channel.tablet_server())
+                link = self._links[address] = _Link(channel, channel.coordinator(), channel.tablet_server())
             return link
+
+
+class _RetryingCoordinator:
+    """The coordinator's gateway, each call repeated while no server answers."""
+
+    def __init__(self, client: ClusterClient, attempts: Attempts | None) -> None:
+        self._client, self._attempts = client, attempts
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def invoke(*arguments: Any) -> Any:
+            def call(gateway: CoordinatorGateway) -> Any:
+                return getattr(gateway, name)(*arguments)
+
+            return self._client.ask_coordinator(name, call, self._attempts)
+
+        return invoke

@@ -1,19 +1,107 @@
-"""Requests to the leaders of buckets: one call to each server, repeated for buckets that moved or whose leader was away."""
+"""Requests to the leaders of buckets, retried: one call to each server, again for buckets that moved or whose leader was away."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from fluss_lab.client.cluster.retry_policy import Attempts
-from fluss_lab.errors import AuthenticationError, FlussError, NotFoundError, NotLeaderError, UnavailableError
+from fluss_lab.errors import (
+    AuthenticationError,
+    FlussError,
+    NotFoundError,
+    NotLeaderError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    UnavailableError,
+)
 from fluss_lab.model import TableBucket
+from fluss_lab.model.config.options import CLIENT_REQUEST_TIMEOUT
 from fluss_lab.rpc.gateway import TabletServerGateway
 
-if TYPE_CHECKING:
-    from fluss_lab.client.cluster.cluster_client import ClusterClient
+#: Pauses between attempts: 50 ms, doubled up to one second. A server restarts in about half a second; a connection
+#: that is refused costs the server nothing.
+PAUSE_FIRST_S: Final = 0.05
+PAUSE_MAX_S: Final = 1.0
+
+
+class Attempts:
+    """The attempts of one call: counts failures, waits between them, and ends them when the time is up.
+
+    Args:
+        what: The call, for messages.
+        timeout_ms: From now to the last attempt; 0 for a single one.
+        closed: Set when the connection is closed; ends every wait.
+    """
+
+    def __init__(self, what: str, timeout_ms: int, closed: threading.Event) -> None:
+        self.what = what
+        self.failures = 0
+        self._closed = closed
+        self._timeout_ms = timeout_ms
+        self._started = time.monotonic()
+        self._pause_s = PAUSE_FIRST_S
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the time is up; negative after."""
+        return self._started + self._timeout_ms / 1000 - time.monotonic()
+
+    def progressed(self) -> None:
+        """Start the time anew: a part of the work was done."""
+        self._started = time.monotonic()
+        self._pause_s = PAUSE_FIRST_S
+
+    def failed(self, error: FlussError, address: str) -> None:
+        """Count a failure and wait until the next attempt is due.
+
+        Raises:
+            ServerUnavailableError: The time is up and no server answered, or the connection was closed.
+            FlussError: The time is up and a server went on answering `error`.
+        """
+        self.failures += 1
+        left_s = self.left_s
+        if left_s <= 0:
+            raise self._given_up(error, address) from error
+        if self._closed.wait(min(self._pause_s, left_s)):
+            raise ServerUnavailableError(f"{self.what}: the connection was closed") from error
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    def _given_up(self, error: FlussError, address: str) -> FlussError:
+        if not isinstance(error, ServerUnavailableError | RequestTimeoutError) or not self._timeout_ms:
+            return error
+        tried_s = time.monotonic() - self._started
+        return ServerUnavailableError(
+            f"{self.what}: not done in {tried_s:.1f} s of attempts at {address} ({CLIENT_REQUEST_TIMEOUT.key}). The last "
+            f"answer: {error}. If no server runs there, start it again (open the lab, or `fluss-lab up`); then repeat the call"
+        )
+
+
+class LeaderConnection(Protocol):
+    """A connection as requests to leaders need it; `ClusterClient` is one."""
+
+    def attempts(self, what: str) -> Attempts:
+        """Return fresh attempts of a call."""
+        ...
+
+    def present_leaders(self, buckets: Iterable[TableBucket], attempts: Attempts) -> dict[TableBucket, int]:
+        """Return the server of each bucket that has one at present."""
+        ...
+
+    def gateway(self, server_id: int) -> TabletServerGateway:
+        """Return a tablet server."""
+        ...
+
+    def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
+        """Have the leader of a bucket looked up again after a failure; raise when the bucket is gone."""
+        ...
+
+    def forget_leaders(self) -> None:
+        """Drop what is known of leaders."""
+        ...
 
 
 class HasBucket(Protocol):
@@ -63,7 +151,7 @@ class LeaderCall(Generic[Q, A]):
 
 
 def call_leader(
-    connection: ClusterClient,
+    connection: LeaderConnection,
     bucket: TableBucket,
     what: str,
     call: Callable[[TabletServerGateway], A],
@@ -83,7 +171,7 @@ def call_leader(
 
 
 def call_leaders(
-    connection: ClusterClient, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
+    connection: LeaderConnection, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
 ) -> list[A]:
     """Return an answer for each request, in their order; failed requests are repeated until time is up.
 
@@ -117,7 +205,7 @@ def call_leaders(
 
 
 def call_leaders_once(
-    connection: ClusterClient, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
+    connection: LeaderConnection, requests: Sequence[Q], call: LeaderCall[Q, A], attempts: Attempts
 ) -> list[A | FlussError]:
     """Return the answer of each request's leader, or the error, in their order; nothing is repeated.
 
@@ -158,7 +246,7 @@ def call_leaders_once(
 
 
 def _leaders(
-    connection: ClusterClient, buckets: Sequence[TableBucket], attempts: Attempts, *, apart: bool
+    connection: LeaderConnection, buckets: Sequence[TableBucket], attempts: Attempts, *, apart: bool
 ) -> dict[TableBucket, int | FlussError]:
     """Return the server of each bucket, or why there is none.
 

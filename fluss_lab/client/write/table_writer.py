@@ -1,4 +1,4 @@
-"""The base of the writers of both kinds of tables: batched, pipelined, idempotent, back-pressured."""
+"""The writer of log tables, and what it shares with upserts: batched, pipelined, idempotent, back-pressured."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fluss_lab.client.write.batch_sender import Sender
 from fluss_lab.client.write.bucket_queue import BucketQueue, Piece, Write
 from fluss_lab.client.write.record_accumulator import Accumulator
 from fluss_lab.client.write.row_routing import Router, Run
-from fluss_lab.client.write.unsettled_write import Standing, UnsettledWrite
-from fluss_lab.client.write.write_requests import WriteKind
-from fluss_lab.client.write.write_result import WriteFuture, WriteResult
+from fluss_lab.client.write.write_requests import Appends, WriteKind
+from fluss_lab.client.write.write_result import AppendResult, Standing, UnsettledWrite, WriteFuture, WriteResult
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
     PartitionExistsError,
     PartitionNotFoundError,
     RecordTooLargeError,
+    UnsupportedError,
     WriteInterruptedError,
     WriteStoppedError,
 )
@@ -41,11 +41,13 @@ from fluss_lab.model.config.options import (
     WRITER_STOP_TIMEOUT,
 )
 from fluss_lab.model.names import partition_values
+from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
+
 
 F = TypeVar("F", bound=WriteFuture)
 
@@ -328,3 +330,41 @@ class TableWriter:
             Admin(self._connection).create_partitions(self._info.path, specs, if_not_exists=True)
         except PartitionExistsError as error:
             raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error
+
+
+@checked
+class AppendWriter(TableWriter):
+    """Appends rows to one log table. See `TableWriter` for threads, order, outages and back-pressure.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+
+    Raises:
+        UnsupportedError: It is a primary-key table.
+    """
+
+    def __init__(self, connection: ClusterClient, info: TableInfo) -> None:
+        if not info.is_log_table:
+            raise UnsupportedError(
+                f"{info.path} has a primary key: rows are not appended to it but upserted; call upsert, or open an "
+                "upsert_writer"
+            )
+        super().__init__(connection, info, Appends(info))
+
+    def append(self, rows: object) -> AppendResult:
+        """Queue rows; return a future of where they went.
+
+        Everything is checked before anything is sent: when this raises, no row was queued. Waits while the writer
+        holds ``client.writer.buffer-memory-size`` unacknowledged bytes.
+
+        Args:
+            rows: See `fluss_lab.model.values.row_input.record_batches`. They must not be changed before the future is done.
+
+        Raises:
+            InvalidRecordError, InvalidPartitionError: The rows do not fit; the text names column, row and value.
+            RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``).
+            PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
+            ServerUnavailableError: A partition or writer id was needed, and no server answered.
+        """
+        return self._write(AppendResult(), record_batches(rows, self._info.schema), ChangeType.APPEND_ONLY)

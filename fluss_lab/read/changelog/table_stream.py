@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
-from fluss_lab.client.log.record_wait import wait_for_records
+from fluss_lab.client.log.range_reader import wait_for_records
 from fluss_lab.errors import (
     InvalidRequestError,
     LakeSnapshotNotFoundError,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import Connection, read_range
-from fluss_lab.client.write.append_writer import AppendWriter
+from fluss_lab.client.write.table_writer import AppendWriter
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
