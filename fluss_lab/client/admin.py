@@ -44,8 +44,8 @@ from fluss_lab.model.config.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE
 from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
 from fluss_lab.rpc.gateway import CoordinatorGateway
+from fluss_lab.rpc.message_codec import bucket_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient

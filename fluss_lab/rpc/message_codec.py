@@ -1,4 +1,4 @@
-"""Messages with big payloads, encoded and decoded without copying the payloads through protobuf.
+"""Protobuf messages: big payloads encoded and decoded without copying them through protobuf, and the bucket that a message names.
 
 On the wire these are plain protobuf messages (any protobuf library reads them). In the process a message travels as a
 `Frame`: the message with its ``records`` fields empty, and the payloads beside it, in the order in which those fields
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
@@ -258,3 +259,18 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
             return result, at
         shift += 7
     raise ValueError("a number of more than ten bytes")
+
+
+def partition_id_of(message: Any) -> int | None:
+    """Return the partition id of a message with the optional field ``partition_id``; None where it is absent."""
+    return message.partition_id if message.HasField("partition_id") else None
+
+
+def bucket_of(message: Any, table_id: int | None = None) -> TableBucket:
+    """Return the bucket of a message with ``bucket_id``.
+
+    Args:
+        message: With an optional ``partition_id``.
+        table_id: Whose bucket it is, where the message does not say that itself.
+    """
+    return TableBucket(message.table_id if table_id is None else table_id, partition_id_of(message), message.bucket_id)

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 SERVING = "fluss_lab/rpc/serving/grpc_server.py"
-LIMITS = "fluss_lab/rpc/request_limits.py"
+LIMITS = "fluss_lab/rpc/rpc_methods.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/serving/test_guard.py"

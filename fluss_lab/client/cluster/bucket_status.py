@@ -22,8 +22,8 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
 from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import bucket_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient

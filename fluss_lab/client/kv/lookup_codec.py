@@ -16,9 +16,8 @@ from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import partition_name
 from fluss_lab.records.batch import Buffer, decode_rows, not_null
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import partition_id_of
 from fluss_lab.rpc.gateway import TabletServerGateway
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, partition_id_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient

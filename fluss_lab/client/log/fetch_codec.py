@@ -14,8 +14,7 @@ from fluss_lab.model import Schema, TableBucket, TableInfo
 from fluss_lab.records import LogRecords, decode_all, padded, records_of
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of
 
 #: Any record ends a long poll.
 _BYTES_MIN: Final = 1

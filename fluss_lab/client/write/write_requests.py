@@ -11,9 +11,8 @@ from fluss_lab.errors import FlussError, InternalError, error_from_code
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import partition_id_of
 from fluss_lab.rpc.gateway import TabletServerGateway
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, partition_id_of
 
 #: Answer when the leader has the batch in its log (the cluster's own `log.durability` says what that means).
 ACKS: Final = 1

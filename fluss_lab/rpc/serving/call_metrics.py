@@ -17,7 +17,7 @@ class CallCounters:
     """The calls of one method. Plain additions, without a lock: two at the same moment may count as one.
 
     Attributes:
-        total: CallMetrics that have ended.
+        total: Calls that have ended.
         failed: Those that were answered by an error; the error of one bucket among several is in the answer instead.
         time_ms: Milliseconds that all took.
         slots: How many took up to each of `TIME_EDGES_MS` and more than the edge before; the last one: longer.

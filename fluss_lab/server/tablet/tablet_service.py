@@ -22,9 +22,8 @@ from fluss_lab.model.config import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of, partition_id_of
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of, partition_id_of
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
 from fluss_lab.rpc.serving.unread_answers import Building
 from fluss_lab.server.folder.read_only_lab import reserve_of

@@ -25,7 +25,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.rpc.message_codec import bucket_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, bucket_folder
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_folders import durable_offset_of, has_folders, make_folder, partition_of

@@ -10,7 +10,7 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
+from fluss_lab.rpc.message_codec import bucket_of
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 
 #: After the first failure a bucket is tried again so soon, then after twice as long, up to the limit.

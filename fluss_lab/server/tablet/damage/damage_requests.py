@@ -10,8 +10,7 @@ from pathlib import Path
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.folder.disk_reserve import DiskReserve
 from fluss_lab.server.kv.store_image import KvImage
 from fluss_lab.server.tablet.buckets.bucket import Bucket

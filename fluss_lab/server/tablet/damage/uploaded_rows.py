@@ -18,8 +18,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import CRC_START, HEADER_BYTES, checksum, decode_checked, split_headers
 from fluss_lab.records.kv_files import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.kv.store_image import KvChunk, KvImage
 from fluss_lab.server.tablet.append.body_validation import check_body
 

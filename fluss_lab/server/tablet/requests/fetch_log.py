@@ -13,8 +13,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, 
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.rpc.serving.unread_answers import Building
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState

@@ -19,8 +19,7 @@ from fluss_lab.errors import (
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.records.batch import Buffer, decode_rows
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of, partition_id_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of, partition_id_of
 from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.server.tablet.append.body_validation import check_body
 from fluss_lab.server.tablet.buckets.bucket import Bucket

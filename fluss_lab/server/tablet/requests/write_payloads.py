@@ -8,8 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.bucket_fields import bucket_of
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore

@@ -8,7 +8,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError, ResourceExhaustedError, ServerUnavailableError, UnsupportedError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc import request_limits
+from fluss_lab.rpc import rpc_methods
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, methods_of
@@ -203,34 +203,34 @@ def decode(name, message):
 
 def test_lists_longer_than_the_limit_are_refused():
     request = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=1)
-    request.bucket_id.extend(range(request_limits.ITEMS_MAX - 10))
-    assert len(decode("list_offsets", request).bucket_id) == request_limits.ITEMS_MAX - 10
+    request.bucket_id.extend(range(rpc_methods.ITEMS_MAX - 10))
+    assert len(decode("list_offsets", request).bucket_id) == rpc_methods.ITEMS_MAX - 10
     request.bucket_id.extend(range(10))
-    with pytest.raises(InvalidRequestError, match=f"expected at most {request_limits.ITEMS_MAX} fields and entries"):
+    with pytest.raises(InvalidRequestError, match=f"expected at most {rpc_methods.ITEMS_MAX} fields and entries"):
         decode("list_offsets", request)
 
 
 def test_lists_within_lists_count_together():
     request = pb.MetadataRequest()
     path = request.table_path.add(database_name="a", table_name="b")
-    request.table_path.extend([path] * (request_limits.ITEMS_MAX // 3))
+    request.table_path.extend([path] * (rpc_methods.ITEMS_MAX // 3))
     with pytest.raises(InvalidRequestError, match="expected at most"):
         decode("metadata", request)
 
 
 def test_a_request_that_is_long_without_records_is_refused_before_it_is_parsed():
     # Missing what it must have, and refused for its size all the same.
-    data = b"\x0a\x00" * (request_limits.MESSAGE_BYTES_MAX // 2 + 1)
+    data = b"\x0a\x00" * (rpc_methods.MESSAGE_BYTES_MAX // 2 + 1)
     with pytest.raises(InvalidRequestError, match="bytes beside records"):
         decode("metadata", data)
     with pytest.raises(InvalidRequestError, match="more than 250000 fields"):
-        decode("produce_log", b"\x22\x00" * (request_limits.MESSAGE_BYTES_MAX // 2 + 1))
+        decode("produce_log", b"\x22\x00" * (rpc_methods.MESSAGE_BYTES_MAX // 2 + 1))
 
 
 def test_records_do_not_count_as_the_request():
     request = pb.ProduceLogRequest(acks=-1, table_id=1, timeout_ms=0)
-    request.buckets_req.add(bucket_id=0, records=b"x" * (request_limits.MESSAGE_BYTES_MAX + 1))
-    assert len(decode("produce_log", request).payloads[0][0]) == request_limits.MESSAGE_BYTES_MAX + 1
+    request.buckets_req.add(bucket_id=0, records=b"x" * (rpc_methods.MESSAGE_BYTES_MAX + 1))
+    assert len(decode("produce_log", request).payloads[0][0]) == rpc_methods.MESSAGE_BYTES_MAX + 1
 
 
 def test_text_that_is_none_is_refused():
