@@ -10,7 +10,7 @@ from typing import Self
 from fluss_lab.errors import FlussError
 
 
-class Openings:
+class OpenResources:
     """Writers, scanners and lookupers that were opened and not ended. Safe in any thread."""
 
     def __init__(self) -> None:

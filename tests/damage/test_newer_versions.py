@@ -16,7 +16,7 @@ from fluss_lab.read.changelog.stream_offsets import StreamOffset
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.server.inspection.lab_inspection import inspect_lab
 from fluss_lab.server.process import discovery, server_process
-from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
+from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder, SinkState
 from fluss_lab.testing.parquet_lake.table_versions import LakeFolder, Manifest
 from tests.damage.newer import NEWER, newer_json, places
 
@@ -185,7 +185,7 @@ def test_journals_of_a_newer_sink_are_refused_and_left_alone(tmp_path, name):
     folder.make()
     folder.write_state(SinkState(1, "query"))
     folder.write_intent(intent)
-    folder.write_positions(intent, [Position(0, 0, 0, 7, 0, 0)])
+    folder.write_positions(intent, [SendPosition(0, 0, 0, 7, 0, 0)])
     reads = {
         "sink.json": folder.state,
         "intent.json": lambda: folder.intent(1),

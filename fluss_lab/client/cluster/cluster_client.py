@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
 from fluss_lab.client.cluster.server_address import ServerAddress
-from fluss_lab.closing import Closing, Openings
+from fluss_lab.closing import Closing, OpenResources
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,
@@ -84,7 +84,7 @@ class ClusterClient(Closing):
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
         self._without_lake: set[int] = set()
-        self.openings = Openings()
+        self.openings = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.
         self.sessions: set[int] = set()
 

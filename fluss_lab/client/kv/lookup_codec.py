@@ -31,7 +31,7 @@ Entry: TypeAlias = pb.PbLookupRespForBucket | pb.PbPrefixLookupRespForBucket
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class BucketKeys:
     """Keys of one bucket.
 
     Attributes:
@@ -74,13 +74,13 @@ class LookupCall:
         #: The columns of a key, in the order in which they travel.
         self.key_columns: Sequence[str] = info.schema.primary_key
 
-    def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
+    def send(self, gateway: TabletServerGateway, parts: Sequence[BucketKeys]) -> list[RowsFound | FlussError]:
         """Ask a server for the keys of some buckets, each bucket once."""
         request = pb.LookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
         return self._asked(request, gateway.lookup, parts)
 
     def _asked(
-        self, request: Any, call: Callable[[Frame[Any]], Frame[Any]], parts: Sequence[Part]
+        self, request: Any, call: Callable[[Frame[Any]], Frame[Any]], parts: Sequence[BucketKeys]
     ) -> list[RowsFound | FlussError]:
         for part in parts:
             request.buckets_req.add(
@@ -90,7 +90,7 @@ class LookupCall:
         return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
 
     def _heard(
-        self, parts: Sequence[Part], entries: Sequence[Entry], payloads: Iterator[Sequence[Buffer]]
+        self, parts: Sequence[BucketKeys], entries: Sequence[Entry], payloads: Iterator[Sequence[Buffer]]
     ) -> list[RowsFound | FlussError]:
         answers: dict[tuple[int | None, int], RowsFound | FlussError] = {}
         wanted = {(part.bucket.partition_id, part.bucket.bucket): part for part in parts}
@@ -107,7 +107,7 @@ class LookupCall:
             for part in parts
         ]
 
-    def _found(self, part: Part, entry: Entry, payload: Sequence[Buffer]) -> RowsFound:
+    def _found(self, part: BucketKeys, entry: Entry, payload: Sequence[Buffer]) -> RowsFound:
         what = f"{self._what}, bucket {part.bucket.bucket}"
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
@@ -142,7 +142,7 @@ class PrefixCall(LookupCall):
         super().__init__(info, projection)
         self.key_columns = info.descriptor.bucket_key
 
-    def send(self, gateway: TabletServerGateway, parts: Sequence[Part]) -> list[RowsFound | FlussError]:
+    def send(self, gateway: TabletServerGateway, parts: Sequence[BucketKeys]) -> list[RowsFound | FlussError]:
         """Ask a server for the prefixes of some buckets, each bucket once."""
         request = pb.PrefixLookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
         return self._asked(request, gateway.prefix_lookup, parts)
@@ -204,7 +204,7 @@ class PlainKeys:
         self._columns = [(column.name, _PLAIN.get(column.type.name), column.type.arrow()) for column in columns]
         self._schema = pa.schema([column.type.arrow_field(column.name) for column in columns])
 
-    def part(self, keys: object) -> Part | None:
+    def part(self, keys: object) -> BucketKeys | None:
         """Return the part that looks a key up; None when it is not a plain one, or not of a known partition.
 
         Args:
@@ -226,7 +226,7 @@ class PlainKeys:
         if self._info.descriptor.partitioned_by and (partition_id := self._partition_id(key)) is None:
             return None
         bucket = TableBucket(self._info.table_id, partition_id, self._router.bucket_of_first(batch))
-        return Part(bucket, batch, _FIRST)
+        return BucketKeys(bucket, batch, _FIRST)
 
     def _partition_id(self, key: Mapping[str, str]) -> int | None:
         try:

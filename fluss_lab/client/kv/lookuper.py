@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
-from fluss_lab.client.kv.lookup_codec import LookupCall, Part, PlainKeys, PrefixCall, RowsFound, nullable
+from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall, PlainKeys, PrefixCall, RowsFound, nullable
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing
@@ -151,7 +151,7 @@ class Lookuper(Closing):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _one(self, part: Part) -> pa.Table | None:
+    def _one(self, part: BucketKeys) -> pa.Table | None:
         """Look a single key up; None when that did not go well: then it is asked for with patience."""
         if self._closed:
             return None
@@ -164,7 +164,7 @@ class Lookuper(Closing):
             return None
         return pa.Table.from_arrays(found.rows.columns, schema=self._schema) if len(found.rows) else self._absent
 
-    def _ask(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[Part, RowsFound]]:
+    def _ask(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
         """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""
         if asked is None:
             return []
@@ -174,7 +174,7 @@ class Lookuper(Closing):
             if self._closed:
                 raise InvalidRequestError(f"{attempts.what}: the lookuper is closed; open a new one")
             parts = list(self._parts(asked, call.key_columns, keys_max))
-            leader_call: LeaderCall[Part, RowsFound] = LeaderCall(call.send, partial(_cut, keys_max), self._run)
+            leader_call: LeaderCall[BucketKeys, RowsFound] = LeaderCall(call.send, partial(_cut, keys_max), self._run)
             try:
                 return list(zip(parts, call_leaders(self._connection, parts, leader_call, attempts), strict=True))
             except RecordTooLargeError:
@@ -187,7 +187,7 @@ class Lookuper(Closing):
                 self._connection.forget_partitions(self._info)
                 attempts.failed(error, "the coordinator")
 
-    def _parts(self, asked: pa.RecordBatch, key_columns: Sequence[str], keys_max: int) -> Iterator[Part]:
+    def _parts(self, asked: pa.RecordBatch, key_columns: Sequence[str], keys_max: int) -> Iterator[BucketKeys]:
         """Yield the keys by bucket, each with its position, in parts of one call at most."""
         numbered = asked.append_column(_POSITION, pa.array(np.arange(asked.num_rows)))
         runs = self._router.route([numbered])
@@ -199,7 +199,7 @@ class Lookuper(Closing):
             bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
             keys, positions = run.rows.select(key_columns), run.rows.column(_POSITION).to_numpy()
             for start in range(0, len(positions), keys_max):
-                yield Part(bucket, keys.slice(start, keys_max), positions[start : start + keys_max])
+                yield BucketKeys(bucket, keys.slice(start, keys_max), positions[start : start + keys_max])
 
     def _partitions(self, names: set[str]) -> Mapping[str, int]:
         known = self._connection.partitions(self._info, refresh=False) if names else {}
@@ -275,9 +275,9 @@ def _is_column(value: Any) -> bool:
     return isinstance(value, list | tuple | np.ndarray | pa.Array | pa.ChunkedArray) or hasattr(value, "dtype")
 
 
-def _cut(keys_max: int, parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+def _cut(keys_max: int, parts: Sequence[BucketKeys]) -> Iterator[Sequence[BucketKeys]]:
     """Yield the parts of each call; two parts of one bucket never share one, because the first of them fills it."""
-    part_of_call: list[Part] = []
+    part_of_call: list[BucketKeys] = []
     count = 0
     for part in parts:
         if part_of_call and count + len(part.positions) > keys_max:

@@ -11,7 +11,7 @@ from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.log.fetch_codec import FetchedBucket, FetchLimits, Projection, fetch_request, fetched_buckets
 from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.client.log.remote_reader import SegmentGoneError, remote_records
-from fluss_lab.client.log.scanner_buckets import FETCHES_PER_SERVER, Position, Positions
+from fluss_lab.client.log.scanner_buckets import FETCHES_PER_SERVER, ScannedBucket, ScannedBuckets
 from fluss_lab.errors import (
     FlussError,
     InternalError,
@@ -41,7 +41,7 @@ LAKE_TURN_BYTES: Final = 64 * 1024 * 1024
 _FINDERS: Final = 1
 
 
-class Fetcher:
+class LogFetcher:
     """Fetches for all positions of a scanner until they are closed.
 
     Args:
@@ -57,7 +57,7 @@ class Fetcher:
         connection: ClusterClient,
         info: TableInfo,
         projection: Projection,
-        positions: Positions,
+        positions: ScannedBuckets,
         *,
         previous_offsets: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class Fetcher:
             finally:
                 self._positions.release(positions)
 
-    def _fetch(self, positions: list[Position]) -> None:
+    def _fetch(self, positions: list[ScannedBucket]) -> None:
         leader = positions[0].leader
         if leader is None:
             # Their time is counted by the positions; the coordinator is asked once here.
@@ -127,7 +127,7 @@ class Fetcher:
             if fetched.bucket in wanted:
                 self._heard(wanted[fetched.bucket], fetched)
 
-    def _heard(self, position: Position, fetched: FetchedBucket) -> None:
+    def _heard(self, position: ScannedBucket, fetched: FetchedBucket) -> None:
         if fetched.error is not None:
             self._failed(position, fetched.error)
             return
@@ -147,7 +147,7 @@ class Fetcher:
             if next_offset > position.fetch_offset:
                 self._positions.arrived(position, fetched, next_offset, fetched.size_bytes)
 
-    def _failed(self, position: Position, error: FlussError) -> None:
+    def _failed(self, position: ScannedBucket, error: FlussError) -> None:
         reason = error
         if isinstance(error, UnavailableError | NotFoundError):
             self._connection.forget_leaders_of([position.bucket])
@@ -161,7 +161,7 @@ class Fetcher:
         what = f"scan of {self._info.path}, bucket {position.bucket}, offset {position.fetch_offset}"
         self._positions.failed(position, type(reason)(f"{what}: {reason}"))
 
-    def _confirmed(self, position: Position) -> FlussError | None:
+    def _confirmed(self, position: ScannedBucket) -> FlussError | None:
         try:
             attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
             self._connection.leaders([position.bucket], attempts)
@@ -193,7 +193,7 @@ class Fetcher:
             finally:
                 self._positions.release([position])
 
-    def _read_remote(self, position: Position, place: pb.PbRemoteLogFetchInfo) -> None:
+    def _read_remote(self, position: ScannedBucket, place: pb.PbRemoteLogFetchInfo) -> None:
         """Read about one answer's worth; the other buckets have their turn then."""
         what = f"bucket {position.bucket} of {self._info.path}"
         found = remote_records(
@@ -215,7 +215,7 @@ class Fetcher:
             raise
         position.remote = None
 
-    def _read_lake(self, position: Position) -> None:
+    def _read_lake(self, position: ScannedBucket) -> None:
         """Read on; when the others have their turn, or an error comes, what is left is asked for again."""
         place = position.lake
         assert place is not None

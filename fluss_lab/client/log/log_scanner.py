@@ -14,9 +14,9 @@ from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
 from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
-from fluss_lab.client.log.log_fetcher import Fetcher
+from fluss_lab.client.log.log_fetcher import LogFetcher
 from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
-from fluss_lab.client.log.scanner_buckets import Fetched, Position, Positions
+from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     BucketNotFoundError,
@@ -75,8 +75,8 @@ class LogScanner(Closing):
         self._projection = Projection(info, projection, partial(connection.schema, info))
         self._previous_offsets = previous_offsets and not info.is_log_table
         timeout_s = connection.request_timeout_ms / 1000
-        self._positions = Positions(FETCH_SIZE_MAX.of(connection.options), timeout_s)
-        self._fetcher: Fetcher | None = None
+        self._positions = ScannedBuckets(FETCH_SIZE_MAX.of(connection.options), timeout_s)
+        self._fetcher: LogFetcher | None = None
         self._closing = Flag()
         self._discovery: threading.Thread | None = None
         connection.remember(info)
@@ -217,7 +217,7 @@ class LogScanner(Closing):
                 elif batches or (left_s <= 0 and not taken) or self._positions.closed:
                     return ScanRecords(batches)
 
-    def _read(self, fetched: Fetched, batches: list[ScanBatch]) -> None:
+    def _read(self, fetched: FetchedRecords, batches: list[ScanBatch]) -> None:
         """Decode what was fetched; what is damaged stops its bucket, and is told after all that came before."""
         position, content = fetched.position, fetched.content
         if isinstance(content, FlussError):
@@ -236,7 +236,7 @@ class LogScanner(Closing):
             what = f"scan of {self._info.path}, bucket {position.bucket}"
             self._positions.stop(position, type(error)(f"{what}: {error}"))
 
-    def _batch(self, position: Position, records: LogRecords) -> ScanBatch:
+    def _batch(self, position: ScannedBucket, records: LogRecords) -> ScanBatch:
         position.offset = records.next_offset
         return ScanBatch(position.bucket, position.partition, records)
 
@@ -257,33 +257,33 @@ class LogScanner(Closing):
             raise PartitionNotFoundError(f"{self._info.path}: there is no partition {name!r}")
         return found
 
-    def _put(self, positions: Sequence[Position]) -> None:
+    def _put(self, positions: Sequence[ScannedBucket]) -> None:
         with Held():
             self._positions.put(positions)
             if positions and self._fetcher is None:
                 self._connection.openings.began(self._positions, partial(_end, self._closing, self._positions))
-                self._fetcher = Fetcher(
+                self._fetcher = LogFetcher(
                     self._connection, self._info, self._projection, self._positions,
                     previous_offsets=self._previous_offsets,
                 )  # fmt: skip
 
-    def _position(self, partition: PartitionInfo | None, bucket: int, offset: int, *, found: bool) -> Position:
+    def _position(self, partition: PartitionInfo | None, bucket: int, offset: int, *, found: bool) -> ScannedBucket:
         if not 0 <= bucket < self._info.descriptor.buckets:
             expected = f"buckets in [0, {self._info.descriptor.buckets})"
             raise BucketNotFoundError(f"{self._info.path}: expected {expected}, found {bucket}")
         partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
-        return Position(TableBucket(self._info.table_id, partition_id, bucket), name, offset, offset, found)
+        return ScannedBucket(TableBucket(self._info.table_id, partition_id, bucket), name, offset, offset, found)
 
     def _from(
         self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool
-    ) -> list[Position]:
+    ) -> list[ScannedBucket]:
         """Return positions in buckets at what a spec means now."""
         offsets = list_offsets(self._connection, self._info, OffsetQuery(spec), partition, buckets)
         return [self._position(partition, bucket, answer.offset, found=found) for bucket, answer in offsets.items()]
 
-    def _followed(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[Position]:
+    def _followed(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[ScannedBucket]:
         """Return positions in all buckets of partitions; those that are gone meanwhile are left out."""
-        positions: list[Position] = []
+        positions: list[ScannedBucket] = []
         for partition in partitions:
             try:
                 positions += self._from(partition, spec, None, found=True)
@@ -317,7 +317,7 @@ class LogScanner(Closing):
                 log.warning("scan of %s: cannot look for new partitions: %s", self._info.path, error)
 
 
-def _end(closing: threading.Event, positions: Positions) -> None:
+def _end(closing: threading.Event, positions: ScannedBuckets) -> None:
     """End a scanner's threads, whether the scanner itself is still there or not."""
     closing.set()
     positions.close()

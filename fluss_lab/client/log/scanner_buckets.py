@@ -25,7 +25,7 @@ _ANSWERS_AHEAD: Final = 2
 
 
 @dataclass(slots=True, eq=False)
-class Position:
+class ScannedBucket:
     """A subscribed bucket. Subscribing again makes another one: what was fetched for the old is dropped.
 
     Attributes:
@@ -81,20 +81,20 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedRecords:
     """Something for the caller: records as they came, records from elsewhere, or an error.
 
     Attributes:
         start: Offset from which records are wanted.
     """
 
-    position: Position
+    position: ScannedBucket
     start: int
     content: FetchedBucket | LogRecords | FlussError
     size_bytes: int
 
 
-class Positions:
+class ScannedBuckets:
     """All subscribed buckets of one scanner and its queue; safe in any thread.
 
     Args:
@@ -106,8 +106,8 @@ class Positions:
         self._answer_bytes = answer_bytes
         self._timeout_s = timeout_s
         self._changed = Monitor()
-        self._positions: dict[TableBucket, Position] = {}
-        self._queue: deque[Fetched] = deque()
+        self._positions: dict[TableBucket, ScannedBucket] = {}
+        self._queue: deque[FetchedRecords] = deque()
         self._bytes = 0
         self._closed = False
         self._abandoned = False
@@ -146,7 +146,7 @@ class Positions:
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 
-    def put(self, positions: Iterable[Position]) -> None:
+    def put(self, positions: Iterable[ScannedBucket]) -> None:
         """Subscribe buckets, in place of earlier subscriptions of them.
 
         All at once: a thread that turns to a server with one of them waits there, and others would wait for it.
@@ -161,23 +161,23 @@ class Positions:
             self._positions.pop(bucket, None)
             self._changed.notify_all()
 
-    def all(self) -> list[Position]:
+    def all(self) -> list[ScannedBucket]:
         """Return the subscribed buckets."""
         with self._changed:
             return list(self._positions.values())
 
-    def is_current(self, position: Position) -> bool:
+    def is_current(self, position: ScannedBucket) -> bool:
         """Tell whether a position is still the subscription of its bucket."""
         with self._changed:
             return self._positions.get(position.bucket) is position
 
-    def take(self, timeout_s: float) -> list[Fetched]:
+    def take(self, timeout_s: float) -> list[FetchedRecords]:
         """Wait for and return about one answer's worth of what was fetched; an error comes alone and last.
 
         Returns:
             Nothing when the time is up.
         """
-        taken: list[Fetched] = []
+        taken: list[FetchedRecords] = []
         total = 0
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed or self._ended, timeout_s)
@@ -194,7 +194,7 @@ class Positions:
             self._changed.notify_all()
         return taken
 
-    def put_back(self, taken: Sequence[Fetched], offsets: Mapping[Position, int]) -> None:
+    def put_back(self, taken: Sequence[FetchedRecords], offsets: Mapping[ScannedBucket, int]) -> None:
         """Let the next `take` return again what the last one did.
 
         Args:
@@ -207,14 +207,14 @@ class Positions:
             for position, offset in offsets.items():
                 position.offset = offset
 
-    def stop(self, position: Position, error: FlussError) -> None:
+    def stop(self, position: ScannedBucket, error: FlussError) -> None:
         """Stop a bucket whose records turned out to be damaged; the error is what the caller gets next."""
         with self._changed:
             position.stopped, position.damage = True, error
-            self._queue.appendleft(Fetched(position, position.offset, error, 0))
+            self._queue.appendleft(FetchedRecords(position, position.offset, error, 0))
             self._changed.notify_all()
 
-    def _wanted(self, fetched: Fetched) -> bool:
+    def _wanted(self, fetched: FetchedRecords) -> bool:
         """Tell whether something fetched is still of use: its bucket neither subscribed anew nor stopped before it."""
         position = fetched.position
         if self._positions.get(position.bucket) is not position:
@@ -223,7 +223,7 @@ class Positions:
 
     # -- the fetchers' side ------------------------------------------------------------------------------------------
 
-    def next_fetch(self) -> list[Position] | None:
+    def next_fetch(self) -> list[ScannedBucket] | None:
         """Wait for and return buckets to be fetched, all of one server; None after `close`.
 
         A thread that asks has ended what it fetched before.
@@ -239,24 +239,24 @@ class Positions:
         """Tell whether a thread may turn to a server: one that hangs must not hold all of them."""
         return sum(each == leader for each in self._fetching.values()) < FETCHES_PER_SERVER
 
-    def next_away(self) -> Position | None:
+    def next_away(self) -> ScannedBucket | None:
         """Wait for and return a bucket to be read from remote storage or the lake; None after `close`."""
         found = self._next(lambda position: position.is_away, lambda ready: ready[:1])
         return None if found is None else found[0]
 
-    def others_away(self, position: Position) -> bool:
+    def others_away(self, position: ScannedBucket) -> bool:
         """Tell whether other buckets wait for the thread that reads from remote storage and the lake."""
         with self._changed:
             return any(each.is_away and not each.stopped for each in self._positions.values() if each is not position)
 
-    def _of_one_leader(self, ready: list[Position]) -> list[Position]:
+    def _of_one_leader(self, ready: list[ScannedBucket]) -> list[ScannedBucket]:
         if (leader := ready[0].leader) is not None:
             self._fetching[threading.get_ident()] = leader
         return [position for position in ready if position.leader == leader]
 
     def _next(
-        self, wanted: Callable[[Position], bool], choose: Callable[[list[Position]], list[Position]]
-    ) -> list[Position] | None:
+        self, wanted: Callable[[ScannedBucket], bool], choose: Callable[[list[ScannedBucket]], list[ScannedBucket]]
+    ) -> list[ScannedBucket] | None:
         with self._changed:
             while not self._closed:
                 if self._abandoned:
@@ -285,26 +285,26 @@ class Positions:
             return not self._closed
 
     def arrived(
-        self, position: Position, content: FetchedBucket | LogRecords, next_offset: int, size_bytes: int
+        self, position: ScannedBucket, content: FetchedBucket | LogRecords, next_offset: int, size_bytes: int
     ) -> None:
         """Hold records for the caller, and go on behind them. The bucket has its turn after the others then."""
         with self._changed:
             if self._positions.get(position.bucket) is not position:
                 return
-            self._queue.append(Fetched(position, position.fetch_offset, content, size_bytes))
+            self._queue.append(FetchedRecords(position, position.fetch_offset, content, size_bytes))
             self._bytes += size_bytes
             position.fetch_offset = next_offset
             self._positions[position.bucket] = self._positions.pop(position.bucket)
             self._changed.notify_all()
 
-    def release(self, positions: Iterable[Position]) -> None:
+    def release(self, positions: Iterable[ScannedBucket]) -> None:
         """Let buckets be fetched again."""
         with self._changed:
             for position in positions:
                 position.busy = False
             self._changed.notify_all()
 
-    def failed(self, position: Position, error: FlussError) -> None:
+    def failed(self, position: ScannedBucket, error: FlussError) -> None:
         """Note that a fetch failed: what may pass is tried again, and told once it lasts; all else stops the bucket."""
         with self._changed:
             position.leader = None
@@ -318,5 +318,5 @@ class Positions:
                 # One outage is told once, however many buckets it concerns.
                 if passing and any(isinstance(each.content, UnavailableError) for each in self._queue):
                     return
-                self._queue.append(Fetched(position, position.fetch_offset, error, 0))
+                self._queue.append(FetchedRecords(position, position.fetch_offset, error, 0))
                 self._changed.notify_all()

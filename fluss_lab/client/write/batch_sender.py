@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import Attempts
-from fluss_lab.client.write.bucket_queue import Batch
-from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, Accumulator
+from fluss_lab.client.write.bucket_queue import WriteBatch
+from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, RecordAccumulator
 from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
 from fluss_lab.errors import (
     AuthenticationError,
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _FINDERS: Final = 2
 
 
-class Sender:
+class BatchSender:
     """Sends what an accumulator holds, until that is closed.
 
     Args:
@@ -54,7 +54,7 @@ class Sender:
         self,
         connection: ClusterClient,
         info: TableInfo,
-        accumulator: Accumulator,
+        accumulator: RecordAccumulator,
         kind: WriteKind,
         new_writer_id: Callable[[], int],
     ) -> None:
@@ -94,7 +94,7 @@ class Sender:
                     if batch.on_its_way:
                         self._accumulator.came_back(batch, known, doubtful=True, lasting=True)
 
-    def _send(self, batches: list[Batch]) -> None:
+    def _send(self, batches: list[WriteBatch]) -> None:
         batches = self._of_one_leader(batches)
         if not batches:
             return
@@ -114,7 +114,7 @@ class Sender:
             return
         self._heard(batches, answers)
 
-    def _encoded(self, batch: Batch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
+    def _encoded(self, batch: WriteBatch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
         rows = [piece.rows for piece in batch.pieces]
         joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
         writer_id = batch.queue.writer_id
@@ -127,7 +127,7 @@ class Sender:
             change_types=self._kind.change_types(batch),
         )
 
-    def _of_one_leader(self, batches: list[Batch]) -> list[Batch]:
+    def _of_one_leader(self, batches: list[WriteBatch]) -> list[WriteBatch]:
         """Look up leaders that are not known; return the batches of one server, the others come back for later."""
         unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
         if unknown:
@@ -151,7 +151,7 @@ class Sender:
         if len(self._servers) > 1:
             self._start_threads(REQUESTS_PER_SERVER * len(self._servers) + _FINDERS)
 
-    def _of_first_leader(self, batches: list[Batch]) -> list[Batch]:
+    def _of_first_leader(self, batches: list[WriteBatch]) -> list[WriteBatch]:
         first = next((leader for batch in batches if (leader := batch.queue.leader) is not None), None)
         self._accumulator.sending_to(first)
         for batch in batches:
@@ -164,7 +164,7 @@ class Sender:
                 self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
-    def _heard(self, batches: list[Batch], answers: Sequence[WriteAnswer | FlussError]) -> None:
+    def _heard(self, batches: list[WriteBatch], answers: Sequence[WriteAnswer | FlussError]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, FlussError):
                 self._came_back(batch, answer)
@@ -174,7 +174,7 @@ class Sender:
             else:
                 self._accumulator.acknowledged(batch, ranges)
 
-    def _came_back(self, batch: Batch, error: FlussError) -> None:
+    def _came_back(self, batch: WriteBatch, error: FlussError) -> None:
         queue = batch.queue
         too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
         lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
@@ -196,7 +196,7 @@ class Sender:
             batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
         )
 
-    def _confirmed(self, batch: Batch) -> FlussError | None:
+    def _confirmed(self, batch: WriteBatch) -> FlussError | None:
         """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
         try:
             self._connection.leaders([batch.queue.bucket], self._attempts([batch]))
@@ -207,10 +207,10 @@ class Sender:
             return confirmed
         return None
 
-    def _attempts(self, batches: Iterable[Batch]) -> Attempts:
+    def _attempts(self, batches: Iterable[WriteBatch]) -> Attempts:
         return Attempts(self._what, _left_ms(batches), self._connection.closed)
 
-    def _renumber(self, batch: Batch) -> None:
+    def _renumber(self, batch: WriteBatch) -> None:
         try:
             writer_id = self._new_writer_id()
         except FlussError as error:
@@ -219,7 +219,7 @@ class Sender:
         batch.on_its_way = False
         self._accumulator.renumber(batch.queue, writer_id)
 
-    def _described(self, batch: Batch, error: FlussError) -> FlussError:
+    def _described(self, batch: WriteBatch, error: FlussError) -> FlussError:
         """Return the error with what was written to, and whether it is known what became of the rows."""
         queue = batch.queue
         partition = f" of partition {queue.partition!r}" if queue.partition is not None else ""
@@ -233,6 +233,6 @@ class Sender:
         return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")
 
 
-def _left_ms(batches: Iterable[Batch]) -> int:
+def _left_ms(batches: Iterable[WriteBatch]) -> int:
     """Return the milliseconds until the first of some batches is given up."""
     return max(1, int(1000 * (min(batch.queue.deadline for batch in batches) - time.monotonic())))

@@ -22,7 +22,7 @@ UNACKED_MAX: Final = 5
 
 
 @dataclass(slots=True)
-class Write:
+class WriteCall:
     """One call of a writer, until all its rows are settled."""
 
     future: WriteFuture
@@ -54,24 +54,24 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class Piece:
+class BucketRows:
     """Rows of one call for one bucket, within the batch limit.
 
     Attributes:
         change: What is done with each of the rows.
     """
 
-    write: Write
+    write: WriteCall
     rows: pa.RecordBatch
     size_bytes: int
     change: ChangeType = ChangeType.APPEND_ONLY
 
-    def cut(self, rows: int) -> tuple[Piece, Piece]:
+    def cut(self, rows: int) -> tuple[BucketRows, BucketRows]:
         """Return the first rows and the rest as two pieces, which stand for this one from now on."""
         self.write.open_pieces += 1
         first_bytes = self.size_bytes * rows // self.rows.num_rows
-        first = Piece(self.write, self.rows.slice(0, rows), first_bytes, self.change)
-        return first, Piece(self.write, self.rows.slice(rows), self.size_bytes - first_bytes, self.change)
+        first = BucketRows(self.write, self.rows.slice(0, rows), first_bytes, self.change)
+        return first, BucketRows(self.write, self.rows.slice(rows), self.size_bytes - first_bytes, self.change)
 
     def fail(self, error: FlussError) -> bool:
         """Let the call fail. To delete from a partition that is not there is no failure: the rows are gone."""
@@ -82,7 +82,7 @@ class Piece:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class WriteBatch:
     """What travels under one sequence number.
 
     Attributes:
@@ -94,7 +94,7 @@ class Batch:
 
     queue: BucketQueue
     sequence: int
-    pieces: list[Piece]
+    pieces: list[BucketRows]
     payload: list[Buffer] | None = None
     on_its_way: bool = True
     alone: bool = False
@@ -128,8 +128,8 @@ class BucketQueue:
     partition: str | None
     writer_id: int | None
     next_sequence: int = 0
-    waiting: deque[Piece] = field(default_factory=deque)
-    unacked: deque[Batch] = field(default_factory=deque)
+    waiting: deque[BucketRows] = field(default_factory=deque)
+    unacked: deque[WriteBatch] = field(default_factory=deque)
     leader: int | None = None
     encoding: bool = False
     resending: bool = False
@@ -154,7 +154,7 @@ class BucketQueue:
         """Return the rows that may be written without our knowing."""
         return sum(batch.rows for batch in self.unacked if batch.on_its_way or batch.doubtful)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[BucketRows]:
         """Return all that is not acknowledged, in order."""
         return [piece for batch in self.unacked for piece in batch.pieces] + list(self.waiting)
 
@@ -172,7 +172,7 @@ class BucketQueue:
         """Take up again what was parked: as one call, whose future nobody has. Return how many calls that are."""
         self.given_up = None
         pieces = self.pieces()
-        write = Write(WriteFuture(), sum(piece.rows.num_rows for piece in pieces), time.monotonic(), len(pieces))
+        write = WriteCall(WriteFuture(), sum(piece.rows.num_rows for piece in pieces), time.monotonic(), len(pieces))
         for piece in pieces:
             piece.write = write
         return 1
@@ -189,7 +189,7 @@ class BucketQueue:
         """Return at most how many bytes the next batch has."""
         return self.unacked[0].size_bytes if self.resending else max(self.waiting[0].size_bytes, joined_bytes)
 
-    def take(self, joined_bytes: int, timeout_s: float) -> Batch:
+    def take(self, joined_bytes: int, timeout_s: float) -> WriteBatch:
         """Return the next batch to send: the oldest to be sent again, or a new one of what waits."""
         if self.resending:
             self._cut_first()
@@ -204,12 +204,12 @@ class BucketQueue:
             rows += pieces[-1].rows.num_rows
         if not self.unacked:
             self.deadline = time.monotonic() + timeout_s
-        batch = Batch(self, self.next_sequence, pieces)
+        batch = WriteBatch(self, self.next_sequence, pieces)
         self.next_sequence = _following(self.next_sequence)
         self.unacked.append(batch)
         return batch
 
-    def _next_piece(self, rows_max: int | None) -> Piece:
+    def _next_piece(self, rows_max: int | None) -> BucketRows:
         piece = self.waiting.popleft()
         if rows_max is None or piece.rows.num_rows <= rows_max:
             return piece
@@ -217,7 +217,7 @@ class BucketQueue:
         self.waiting.appendleft(rest)
         return first
 
-    def found_too_large(self, batch: Batch) -> None:
+    def found_too_large(self, batch: WriteBatch) -> None:
         """Make batches of half as many rows, from the oldest one on."""
         self.rows_max = batch.rows // 2
         # The server looks first whether it has a batch already.
@@ -228,7 +228,7 @@ class BucketQueue:
         batch, rows_max = self.unacked[0], self.rows_max
         if rows_max is None or batch.rows <= rows_max or batch.doubtful:
             return
-        first: list[Piece] = []
+        first: list[BucketRows] = []
         rest = deque(batch.pieces)
         while rows_max:
             piece = rest.popleft()
@@ -238,11 +238,11 @@ class BucketQueue:
             first.append(piece)
             rows_max -= piece.rows.num_rows
         self.unacked.popleft()
-        self.unacked.appendleft(Batch(self, 0, list(rest), on_its_way=False))
-        self.unacked.appendleft(Batch(self, 0, first, on_its_way=False))
+        self.unacked.appendleft(WriteBatch(self, 0, list(rest), on_its_way=False))
+        self.unacked.appendleft(WriteBatch(self, 0, first, on_its_way=False))
         self._number(batch.sequence)
 
-    def taken(self, batch: Batch) -> None:
+    def taken(self, batch: WriteBatch) -> None:
         """Note that the server took a batch."""
         if self.rows_max is not None and batch.rows >= self.rows_max:
             self.rows_max += self.rows_max // 4 + 1

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
-from fluss_lab.client.write.bucket_queue import Batch, BucketQueue, Piece, Write
-from fluss_lab.client.write.write_result import Acknowledged, Standing, Tally, WriteFuture
+from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteBatch, WriteCall
+from fluss_lab.client.write.write_result import AcknowledgedRows, AcknowledgedTally, WriteFuture, WriteProgress
 from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
 from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
@@ -30,7 +30,7 @@ REQUEST_BYTES: Final = 8 << 20
 REQUESTS_PER_SERVER: Final = 2
 
 
-class Accumulator:
+class RecordAccumulator:
     """The queues of one writer; safe in any thread.
 
     Args:
@@ -52,7 +52,7 @@ class Accumulator:
         self._open = 0
         self._closed = False
         self._given = 0
-        self._tallies: dict[BucketKey, Tally] = {}
+        self._tallies: dict[BucketKey, AcknowledgedTally] = {}
         #: What was given up since the last call: it can be sent again.
         self._parked: list[BucketQueue] = []
         self._failed: list[WriteFuture] = []
@@ -75,7 +75,7 @@ class Accumulator:
                 queue = self._queues[bucket] = BucketQueue(bucket, partition, writer_id)
             return queue
 
-    def add(self, write: Write, pieces: list[tuple[BucketQueue, Piece]]) -> bool:
+    def add(self, write: WriteCall, pieces: list[tuple[BucketQueue, BucketRows]]) -> bool:
         """Queue the rows of one call, once there is room; one over all room waits until nothing else is there.
 
         Returns:
@@ -140,7 +140,7 @@ class Accumulator:
 
     def abandon(self, error: WriteInterruptedError) -> None:
         """After `close`: let go of what is not acknowledged; calls that wait for it fail."""
-        settled: list[Write] = []
+        settled: list[WriteCall] = []
         with self._changed:
             for queue in self._active.values():
                 pieces = queue.pieces()
@@ -155,11 +155,11 @@ class Accumulator:
             self._changed.notify_all()
         self._settle(settled)
 
-    def standing(self) -> Standing:
+    def standing(self) -> WriteProgress:
         """Return what became of all rows so far."""
         with self._changed:
             acknowledged = {
-                place: Acknowledged(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
+                place: AcknowledgedRows(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
             }
             in_flight: dict[BucketKey, int] = {}
             unsent = 0
@@ -169,11 +169,11 @@ class Accumulator:
                 if in_doubt:
                     in_flight[queue.place] = in_flight.get(queue.place, 0) + in_doubt
             refusals = tuple(str(queue.given_up) for queue in self._parked)
-            return Standing(self._given, acknowledged, in_flight, unsent, refusals)
+            return WriteProgress(self._given, acknowledged, in_flight, unsent, refusals)
 
     # -- the senders' side -------------------------------------------------------------------------------------------
 
-    def take(self) -> list[Batch] | None:
+    def take(self) -> list[WriteBatch] | None:
         """Wait for and return batches to send, at most one a bucket, all for one server; None after `close`.
 
         A thread that asks has ended what it took before.
@@ -203,8 +203,8 @@ class Accumulator:
     def _has_room(self, leader: int | None) -> bool:
         return sum(each == leader for each in self._sending.values()) < REQUESTS_PER_SERVER
 
-    def _taken(self, ready: list[BucketQueue]) -> list[Batch]:
-        taken: list[Batch] = []
+    def _taken(self, ready: list[BucketQueue]) -> list[WriteBatch]:
+        taken: list[WriteBatch] = []
         total = 0
         for queue in ready:
             too_much = taken and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
@@ -218,14 +218,14 @@ class Accumulator:
             total += batch.size_bytes
         return taken
 
-    def leaving(self, batches: Iterable[Batch]) -> None:
+    def leaving(self, batches: Iterable[WriteBatch]) -> None:
         """Say that batches are handed to the network now."""
         with self._changed:
             for batch in batches:
                 batch.queue.encoding = False
             self._changed.notify_all()
 
-    def acknowledged(self, batch: Batch, ranges: Iterable[tuple[int, int]]) -> None:
+    def acknowledged(self, batch: WriteBatch, ranges: Iterable[tuple[int, int]]) -> None:
         """Settle a batch, with the offset range ``[base, end)`` of each of its pieces."""
         queue = batch.queue
         with self._changed:
@@ -234,7 +234,7 @@ class Accumulator:
             queue.unacked.remove(batch)
             queue.taken(batch)
             ranges = list(ranges)
-            tally = self._tallies.setdefault(queue.place, Tally())
+            tally = self._tallies.setdefault(queue.place, AcknowledgedTally())
             tally.add(batch.rows, ranges[0][0], ranges[-1][1])
             queue.deadline = time.monotonic() + self._timeout_s
             queue.pause_s = PAUSE_FIRST_S
@@ -252,7 +252,7 @@ class Accumulator:
 
     def came_back(
         self,
-        batch: Batch,
+        batch: WriteBatch,
         error: FlussError,
         *,
         doubtful: bool,
@@ -271,7 +271,7 @@ class Accumulator:
             too_large: Whether it is to be sent again in smaller batches.
         """
         queue = batch.queue
-        settled: list[Write] = []
+        settled: list[WriteCall] = []
         with self._changed:
             if batch not in queue.unacked:  # abandoned
                 return
@@ -299,7 +299,7 @@ class Accumulator:
 
     # -- inside, with the lock held ----------------------------------------------------------------------------------
 
-    def _end_if_given_up(self, queue: BucketQueue, settled: list[Write]) -> None:
+    def _end_if_given_up(self, queue: BucketQueue, settled: list[WriteCall]) -> None:
         """Once nothing of a given-up bucket is on its way, fail its batches and all that waits behind them."""
         if queue.given_up is None or queue.on_its_way:
             return
@@ -307,7 +307,7 @@ class Accumulator:
         if [piece for piece in pieces if piece.fail(queue.given_up)]:
             self._parked.append(queue.parked())
         else:  # what was to be deleted is gone
-            tally = self._tallies.setdefault(queue.place, Tally())
+            tally = self._tallies.setdefault(queue.place, AcknowledgedTally())
             tally.rows += sum(piece.rows.num_rows for piece in pieces)
         queue.unacked.clear()
         queue.waiting.clear()
@@ -317,7 +317,7 @@ class Accumulator:
         self._active.pop(queue.bucket, None)
         settled += self._release(pieces)
 
-    def _release(self, pieces: list[Piece]) -> list[Write]:
+    def _release(self, pieces: list[BucketRows]) -> list[WriteCall]:
         """Give back the room of pieces; return the calls that are settled by that."""
         settled = []
         for piece in pieces:
@@ -329,7 +329,7 @@ class Accumulator:
                     self._failed.append(piece.write.future)
         return settled
 
-    def _settle(self, settled: list[Write]) -> None:
+    def _settle(self, settled: list[WriteCall]) -> None:
         """Give futures their results, without the lock: callbacks of the user's run here."""
         for write in settled:
             write.settle()

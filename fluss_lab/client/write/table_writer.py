@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import pyarrow as pa
 
 from fluss_lab.client.admin import Admin
-from fluss_lab.client.write.batch_sender import Sender
-from fluss_lab.client.write.bucket_queue import BucketQueue, Piece, Write
-from fluss_lab.client.write.record_accumulator import Accumulator
+from fluss_lab.client.write.batch_sender import BatchSender
+from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
+from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
 from fluss_lab.client.write.write_requests import Appends, WriteKind
-from fluss_lab.client.write.write_result import AppendResult, Standing, UnsettledWrite, WriteFuture, WriteResult
+from fluss_lab.client.write.write_result import AppendResult, UnsettledWrite, WriteFuture, WriteProgress, WriteResult
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
@@ -79,11 +79,11 @@ class TableWriter:
         self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
         self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
         buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
-        self._accumulator = Accumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
+        self._accumulator = RecordAccumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
         self._queueing = threading.Lock()
         self._writer_id: int | None = None
         self._router: Router | None = None
-        self._sender: Sender | None = None
+        self._sender: BatchSender | None = None
         self._closed = self._is_abandoned = False
         connection.remember(info)
 
@@ -144,7 +144,7 @@ class TableWriter:
 
     # -- a write that was interrupted ----------------------------------------------------------------------------------
 
-    def standing(self) -> Standing:
+    def standing(self) -> WriteProgress:
         """Return what became of all rows that the writer was given."""
         return self._accumulator.standing()
 
@@ -214,12 +214,12 @@ class TableWriter:
             # What is to be deleted from a partition that does not exist is gone already.
             present = [run for run in runs if run.partition is None or run.partition in partitions]
             pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
-            write = Write(future, rows, started, len(pieces))
+            write = WriteCall(future, rows, started, len(pieces))
             if not pieces:
                 write.settle()
                 return future
             queued = [
-                (self._queue(run, partitions), Piece(write, part, size_bytes, change))
+                (self._queue(run, partitions), BucketRows(write, part, size_bytes, change))
                 for run, part, size_bytes in pieces
             ]
             while not self._accumulator.add(write, queued):
@@ -257,8 +257,8 @@ class TableWriter:
             self._router = Router(self._info.descriptor, self._writer_id)
         return self._router
 
-    def _new_sender(self) -> Sender:
-        return Sender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
+    def _new_sender(self) -> BatchSender:
+        return BatchSender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
 
     def _new_writer_id(self) -> int:
         path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from fluss_lab.client.write.bucket_queue import Batch
+from fluss_lab.client.write.bucket_queue import WriteBatch
 from fluss_lab.errors import FlussError, InternalError, error_from_code
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records.batch import Buffer
@@ -44,11 +44,11 @@ class WriteKind(Protocol):
         """
         ...
 
-    def change_types(self, batch: Batch) -> bytes | None:
+    def change_types(self, batch: WriteBatch) -> bytes | None:
         """Return a change type for each row of a batch; None for rows that are appended."""
         ...
 
-    def ranges(self, batch: Batch, base: int, end: int) -> list[tuple[int, int]] | None:
+    def ranges(self, batch: WriteBatch, base: int, end: int) -> list[tuple[int, int]] | None:
         """Return the offsets of each piece of a batch whose records are at ``[base, end)``; None when that cannot be."""
         ...
 
@@ -68,10 +68,10 @@ class Appends:
         request = pb.ProduceLogRequest(acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms)
         return _answers(batches, gateway.produce_log(_frame(request, batches)).buckets_resp)
 
-    def change_types(self, batch: Batch) -> None:
+    def change_types(self, batch: WriteBatch) -> None:
         """Return None."""
 
-    def ranges(self, batch: Batch, base: int, end: int) -> list[tuple[int, int]] | None:
+    def ranges(self, batch: WriteBatch, base: int, end: int) -> list[tuple[int, int]] | None:
         """Return one offset a row, piece after piece."""
         edges = list(accumulate((piece.rows.num_rows for piece in batch.pieces), initial=base))
         return list(pairwise(edges)) if edges[-1] == end else None
@@ -100,11 +100,11 @@ class Upserts:
         )
         return _answers(batches, gateway.put_kv(_frame(request, batches)).buckets_resp)
 
-    def change_types(self, batch: Batch) -> bytes:
+    def change_types(self, batch: WriteBatch) -> bytes:
         """Return upsert or delete for each row."""
         return bytes(chain.from_iterable([piece.change] * piece.rows.num_rows for piece in batch.pieces))
 
-    def ranges(self, batch: Batch, base: int, end: int) -> list[tuple[int, int]] | None:
+    def ranges(self, batch: WriteBatch, base: int, end: int) -> list[tuple[int, int]] | None:
         """Return the batch's whole changelog for each piece: rows of one key may have come together in it."""
         if not base <= end <= base + CHANGES_PER_ROW_MAX * batch.rows:
             return None

@@ -133,7 +133,7 @@ RANGES_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class AcknowledgedRows:
     """What of a writer's rows a bucket has acknowledged.
 
     Attributes:
@@ -146,7 +146,7 @@ class Acknowledged:
 
 
 @dataclass(slots=True)
-class Tally:
+class AcknowledgedTally:
     """Counts what a bucket acknowledges."""
 
     rows: int = 0
@@ -169,7 +169,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WriteProgress:
     """What became of all rows that a writer was given.
 
     Attributes:
@@ -181,7 +181,7 @@ class Standing:
     """
 
     rows: int
-    acknowledged: Mapping[BucketKey, Acknowledged]
+    acknowledged: Mapping[BucketKey, AcknowledgedRows]
     in_flight: Mapping[BucketKey, int]
     unsent: int
     refusals: tuple[str, ...]
@@ -225,7 +225,7 @@ class Standing:
 class SettlingWriter(Protocol):
     """A writer as an unsettled write needs it."""
 
-    def standing(self) -> Standing:
+    def standing(self) -> WriteProgress:
         """Return what became of its rows."""
 
     def settle(self) -> WriteResult:
@@ -242,7 +242,7 @@ class UnsettledWrite:
         self._writer = writer
 
     @property
-    def acknowledged(self) -> Mapping[BucketKey, Acknowledged]:
+    def acknowledged(self) -> Mapping[BucketKey, AcknowledgedRows]:
         """Return rows and offsets by (partition or None, bucket), as they are now."""
         return self._writer.standing().acknowledged
 

@@ -26,10 +26,10 @@ _DESCRIPTORS: Final = "/dev/fd"
 _INFO_BYTES: Final = 104
 _LAST_RECEIVED: Final = struct.Struct("=52xI")
 
-_Place: TypeAlias = tuple[str, int]
+_PeerAddress: TypeAlias = tuple[str, int]
 
 
-class Strangers:
+class AnonymousConnections:
     """The connections of one server that have not brought the token yet. `expel` is for one thread at a time.
 
     Args:
@@ -41,7 +41,7 @@ class Strangers:
     def __init__(self, port: int, silence_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._port, self._silence_ms, self._clock = port, silence_ms, clock
         self._known: set[str] = set()
-        self._seen_s: dict[_Place, float] = {}
+        self._seen_s: dict[_PeerAddress, float] = {}
 
     def welcome(self, peer: str) -> None:
         """Take note that a connection, by gRPC's name for its other end, has brought the token."""
@@ -54,7 +54,7 @@ class Strangers:
         Cost: some 3 us for each descriptor of the process.
         """
         now_s = self._clock()
-        seen_s: dict[_Place, float] = {}
+        seen_s: dict[_PeerAddress, float] = {}
         known = {_place(peer): peer for peer in tuple(self._known)}
         here: set[str] = set()
         expelled = 0
@@ -102,7 +102,7 @@ def _sockets() -> list[int]:
     return copies
 
 
-def _other_end(connection: socket.socket, port: int) -> _Place | None:
+def _other_end(connection: socket.socket, port: int) -> _PeerAddress | None:
     """Return where a connection comes from; None when it is not one of a server's at a port."""
     if connection.family not in {socket.AF_INET, socket.AF_INET6}:
         return None
@@ -115,7 +115,7 @@ def _other_end(connection: socket.socket, port: int) -> _Place | None:
     return _plain(host), other
 
 
-def _place(peer: str) -> _Place:
+def _place(peer: str) -> _PeerAddress:
     """Return the place that gRPC means: ``ipv4:127.0.0.1:80``, ``ipv6:%5B::1%5D:80``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return _plain(host.strip("[]")), int(port) if port.isdigit() else -1
@@ -142,7 +142,7 @@ def _silent_ms(connection: socket.socket) -> int | None:
         return None
 
 
-def _shut(connection: socket.socket, place: _Place) -> bool:
+def _shut(connection: socket.socket, place: _PeerAddress) -> bool:
     log.info("event=stranger_expelled client=%s:%d", *place)
     try:
         connection.shutdown(socket.SHUT_RDWR)

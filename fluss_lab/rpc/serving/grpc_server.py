@@ -19,7 +19,7 @@ from fluss_lab.rpc.access import token
 from fluss_lab.rpc.access.tls import LOOPBACK, Identity, target
 from fluss_lab.rpc.grpc_module import grpc
 from fluss_lab.rpc.rpc_methods import Method, methods_of
-from fluss_lab.rpc.serving.anonymous_connections import Strangers
+from fluss_lab.rpc.serving.anonymous_connections import AnonymousConnections
 from fluss_lab.rpc.serving.call_metrics import CallMetrics
 from fluss_lab.rpc.serving.unread_answers import ConnectionLimits, UnreadAnswers
 
@@ -43,7 +43,7 @@ _LOOK_INTERVAL_MAX_S: Final = 1.0
 _REFUSING_THREADS: Final = 2
 
 
-class _Pool(ThreadPoolExecutor):
+class _CallPool(ThreadPoolExecutor):
     """Threads for calls, which know how many calls are under way or wait.
 
     Args:
@@ -82,10 +82,10 @@ class _Pool(ThreadPoolExecutor):
             self.calls -= 1
 
 
-class _Guard(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC carries no types
+class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC carries no types
     """Lets only calls with the token pass, and not more than find a thread in time, before anything of them is read."""
 
-    def __init__(self, secret: str, pool_of: Callable[[str], _Pool], calls: CallMetrics) -> None:
+    def __init__(self, secret: str, pool_of: Callable[[str], _CallPool], calls: CallMetrics) -> None:
         self._secret, self._pool_of, self._calls = secret, pool_of, calls
         self._refusing = ThreadPoolExecutor(_REFUSING_THREADS, thread_name_prefix="rpc-refuse")
 
@@ -171,13 +171,13 @@ class Server:
             ("grpc.max_concurrent_streams", STREAMS_MAX),
             ("grpc.max_allowed_incoming_connections", connections_max),
         )
-        self._pool = _Pool(threads, threads * QUEUED_PER_THREAD, "rpc")
-        self._pools: dict[str, _Pool] = {}
+        self._pool = _CallPool(threads, threads * QUEUED_PER_THREAD, "rpc")
+        self._pools: dict[str, _CallPool] = {}
         self.calls = CallMetrics()
         stall_s = limits.client_timeout_ms / 1000
         self.unread = UnreadAnswers(limits.unread_bytes_max, limits.connection_unread_bytes_max, stall_s)
         self._stopped = threading.Event()
-        self._guard = _Guard(secret, lambda path: self._pools.get(path, self._pool), self.calls)
+        self._guard = _TokenInterceptor(secret, lambda path: self._pools.get(path, self._pool), self.calls)
         self._server = grpc.server(self._pool, interceptors=(self._guard,), options=options)
         self.host = host
         place = target(host, port)
@@ -186,7 +186,7 @@ class Server:
             if identity is None
             else self._server.add_secure_port(place, identity.credentials())
         )
-        self._strangers = Strangers(self.port, limits.handshake_timeout_ms)
+        self._strangers = AnonymousConnections(self.port, limits.handshake_timeout_ms)
         look_s = min(stall_s / _LOOKS, limits.handshake_timeout_ms / 1000 / _LOOKS, _LOOK_INTERVAL_MAX_S)
         self._watcher = threading.Thread(target=self._watch, args=(look_s,), name="rpc-watch", daemon=True)
 
@@ -212,7 +212,7 @@ class Server:
             pool = None
             if threads and name in threads:
                 queued = 1 if name in LASTING else QUEUED_PER_THREAD
-                self._pools[method.path] = pool = _Pool(threads[name], threads[name] * queued, f"rpc-{name}")
+                self._pools[method.path] = pool = _CallPool(threads[name], threads[name] * queued, f"rpc-{name}")
             handlers[method.path.rsplit("/", 1)[1]] = _Handler(
                 service, method, getattr(servicer, name), self.calls, self.unread, self._strangers, answered
             ).served_by(pool)
@@ -250,13 +250,13 @@ class _Handler:
         call: Callable[..., Any],
         calls: CallMetrics,
         unread: UnreadAnswers,
-        strangers: Strangers,
+        strangers: AnonymousConnections,
         answered: Answered | None,
     ) -> None:
         self._service, self._method, self._call = service, method, call
         self._calls, self._unread, self._strangers, self._answered = calls, unread, strangers, answered
 
-    def served_by(self, pool: _Pool | None) -> grpc.RpcMethodHandler:
+    def served_by(self, pool: _CallPool | None) -> grpc.RpcMethodHandler:
         """Return this as gRPC wants it; with a pool, calls are answered by its threads."""
         call = self._stream if self._method.streams else self._unary
 

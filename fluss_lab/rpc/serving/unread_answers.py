@@ -204,7 +204,7 @@ class UnreadAnswers:
             context.cancel()
 
 
-class Building:
+class AnswerMemory:
     """Bounds what answers take while they are made, whoever asks for them. Safe for threads.
 
     Args:
@@ -216,7 +216,7 @@ class Building:
         self._changed = threading.Condition()
         self._size = 0
 
-    def room(self, size: int) -> Room:
+    def room(self, size: int) -> MemoryReservation:
         """Wait for room for an answer; it is given back when nobody has what is returned any more.
 
         Raises:
@@ -230,7 +230,7 @@ class Building:
                     f"{self._size} bytes of answers are being made, and no room came free for {size} more; try again"
                 )
             self._size += size
-        return Room(self, size)
+        return MemoryReservation(self, size)
 
     def give_back(self, size: int) -> None:
         """Take note that an answer is made, or was given up."""
@@ -239,12 +239,12 @@ class Building:
             self._changed.notify_all()
 
 
-class Room:
+class MemoryReservation:
     """Room for one answer, for as long as somebody has it: it goes with the answer, whichever way that takes."""
 
     __slots__ = ("_building", "_size")
 
-    def __init__(self, building: Building, size: int) -> None:
+    def __init__(self, building: AnswerMemory, size: int) -> None:
         self._building, self._size = building, size
 
     def shrink(self, size: int) -> None:

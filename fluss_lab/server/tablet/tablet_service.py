@@ -25,7 +25,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import Frame, bucket_of, partition_id_of
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
-from fluss_lab.rpc.serving.unread_answers import Building
+from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_root, remove_bucket_folders
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
@@ -107,7 +107,7 @@ class TabletService:
             reopen_max_ms=reopen_max_ms,
         )  # fmt: skip
         self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
-        self._building = Building(_BUILT_AT_ONCE * self._answer_max)
+        self._building = AnswerMemory(_BUILT_AT_ONCE * self._answer_max)
         self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
         ttl_ms = opt.SCANNER_TTL.of(options)
         self._scanners = Scanners(

@@ -26,7 +26,7 @@ from fluss_lab.model.config.options import WRITER_DYNAMIC_PARTITIONS
 from fluss_lab.model.names import partition_values
 from fluss_lab.spark.sink.complete_mode import stage_gone
 from fluss_lab.spark.sink.sink_journal import FIRST_BATCH, Intent, IntentBucket, SinkFolder, SinkState
-from fluss_lab.spark.sink.sink_resend import Sending, new_writer_id
+from fluss_lab.spark.sink.sink_resend import SinkResend, new_writer_id
 from fluss_lab.spark.sink.sink_rows import RowForm
 from fluss_lab.spark.sink.sink_staging import StagedFile
 
@@ -60,7 +60,7 @@ class SinkCommit:
             InvalidRequestError: The folder is another query's.
             TableNotFoundError: The table was dropped; also when another one has its path now.
             UnavailableError: Another process has been writing for too long.
-            CommitOutcomeUnknownError: See `Sending.run`.
+            CommitOutcomeUnknownError: See `SinkResend.run`.
             CorruptDataError: What the folder has is damaged, or does not know of the batches before.
             FlussError: Rows were refused; none of later batches was sent.
         """
@@ -114,7 +114,7 @@ class SinkCommit:
                 f"{self._folder.path}: batch {intent.batch_id} is under way, so batch {batch_id} cannot be next: this is not "
                 "the checkpoint that the folder belongs to"
             )
-        positions = Sending(self._connection, self._info, self._folder, intent).run()
+        positions = SinkResend(self._connection, self._info, self._folder, intent).run()
         failpoint("sink.done.before")
         writers = self._kept(state.writers) | {
             each.bucket: (position.writer_id, position.sequence)

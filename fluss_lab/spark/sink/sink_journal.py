@@ -94,7 +94,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SendPosition:
     """How far one bucket's part of a batch was sent, and how the next rows are numbered.
 
     Attributes:
@@ -114,11 +114,11 @@ class Position:
     log_end: int
 
     @staticmethod
-    def first(bucket: IntentBucket) -> Position:
+    def first(bucket: IntentBucket) -> SendPosition:
         """Return where a bucket's part begins."""
-        return Position(0, 0, 0, bucket.writer_id, bucket.sequence, bucket.log_end)
+        return SendPosition(0, 0, 0, bucket.writer_id, bucket.sequence, bucket.log_end)
 
-    def after(self, rows: int, run_rows: int, sequence: int, log_end: int) -> Position:
+    def after(self, rows: int, run_rows: int, sequence: int, log_end: int) -> SendPosition:
         """Return the position when some rows of the run are in the log."""
         at = self.row + rows
         moved = replace(self, sequence=sequence, log_end=max(self.log_end, log_end))
@@ -210,18 +210,18 @@ class SinkFolder:
         value = {"batch_id": intent.batch_id, "schema_id": intent.schema_id, "files": intent.files, "buckets": buckets}
         self._write("intent.json", value | {"targets": intent.targets})
 
-    def positions(self, intent: Intent) -> list[Position]:
+    def positions(self, intent: Intent) -> list[SendPosition]:
         """Return how far each bucket's part of a batch is known to be sent."""
         value = self._read("progress.json")
         with self._understood("progress.json"):
             if value is None or value["batch_id"] != intent.batch_id:
-                return [Position.first(each) for each in intent.buckets]
-            found = [Position(*numbers) for numbers in value["positions"]]
+                return [SendPosition.first(each) for each in intent.buckets]
+            found = [SendPosition(*numbers) for numbers in value["positions"]]
             if len(found) != len(intent.buckets):
                 raise ValueError(f"{len(found)} positions, expected {len(intent.buckets)}")
             return found
 
-    def write_positions(self, intent: Intent, positions: Iterable[Position]) -> None:
+    def write_positions(self, intent: Intent, positions: Iterable[SendPosition]) -> None:
         """Write down how far a batch was sent. Not made durable: the log itself is asked where more was sent than noted."""
         numbers = [[p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end] for p in positions]
         value = {"version": _VERSION, "batch_id": intent.batch_id, "positions": numbers}

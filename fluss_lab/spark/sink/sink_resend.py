@@ -35,7 +35,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder
+from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder
 from fluss_lab.spark.sink.sink_rows import write_kind
 from fluss_lab.spark.sink.sink_staging import StagedRows
 
@@ -48,7 +48,7 @@ _SENT_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _NextBatch:
     """Rows that go to one bucket next; none: its first number is spent.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Piece:
         return int(self.batch.rows.num_rows)
 
 
-class Sending:
+class SinkResend:
     """Sends one batch of a sink, from where it is known to be. Used once, under the folder's lock.
 
     Args:
@@ -88,7 +88,7 @@ class Sending:
         #: Buckets that got a new writer id: once is enough.
         self._renewed: set[TableBucket] = set()
 
-    def run(self) -> list[Position]:
+    def run(self) -> list[SendPosition]:
         """Send what is left, and return where each bucket stands then.
 
         Raises:
@@ -116,9 +116,9 @@ class Sending:
         self._folder.write_positions(self._intent, self._positions)
         failpoint("sink.note.after")
 
-    def _groups(self, left: Sequence[int]) -> Iterator[list[_Piece]]:
+    def _groups(self, left: Sequence[int]) -> Iterator[list[_NextBatch]]:
         """Yield the next rows of buckets, some buckets at a time."""
-        group: list[_Piece] = []
+        group: list[_NextBatch] = []
         size = 0
         for index in left:
             piece = self._next(index)
@@ -130,15 +130,15 @@ class Sending:
         if group:
             yield group
 
-    def _next(self, index: int) -> _Piece:
+    def _next(self, index: int) -> _NextBatch:
         each, position = self._intent.buckets[index], self._positions[index]
         file, place, run_rows = each.runs[position.run]
         count = _rows_next(position, _rows_of(each)) if position.sequence else 0
         rows, changes = self._rows.rows(file, place, position.row, position.row + count)
         batch = NumberedBatch(each.bucket, position.writer_id, position.sequence, rows, changes)
-        return _Piece(index, batch, run_rows)
+        return _NextBatch(index, batch, run_rows)
 
-    def _heard(self, piece: _Piece, answer: int | FlussError) -> bool:
+    def _heard(self, piece: _NextBatch, answer: int | FlussError) -> bool:
         """Move a bucket's position on; return whether that must be noted before anything else is sent."""
         position, each = self._positions[piece.index], self._intent.buckets[piece.index]
         if isinstance(answer, int):
@@ -171,7 +171,7 @@ class Sending:
     def _is_table_there(self) -> bool:
         return self._connection.table_info(self._info.path).table_id == self._info.table_id
 
-    def _found_out(self, each: IntentBucket, position: Position) -> Position:
+    def _found_out(self, each: IntentBucket, position: SendPosition) -> SendPosition:
         """Return the position behind what is in the log, when the server does not know its number any more."""
         moved = self._ahead_of(each, position)
         if moved != position:
@@ -180,7 +180,7 @@ class Sending:
         self._renewed.add(each.bucket)
         return replace(position, writer_id=new_writer_id(self._connection, self._info), sequence=0)
 
-    def _used_before(self, each: IntentBucket, position: Position, found: str) -> CorruptDataError:
+    def _used_before(self, each: IntentBucket, position: SendPosition, found: str) -> CorruptDataError:
         return CorruptDataError(
             f"write to {self._info.path}, bucket {each.bucket}, batch {self._intent.batch_id} of the sink in "
             f"{self._folder.path}: its rows have number {position.sequence} of writer {position.writer_id}, which other rows "
@@ -189,7 +189,7 @@ class Sending:
             "new query, with a new checkpoint, behind the rows that the table has"
         )
 
-    def _ahead_of(self, each: IntentBucket, position: Position) -> Position:
+    def _ahead_of(self, each: IntentBucket, position: SendPosition) -> SendPosition:
         """Return the position behind those of its next batches that are in the log."""
         ahead = self._ahead(each.bucket, position) if position.sequence else {}
         runs = _rows_of(each)
@@ -199,7 +199,7 @@ class Sending:
             position = position.after(rows, runs[position.run], following(position.sequence), end)
         return position
 
-    def _ahead(self, bucket: TableBucket, position: Position) -> dict[int, int]:
+    def _ahead(self, bucket: TableBucket, position: SendPosition) -> dict[int, int]:
         """Return which of the next batches are in the log: how many lie before each, and its end offset."""
         try:
             written = list(self._sender.written(bucket, position.log_end, position.writer_id))
@@ -232,7 +232,7 @@ def _rows_of(each: IntentBucket) -> list[int]:
     return [rows for _, _, rows in each.runs]
 
 
-def _rows_next(position: Position, run_rows: Sequence[int]) -> int:
+def _rows_next(position: SendPosition, run_rows: Sequence[int]) -> int:
     """Return how many rows the next batch has."""
     left = run_rows[position.run] - position.row
     return min(left, position.rows_max or left)

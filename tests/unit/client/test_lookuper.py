@@ -13,7 +13,7 @@ import pytest
 
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import lookuper as lookup
-from fluss_lab.client.kv.lookup_codec import LookupCall, Part
+from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     CorruptDataError,
@@ -369,7 +369,7 @@ def answered(found=b"\1\0", rows=ONE_ROW, bucket=0, error_code=0):
     if error_code:
         entry = pb.PbLookupRespForBucket(bucket_id=bucket, error_code=error_code, error_message="no")
     keys = pa.record_batch({"id": [4, 5]})
-    part = Part(TableBucket(7, None, 0), keys, np.arange(2))
+    part = BucketKeys(TableBucket(7, None, 0), keys, np.arange(2))
     data = rows if isinstance(rows, bytes) else rows.serialize()
     (answer,) = LookupCall(INFO, Projection(INFO, None)).send(_Answers(entry, payloads=[[data]]), [part])
     return answer

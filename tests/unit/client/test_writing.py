@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.write.bucket_queue import UNACKED_MAX, Batch, BucketQueue, Piece, Write
+from fluss_lab.client.write.bucket_queue import UNACKED_MAX, BucketQueue, BucketRows, WriteBatch, WriteCall
 from fluss_lab.client.write.write_requests import Appends, Upserts
 from fluss_lab.client.write.write_result import UpsertResult
 from fluss_lab.errors import InternalError, PartitionNotFoundError
@@ -17,7 +17,7 @@ PLENTY = 1 << 30
 
 def piece(start, stop, change=ChangeType.UPDATE_AFTER):
     rows = pa.record_batch({"id": pa.array(range(start, stop), pa.int64())})
-    return Piece(Write(UpsertResult(), len(rows), 0.0, 1), rows, rows.nbytes, change)
+    return BucketRows(WriteCall(UpsertResult(), len(rows), 0.0, 1), rows, rows.nbytes, change)
 
 
 def filled(*pieces):
@@ -116,7 +116,7 @@ def test_no_more_batches_are_taken_than_the_server_remembers():
 
 
 def batch_of(*pieces):
-    return Batch(BucketQueue(TableBucket(7, None, 0), None, 1), 0, list(pieces))
+    return WriteBatch(BucketQueue(TableBucket(7, None, 0), None, 1), 0, list(pieces))
 
 
 @pytest.mark.parametrize(("base", "end"), [(0, -1), (5, 4), (0, 21), (0, 1000)])
@@ -148,7 +148,7 @@ def test_only_a_delete_is_done_when_its_partition_is_gone():
 
 
 def test_ranges_that_touch_or_are_the_same_are_told_once():
-    write = Write(UpsertResult(), 3, 0.0, 0)
+    write = WriteCall(UpsertResult(), 3, 0.0, 0)
     write.offsets[None, 0] = [(4, 9), (0, 4), (4, 9), (12, 12), (20, 21)]
     write.settle()
     assert dict(write.future.result(0).offsets) == {(None, 0): ((0, 9), (12, 12), (20, 21))}

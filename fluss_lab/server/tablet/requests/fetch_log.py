@@ -15,7 +15,7 @@ from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
-from fluss_lab.rpc.serving.unread_answers import Building
+from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.log.log_view import Fetched
@@ -60,7 +60,7 @@ class FetchLog:
         request: pb.FetchLogRequest,
         size_max: int,
         is_closing: Callable[[], bool],
-        building: Building,
+        building: AnswerMemory,
         confirm_damage: Callable[[Bucket, CorruptDataError], CorruptDataError],
     ) -> None:
         if request.max_bytes <= 0:

@@ -13,7 +13,7 @@ from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
 from fluss_lab.rpc.serving import anonymous_connections
 from fluss_lab.rpc.serving.grpc_server import Server
-from fluss_lab.rpc.serving.unread_answers import Building, ConnectionLimits
+from fluss_lab.rpc.serving.unread_answers import AnswerMemory, ConnectionLimits
 from fluss_lab.testing.waiting import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 
@@ -99,7 +99,7 @@ def test_an_answer_that_a_connection_has_no_room_for_is_not_held(stack):
 
 
 def test_answers_are_made_only_where_there_is_room():
-    building = Building(100)
+    building = AnswerMemory(100)
     first, entered = building.room(60), threading.Event()
 
     def enter():

@@ -9,7 +9,7 @@ from pyspark.sql import types as T  # noqa: N812
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, Position, SinkFolder, SinkState
+from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder, SinkState
 from fluss_lab.testing import EmbeddedCluster
 from tests.damage.damages import flipped_bits
 from tests.unit.spark.sink.test_table_sink import Sink
@@ -23,7 +23,7 @@ INTENT = Intent(
     (("42-0", 800),),
     tuple(IntentBucket(each, None, 12, 41, 900, ((0, 0, 10), (0, 1, 5))) for each in BUCKETS),
 )
-POSITIONS = [Position(1, 3, 0, 12, 44, 910), Position(0, 0, 0, 12, 41, 900)]
+POSITIONS = [SendPosition(1, 3, 0, 12, 44, 910), SendPosition(0, 0, 0, 12, 41, 900)]
 SCHEMA = T.StructType([T.StructField("id", T.IntegerType())])
 
 
