@@ -19,8 +19,8 @@ class OpenResources:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def began(self, what: object, end: Callable[[], None]) -> None:
-        """Take note of something whose threads run from now on.
+    def add(self, what: object, end: Callable[[], None]) -> None:
+        """Add something whose threads run from now on.
 
         Args:
             what: It; `end` keeps it alive.
@@ -28,12 +28,12 @@ class OpenResources:
         """
         self._ends[id(what)] = end
 
-    def ended(self, what: object) -> None:
-        """Forget something that was ended."""
+    def remove(self, what: object) -> None:
+        """Remove something that was closed."""
         self._ends.pop(id(what), None)
 
-    def end(self) -> None:
-        """End everything; what writers hold is sent before.
+    def close(self) -> None:
+        """Close everything; what writers hold is sent before.
 
         Raises:
             FlussError: Rows of a writer were not acknowledged. All are ended all the same.

@@ -159,7 +159,7 @@ class Admin:
 
         attempts = self._connection.attempts("drop_table")
         try:
-            self._connection.ask_coordinator("drop_table", drop, attempts)
+            self._connection.call_coordinator("drop_table", drop, attempts)
         except NotFoundError:
             if not attempts.failures:
                 raise
@@ -204,7 +204,7 @@ class Admin:
         )
         attempts = self._connection.attempts("alter_table")
         try:
-            self._connection.ask_coordinator("alter_table", lambda gateway: gateway.alter_table(request), attempts)
+            self._connection.call_coordinator("alter_table", lambda gateway: gateway.alter_table(request), attempts)
         except InvalidSchemaError:
             # Of several attempts an earlier one may have acted: then the columns are the last of the table.
             present = self.table_info(path).schema.columns[-len(added) :]
@@ -450,7 +450,7 @@ class Admin:
         """Create once: after an attempt of ours whose answer was lost, "exists already" is that attempt's effect."""
         attempts = self._connection.attempts(what)
         try:
-            self._connection.ask_coordinator(what, call, attempts)
+            self._connection.call_coordinator(what, call, attempts)
         except AlreadyExistsError:
             if not attempts.failures:
                 raise
@@ -458,7 +458,7 @@ class Admin:
     def _drop(self, what: str, call: Callable[[CoordinatorGateway], T]) -> None:
         attempts = self._connection.attempts(what)
         try:
-            self._connection.ask_coordinator(what, call, attempts)
+            self._connection.call_coordinator(what, call, attempts)
         except NotFoundError:
             if not attempts.failures:
                 raise

@@ -85,12 +85,12 @@ class Frame(Generic[M]):
         message: With every payload field present and empty (``records=b""``) where a payload belongs; see
             `PAYLOAD_PATHS` for which field that is.
         payloads: One per such field, in order; each a list of buffers that lie one after another.
-        room: What is given back when the frame is no more; None: nothing.
+        reservation: Memory that is released with the frame; None: none.
     """
 
     message: M
     payloads: list[Sequence[Buffer]] = field(default_factory=list)
-    room: object | None = field(default=None, compare=False, repr=False)
+    reservation: object | None = field(default=None, compare=False, repr=False)
 
 
 def encode(frame: Frame[M]) -> bytes:

@@ -186,7 +186,7 @@ class Lab(Closing):
                 stack.callback(self._attachment.leave, self.connection.sessions)
             stack.callback(self.connection.close)
             if not self.connection.closed.is_set():
-                stack.callback(self.connection.openings.end)
+                stack.callback(self.connection.open_resources.close)
             for service in list(self._services):
                 stack.callback(service.stop, _DRAIN_TIMEOUT_S)
 

@@ -67,7 +67,7 @@ RESOURCES = (
     ),
     Mutant(
         "strangers_may_stay", "P14", SERVING,
-        "                self._strangers.expel()\n",
+        "                self._anonymous.close_expired()\n",
         "                pass\n",
         (f"{IN_UNREAD}::test_connections_that_say_nothing_are_closed_and_others_get_in",),
     ),

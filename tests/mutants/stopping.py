@@ -53,14 +53,14 @@ STOPPING = (
     ),
     Mutant(
         "stopped_write_says_nothing", "P12", WRITER,
-        "        if standing.rows:\n            raise WriteStoppedError",
-        "        if not standing.rows:\n            raise WriteStoppedError",
+        "        if progress.rows:\n            raise WriteStoppedError",
+        "        if not progress.rows:\n            raise WriteStoppedError",
         (f"{IN_WRITES}::test_an_interrupt_after_the_last_acknowledgement_says_that_all_is_written",),
     ),
     Mutant(
         "partial_failure_looks_whole", "P12", WRITER,
-        "        if standing.is_partial and not isinstance",
-        "        if not standing.rows and not isinstance",
+        "        if progress.is_partial and not isinstance",
+        "        if not progress.rows and not isinstance",
         (f"{IN_WRITES}::test_a_write_that_fails_in_one_bucket_says_so_and_is_settled_when_its_server_is_back",),
     ),
     Mutant(

@@ -84,7 +84,7 @@ class ClusterClient(Closing):
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
         self._without_lake: set[int] = set()
-        self.openings = OpenResources()
+        self.open_resources = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.
         self.sessions: set[int] = set()
 
@@ -97,7 +97,7 @@ class ClusterClient(Closing):
         with Held():
             self.closed.set()
             try:
-                self.openings.end()
+                self.open_resources.close()
             except FlussError as error:
                 log.info("connection closed with rows that were not acknowledged: %s", error)
             with self._lock:
@@ -300,7 +300,7 @@ class ClusterClient(Closing):
         """Drop what is known of who holds some buckets. What is known of others stays, and their servers go on."""
         self._here().forget_leaders_of(buckets)
 
-    def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
+    def refresh_leader(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
         """Have the leader of a bucket looked up again after a failure; of a bucket that its server does not know, at once.
 
         Raises:
@@ -316,7 +316,7 @@ class ClusterClient(Closing):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def ask_coordinator(
+    def call_coordinator(
         self, what: str, call: Callable[[CoordinatorGateway], T], attempts: Attempts | None = None
     ) -> T:
         """Call the coordinator until it answers or the time is up. `call` may act twice."""
@@ -336,7 +336,7 @@ class ClusterClient(Closing):
                 failure = (
                     error if isinstance(error, FlussError) else ServerUnavailableError(f"no server is known: {error}")
                 )
-                tries.failed(failure, str(used or "an unknown address"))
+                tries.wait_after(failure, str(used or "an unknown address"))
                 self._address = None
 
     def _relocated(self) -> ServerAddress:
@@ -391,6 +391,6 @@ class _RetryingCoordinator:
             def call(gateway: CoordinatorGateway) -> Any:
                 return getattr(gateway, name)(*arguments)
 
-            return self._client.ask_coordinator(name, call, self._attempts)
+            return self._client.call_coordinator(name, call, self._attempts)
 
         return invoke

@@ -50,12 +50,12 @@ class Attempts:
         """Return the seconds until the time is up; negative after."""
         return self._started + self._timeout_ms / 1000 - time.monotonic()
 
-    def progressed(self) -> None:
+    def restart(self) -> None:
         """Start the time anew: a part of the work was done."""
         self._started = time.monotonic()
         self._pause_s = PAUSE_FIRST_S
 
-    def failed(self, error: FlussError, address: str) -> None:
+    def wait_after(self, error: FlussError, address: str) -> None:
         """Count a failure and wait until the next attempt is due.
 
         Raises:
@@ -95,7 +95,7 @@ class LeaderConnection(Protocol):
         """Return a tablet server."""
         ...
 
-    def judge(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
+    def refresh_leader(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
         """Have the leader of a bucket looked up again after a failure; raise when the bucket is gone."""
         ...
 
@@ -194,13 +194,13 @@ def call_leaders(
         if failed:
             index, error = next(iter(failed.items()))
             try:
-                connection.judge(requests[index].bucket, error, attempts)
+                connection.refresh_leader(requests[index].bucket, error, attempts)
             except NotFoundError as gone:
                 if call.on_gone is None:
                     raise
                 answers[index] = call.on_gone(requests[index], gone)
                 continue
-            attempts.failed(error, f"the server of bucket {requests[index].bucket}")
+            attempts.wait_after(error, f"the server of bucket {requests[index].bucket}")
     return [answers[index] for index in range(len(requests))]
 
 

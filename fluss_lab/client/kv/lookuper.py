@@ -92,7 +92,7 @@ class Lookuper(Closing):
             if pool is not None:
                 # Calls under way belong to somebody who waits for them, or was interrupted.
                 pool.shutdown(wait=False, cancel_futures=True)
-                self._connection.openings.ended(self)
+                self._connection.open_resources.remove(self)
 
     @property
     def schema(self) -> pa.Schema:
@@ -185,7 +185,7 @@ class Lookuper(Closing):
             except PartitionNotFoundError as error:
                 # What was known of the partitions is outdated: one was dropped, and perhaps made again.
                 self._connection.forget_partitions(self._info)
-                attempts.failed(error, "the coordinator")
+                attempts.wait_after(error, "the coordinator")
 
     def _parts(self, asked: pa.RecordBatch, key_columns: Sequence[str], keys_max: int) -> Iterator[BucketKeys]:
         """Yield the keys by bucket, each with its position, in parts of one call at most."""
@@ -218,7 +218,7 @@ class Lookuper(Closing):
                     raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=f"lookup-{self._info.path}")
-                    self._connection.openings.began(self, self.close)
+                    self._connection.open_resources.add(self, self.close)
                 futures = [self._pool.submit(call) for call in calls]
             for future in futures:
                 done = Flag()

@@ -83,7 +83,7 @@ class LogFetcher:
                 self._fetchers += 1
                 self._start(self._fetch_loop)
 
-    def _meet(self, servers: Iterable[int]) -> None:
+    def _add_servers(self, servers: Iterable[int]) -> None:
         """Have threads for every server that holds a bucket, so that none waits for another."""
         self._servers.update(servers)
         if len(self._servers) > 1:
@@ -97,11 +97,11 @@ class LogFetcher:
                 self._fetch(positions)
             except FlussError as error:
                 for position in positions:
-                    self._failed(position, error)
+                    self._handle_failure(position, error)
             except Exception as error:  # a defect must be told, not end the thread
                 log.exception("fetch of %s failed", self._info.path)
                 for position in positions:
-                    self._failed(
+                    self._handle_failure(
                         position, InternalError(f"fetch of {self._info.path}: {type(error).__name__}: {error}")
                     )
             finally:
@@ -113,23 +113,23 @@ class LogFetcher:
             # Their time is counted by the positions; the coordinator is asked once here.
             attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
             leaders = self._connection.present_leaders([position.bucket for position in positions], attempts)
-            self._meet(leaders.values())
+            self._add_servers(leaders.values())
             for position in positions:
                 if (found := leaders.get(position.bucket)) is not None:
                     position.leader = found
                 else:
-                    self._failed(position, NotLeaderError("its server is away"))
+                    self._handle_failure(position, NotLeaderError("its server is away"))
             return
         wanted = {position.bucket: position for position in positions}
         offsets = [(position.bucket, position.fetch_offset) for position in positions]
         request = fetch_request(self._info.table_id, offsets, self._projection, self._limits)
         for fetched in fetched_buckets(self._connection.gateway(leader).fetch_log(request)):
             if fetched.bucket in wanted:
-                self._heard(wanted[fetched.bucket], fetched)
+                self._handle_answer(wanted[fetched.bucket], fetched)
 
-    def _heard(self, position: ScannedBucket, fetched: FetchedBucket) -> None:
+    def _handle_answer(self, position: ScannedBucket, fetched: FetchedBucket) -> None:
         if fetched.error is not None:
-            self._failed(position, fetched.error)
+            self._handle_failure(position, fetched.error)
             return
         if fetched.lake is None or fetched.lake.snapshot_id != position.lake_gone:
             # A snapshot that is gone and is named again is no progress, though the server answers.
@@ -142,18 +142,18 @@ class LogFetcher:
             try:
                 next_offset = max(header.next_offset for header, _ in split_headers(fetched.data))
             except FlussError as error:
-                self._failed(position, error)
+                self._handle_failure(position, error)
                 return
             if next_offset > position.fetch_offset:
                 self._positions.arrived(position, fetched, next_offset, fetched.size_bytes)
 
-    def _failed(self, position: ScannedBucket, error: FlussError) -> None:
+    def _handle_failure(self, position: ScannedBucket, error: FlussError) -> None:
         reason = error
         if isinstance(error, UnavailableError | NotFoundError):
             self._connection.forget_leaders_of([position.bucket])
         if isinstance(error, NotFoundError):
             # Believed when the coordinator agrees: a server that has just started may not have opened it yet.
-            reason = self._confirmed(position) or ServerUnavailableError(str(error))
+            reason = self._gone_error(position) or ServerUnavailableError(str(error))
         if isinstance(reason, PartitionNotFoundError) and position.found:
             if self._positions.is_current(position):
                 self._positions.drop(position.bucket)
@@ -161,7 +161,7 @@ class LogFetcher:
         what = f"scan of {self._info.path}, bucket {position.bucket}, offset {position.fetch_offset}"
         self._positions.failed(position, type(reason)(f"{what}: {reason}"))
 
-    def _confirmed(self, position: ScannedBucket) -> FlussError | None:
+    def _gone_error(self, position: ScannedBucket) -> FlussError | None:
         try:
             attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
             self._connection.leaders([position.bucket], attempts)
@@ -184,12 +184,14 @@ class LogFetcher:
                 # It was replaced since the server named it: ask the server again.
                 position.lake_gone = None if position.lake is None else position.lake.snapshot_id
                 position.lake = None
-                self._failed(position, ServerUnavailableError(str(error)))
+                self._handle_failure(position, ServerUnavailableError(str(error)))
             except FlussError as error:
-                self._failed(position, error)
+                self._handle_failure(position, error)
             except Exception as error:  # files and networks under the lake fail in their own ways
                 log.warning("reading %s from the lake failed", self._info.path, exc_info=True)
-                self._failed(position, UnavailableError(f"the lake cannot be read: {type(error).__name__}: {error}"))
+                self._handle_failure(
+                    position, UnavailableError(f"the lake cannot be read: {type(error).__name__}: {error}")
+                )
             finally:
                 self._positions.release([position])
 

@@ -92,7 +92,7 @@ class LogScanner(Closing):
         with Held():
             self._closing.set()
             self._positions.close()
-            self._connection.openings.ended(self._positions)
+            self._connection.open_resources.remove(self._positions)
 
     # -- subscribing -------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class LogScanner(Closing):
         with Held():
             self._positions.put(positions)
             if positions and self._fetcher is None:
-                self._connection.openings.began(self._positions, partial(_end, self._closing, self._positions))
+                self._connection.open_resources.add(self._positions, partial(_end, self._closing, self._positions))
                 self._fetcher = LogFetcher(
                     self._connection, self._info, self._projection, self._positions,
                     previous_offsets=self._previous_offsets,

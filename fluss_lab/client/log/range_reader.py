@@ -120,7 +120,7 @@ class _RangeReader:
                 except LakeSnapshotNotFoundError as error:
                     # It was replaced since the server named it; the server learns of its successor.
                     if offset == begin:
-                        attempts.failed(error, "the lake")
+                        attempts.wait_after(error, "the lake")
                         continue
             elif fetched.remote is not None:
                 try:
@@ -142,7 +142,7 @@ class _RangeReader:
                     f"bucket {self._bucket} of {self._info.path}: expected records [{start}, {stop}), found none in "
                     f"[{offset}, {stop}); the log holds [{fetched.log_start_offset}, {fetched.high_watermark})"
                 )
-            attempts.progressed()
+            attempts.restart()
 
     def _decoded(self, fetched: FetchedBucket, offset: int) -> Iterator[LogRecords]:
         try:

@@ -92,10 +92,10 @@ class BatchSender:
                 known = error if isinstance(error, FlussError) else InternalError(f"{type(error).__name__}: {error}")
                 for batch in batches:
                     if batch.on_its_way:
-                        self._accumulator.came_back(batch, known, doubtful=True, lasting=True)
+                        self._accumulator.reenqueue(batch, known, doubtful=True, lasting=True)
 
     def _send(self, batches: list[WriteBatch]) -> None:
-        batches = self._of_one_leader(batches)
+        batches = self._resolve_leaders(batches)
         if not batches:
             return
         for batch in batches:
@@ -106,13 +106,13 @@ class BatchSender:
         leader = batches[0].queue.leader
         try:
             gateway = self._connection.gateway(leader if leader is not None else -1)
-            self._accumulator.leaving(batches)
+            self._accumulator.mark_sent(batches)
             answers = self._kind.send(gateway, encoded, left_ms)
         except FlussError as error:
             for batch in batches:
-                self._came_back(batch, error)
+                self._handle_failure(batch, error)
             return
-        self._heard(batches, answers)
+        self._handle_answers(batches, answers)
 
     def _encoded(self, batch: WriteBatch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
         rows = [piece.rows for piece in batch.pieces]
@@ -127,7 +127,7 @@ class BatchSender:
             change_types=self._kind.change_types(batch),
         )
 
-    def _of_one_leader(self, batches: list[WriteBatch]) -> list[WriteBatch]:
+    def _resolve_leaders(self, batches: list[WriteBatch]) -> list[WriteBatch]:
         """Look up leaders that are not known; return the batches of one server, the others come back for later."""
         unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
         if unknown:
@@ -138,43 +138,45 @@ class BatchSender:
                 self._connection.forget_partitions(self._info)
                 lasting = self._connection.closed.is_set() or not isinstance(error, UnavailableError)
                 for batch in batches:
-                    self._accumulator.came_back(batch, self._described(batch, error), doubtful=False, lasting=lasting)
+                    self._accumulator.reenqueue(
+                        batch, self._with_context(batch, error), doubtful=False, lasting=lasting
+                    )
                 return []
             for batch in batches:
                 batch.queue.leader = leaders.get(batch.queue.bucket, batch.queue.leader)
-            self._meet(leaders.values())
-        return self._of_first_leader(batches)
+            self._add_servers(leaders.values())
+        return self._keep_one_leader(batches)
 
-    def _meet(self, servers: Iterable[int]) -> None:
+    def _add_servers(self, servers: Iterable[int]) -> None:
         """Have threads for every server that holds a bucket, so that none waits for another."""
         self._servers.update(servers)
         if len(self._servers) > 1:
             self._start_threads(REQUESTS_PER_SERVER * len(self._servers) + _FINDERS)
 
-    def _of_first_leader(self, batches: list[WriteBatch]) -> list[WriteBatch]:
+    def _keep_one_leader(self, batches: list[WriteBatch]) -> list[WriteBatch]:
         first = next((leader for batch in batches if (leader := batch.queue.leader) is not None), None)
-        self._accumulator.sending_to(first)
+        self._accumulator.set_server(first)
         for batch in batches:
             bucket, leader = batch.queue.bucket, batch.queue.leader
             if leader is None:
-                away = self._described(batch, NotLeaderError(f"bucket {bucket}: its server is away"))
-                self._accumulator.came_back(batch, away, doubtful=False, lasting=False)
+                away = self._with_context(batch, NotLeaderError(f"bucket {bucket}: its server is away"))
+                self._accumulator.reenqueue(batch, away, doubtful=False, lasting=False)
             elif leader != first:
                 elsewhere = NotLeaderError(f"bucket {bucket} is held by another server")
-                self._accumulator.came_back(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
+                self._accumulator.reenqueue(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
-    def _heard(self, batches: list[WriteBatch], answers: Sequence[WriteAnswer | FlussError]) -> None:
+    def _handle_answers(self, batches: list[WriteBatch], answers: Sequence[WriteAnswer | FlussError]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, FlussError):
-                self._came_back(batch, answer)
+                self._handle_failure(batch, answer)
             elif (ranges := self._kind.ranges(batch, answer.base_offset, answer.end_offset)) is None:
                 found = f"offsets [{answer.base_offset}, {answer.end_offset}) for {batch.rows} rows"
-                self._came_back(batch, InternalError(f"bucket {batch.queue.bucket}: the server answered {found}"))
+                self._handle_failure(batch, InternalError(f"bucket {batch.queue.bucket}: the server answered {found}"))
             else:
                 self._accumulator.acknowledged(batch, ranges)
 
-    def _came_back(self, batch: WriteBatch, error: FlussError) -> None:
+    def _handle_failure(self, batch: WriteBatch, error: FlussError) -> None:
         queue = batch.queue
         too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
         lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
@@ -186,17 +188,17 @@ class BatchSender:
         if isinstance(error, NotFoundError | AuthenticationError):
             # Believed when the coordinator agrees: a server that has just started may not have opened the bucket yet,
             # or it is another one, with another token, on the port of the last.
-            confirmed = self._confirmed(batch)
+            confirmed = self._gone_error(batch)
             lasting, reason = confirmed is not None, confirmed or error
         if isinstance(error, OutOfOrderSequenceError) and batch.alone and not batch.doubtful:
             # All before it is acknowledged and it was never written: the server does not know this writer any more.
             self._renumber(batch)
-        described = self._described(batch, reason)
-        self._accumulator.came_back(
+        described = self._with_context(batch, reason)
+        self._accumulator.reenqueue(
             batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
         )
 
-    def _confirmed(self, batch: WriteBatch) -> FlussError | None:
+    def _gone_error(self, batch: WriteBatch) -> FlussError | None:
         """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
         try:
             self._connection.leaders([batch.queue.bucket], self._attempts([batch]))
@@ -219,7 +221,7 @@ class BatchSender:
         batch.on_its_way = False
         self._accumulator.renumber(batch.queue, writer_id)
 
-    def _described(self, batch: WriteBatch, error: FlussError) -> FlussError:
+    def _with_context(self, batch: WriteBatch, error: FlussError) -> FlussError:
         """Return the error with what was written to, and whether it is known what became of the rows."""
         queue = batch.queue
         partition = f" of partition {queue.partition!r}" if queue.partition is not None else ""

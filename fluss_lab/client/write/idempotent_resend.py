@@ -115,7 +115,7 @@ class NumberedSender:
         def send(gateway: TabletServerGateway, part: Sequence[NumberedBatch]) -> list[_Outcome | FlussError]:
             found = self._sent(gateway, part)
             if any(isinstance(each, _Outcome) for each in found):
-                attempts.progressed()
+                attempts.restart()
             return found
 
         def gone(batch: NumberedBatch, error: NotFoundError) -> _Outcome:

@@ -155,7 +155,7 @@ class RecordAccumulator:
             self._changed.notify_all()
         self._settle(settled)
 
-    def standing(self) -> WriteProgress:
+    def progress(self) -> WriteProgress:
         """Return what became of all rows so far."""
         with self._changed:
             acknowledged = {
@@ -194,7 +194,7 @@ class RecordAccumulator:
                 later = [at - now for at, _ in due if at > now]
                 self._changed.wait(min(later) if later else None)
 
-    def sending_to(self, leader: int | None) -> None:
+    def set_server(self, leader: int | None) -> None:
         """Say which server this thread's batches turned out to be for."""
         with self._changed:
             self._sending[threading.get_ident()] = leader
@@ -218,7 +218,7 @@ class RecordAccumulator:
             total += batch.size_bytes
         return taken
 
-    def leaving(self, batches: Iterable[WriteBatch]) -> None:
+    def mark_sent(self, batches: Iterable[WriteBatch]) -> None:
         """Say that batches are handed to the network now."""
         with self._changed:
             for batch in batches:
@@ -250,7 +250,7 @@ class RecordAccumulator:
             self._changed.notify_all()
         self._settle(settled)
 
-    def came_back(
+    def reenqueue(
         self,
         batch: WriteBatch,
         error: FlussError,

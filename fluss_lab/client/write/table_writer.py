@@ -144,9 +144,9 @@ class TableWriter:
 
     # -- a write that was interrupted ----------------------------------------------------------------------------------
 
-    def standing(self) -> WriteProgress:
+    def progress(self) -> WriteProgress:
         """Return what became of all rows that the writer was given."""
-        return self._accumulator.standing()
+        return self._accumulator.progress()
 
     def settle(self) -> WriteResult:
         """Finish what an interrupt stopped or a failure left, each row once; see `WriteInterruptedError.settle`."""
@@ -155,7 +155,7 @@ class TableWriter:
             if self._is_abandoned:
                 raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
             if self._closed and self._accumulator.reopen():
-                self._connection.openings.began(self, self.close)
+                self._connection.open_resources.add(self, self.close)
                 self._sender = self._new_sender()
             try:
                 error = self._accumulator.wait_settled()
@@ -164,13 +164,13 @@ class TableWriter:
             except KeyboardInterrupt as stop:
                 self._stop(stop)
                 raise
-            if error is not None or self._accumulator.standing().unsent:
+            if error is not None or self._accumulator.progress().unsent:
                 failure = error or InvalidRequestError(f"{self._what}: refused again")
                 self._tell_partial(failure)
                 raise failure
-            standing = self._accumulator.standing()
-        offsets = {place: each.offsets for place, each in standing.acknowledged.items()}
-        return WriteResult(standing.rows, offsets, time.monotonic() - started)
+            progress = self._accumulator.progress()
+        offsets = {place: each.offsets for place, each in progress.acknowledged.items()}
+        return WriteResult(progress.rows, offsets, time.monotonic() - started)
 
     def abandon(self) -> None:
         """Give up what is not acknowledged; see `WriteInterruptedError.abandon`."""
@@ -190,16 +190,16 @@ class TableWriter:
         if self._sender is not None:
             with suppress(KeyboardInterrupt):  # a second one: it is enough waited
                 self._sender.join(WRITER_STOP_TIMEOUT.of(self._connection.options) / 1000)
-        self._connection.openings.ended(self)
-        standing = self._accumulator.standing()
-        if standing.rows:
-            raise WriteStoppedError(standing.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
+        self._connection.open_resources.remove(self)
+        progress = self._accumulator.progress()
+        if progress.rows:
+            raise WriteStoppedError(progress.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
 
     def _tell_partial(self, error: FlussError) -> None:
         """Raise `WriteInterruptedError` from an error that left a part of the rows written, or in doubt."""
-        standing = self._accumulator.standing()
-        if standing.is_partial and not isinstance(error, WriteInterruptedError):
-            raise WriteInterruptedError(standing.text(self._what, "failed"), UnsettledWrite(self)) from error
+        progress = self._accumulator.progress()
+        if progress.is_partial and not isinstance(error, WriteInterruptedError):
+            raise WriteInterruptedError(progress.text(self._what, "failed"), UnsettledWrite(self)) from error
 
     # -- for the kinds -----------------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class TableWriter:
         self._accumulator.close()
         if self._sender is not None:
             self._sender.join(self._connection.request_timeout_ms / 1000)
-        self._connection.openings.ended(self)
+        self._connection.open_resources.remove(self)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -251,7 +251,7 @@ class TableWriter:
         """Get a writer id and start the senders, at the first call."""
         if self._router is None:
             self._writer_id = self._new_writer_id()
-            self._connection.openings.began(self, self.close)
+            self._connection.open_resources.add(self, self.close)
             self._sender = self._new_sender()
             # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
             self._router = Router(self._info.descriptor, self._writer_id)

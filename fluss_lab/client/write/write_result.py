@@ -225,7 +225,7 @@ class WriteProgress:
 class SettlingWriter(Protocol):
     """A writer as an unsettled write needs it."""
 
-    def standing(self) -> WriteProgress:
+    def progress(self) -> WriteProgress:
         """Return what became of its rows."""
 
     def settle(self) -> WriteResult:
@@ -244,7 +244,7 @@ class UnsettledWrite:
     @property
     def acknowledged(self) -> Mapping[BucketKey, AcknowledgedRows]:
         """Return rows and offsets by (partition or None, bucket), as they are now."""
-        return self._writer.standing().acknowledged
+        return self._writer.progress().acknowledged
 
     def settle(self) -> WriteResult:
         """Finish: send what is not acknowledged again, under the numbers by which the servers recognise it."""

@@ -30,7 +30,7 @@ _PeerAddress: TypeAlias = tuple[str, int]
 
 
 class AnonymousConnections:
-    """The connections of one server that have not brought the token yet. `expel` is for one thread at a time.
+    """The connections of one server that have not brought the token yet. `close_expired` is for one thread at a time.
 
     Args:
         port: Of the server.
@@ -43,12 +43,12 @@ class AnonymousConnections:
         self._known: set[str] = set()
         self._seen_s: dict[_PeerAddress, float] = {}
 
-    def welcome(self, peer: str) -> None:
+    def note_authenticated(self, peer: str) -> None:
         """Take note that a connection, by gRPC's name for its other end, has brought the token."""
         if peer not in self._known:
             self._known.add(peer)
 
-    def expel(self) -> int:
+    def close_expired(self) -> int:
         """Close the connections that had their time; return how many.
 
         Cost: some 3 us for each descriptor of the process.
@@ -57,7 +57,7 @@ class AnonymousConnections:
         seen_s: dict[_PeerAddress, float] = {}
         known = {_place(peer): peer for peer in tuple(self._known)}
         here: set[str] = set()
-        expelled = 0
+        closed = 0
         for descriptor in _sockets():
             # A copy, so that it stays the same connection whatever becomes of the number meanwhile.
             with socket.socket(fileno=descriptor) as connection:
@@ -69,11 +69,11 @@ class AnonymousConnections:
                     continue
                 seen_s[place] = first_s = self._seen_s.get(place, now_s)
                 if self._is_due(connection, (now_s - first_s) * 1000):
-                    expelled += _shut(connection, place)
+                    closed += _close(connection, place)
         self._seen_s = seen_s
         # Those that came in the meantime stay; the others have gone.
         self._known -= {peer for peer in known.values() if peer not in here}
-        return expelled
+        return closed
 
     def _is_due(self, connection: socket.socket, age_ms: float) -> bool:
         if age_ms < self._silence_ms:
@@ -142,8 +142,8 @@ def _silent_ms(connection: socket.socket) -> int | None:
         return None
 
 
-def _shut(connection: socket.socket, place: _PeerAddress) -> bool:
-    log.info("event=stranger_expelled client=%s:%d", *place)
+def _close(connection: socket.socket, place: _PeerAddress) -> bool:
+    log.info("event=anonymous_connection_closed client=%s:%d", *place)
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

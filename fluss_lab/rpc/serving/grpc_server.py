@@ -186,7 +186,7 @@ class Server:
             if identity is None
             else self._server.add_secure_port(place, identity.credentials())
         )
-        self._strangers = AnonymousConnections(self.port, limits.handshake_timeout_ms)
+        self._anonymous = AnonymousConnections(self.port, limits.handshake_timeout_ms)
         look_s = min(stall_s / _LOOKS, limits.handshake_timeout_ms / 1000 / _LOOKS, _LOOK_INTERVAL_MAX_S)
         self._watcher = threading.Thread(target=self._watch, args=(look_s,), name="rpc-watch", daemon=True)
 
@@ -214,7 +214,7 @@ class Server:
                 queued = 1 if name in LASTING else QUEUED_PER_THREAD
                 self._pools[method.path] = pool = _CallPool(threads[name], threads[name] * queued, f"rpc-{name}")
             handlers[method.path.rsplit("/", 1)[1]] = _Handler(
-                service, method, getattr(servicer, name), self.calls, self.unread, self._strangers, answered
+                service, method, getattr(servicer, name), self.calls, self.unread, self._anonymous, answered
             ).served_by(pool)
         generic = grpc.method_handlers_generic_handler(f"fluss.{service}", handlers)
         self._server.add_generic_rpc_handlers((generic,))
@@ -229,7 +229,7 @@ class Server:
             self.unread.expire()
             # A call that waits for a thread has brought the token, and nobody knows whose it is.
             if not any(pool.is_crowded for pool in (self._pool, *self._pools.values())):
-                self._strangers.expel()
+                self._anonymous.close_expired()
 
     def stop(self, grace_s: float) -> None:
         """Refuse new calls, let those under way end within the grace, and return when all have ended."""
@@ -250,11 +250,11 @@ class _Handler:
         call: Callable[..., Any],
         calls: CallMetrics,
         unread: UnreadAnswers,
-        strangers: AnonymousConnections,
+        anonymous: AnonymousConnections,
         answered: Answered | None,
     ) -> None:
         self._service, self._method, self._call = service, method, call
-        self._calls, self._unread, self._strangers, self._answered = calls, unread, strangers, answered
+        self._calls, self._unread, self._anonymous, self._answered = calls, unread, anonymous, answered
 
     def served_by(self, pool: _CallPool | None) -> grpc.RpcMethodHandler:
         """Return this as gRPC wants it; with a pool, calls are answered by its threads."""
@@ -274,7 +274,7 @@ class _Handler:
         method, began, failed = self._method, time.perf_counter(), True
         try:
             peer = context.peer()
-            self._strangers.welcome(peer)
+            self._anonymous.note_authenticated(peer)
             self._unread.check(peer)
             request = method.decode_request(data)
             response = self._call(request)
@@ -293,7 +293,7 @@ class _Handler:
     def _stream(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         method, began, failed = self._method, time.perf_counter(), False
         closed = threading.Event()
-        self._strangers.welcome(context.peer())
+        self._anonymous.note_authenticated(context.peer())
         if not context.add_callback(closed.set):
             return
         try:

@@ -1,7 +1,7 @@
-"""Answers that their callers have not taken yet: counted in bytes, bounded, and given up when nobody takes them.
+"""Answers that their callers have not read yet: counted in bytes, bounded, and cancelled when a client stops reading.
 
-HTTP/2 lets a caller decide when it takes an answer, and until then the server holds it. So every answer is counted until
-its call has ended: its bytes were sent, or it was cancelled.
+HTTP/2 lets a caller decide when it reads an answer, and until then the server holds it. So every answer counts until its
+call has ended: its bytes were sent, or it was cancelled.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 
 #: gRPC holds an answer twice until it is sent: as Python's bytes, and as its own.
 COPIES: Final = 2
-#: Answers up to this size find room above the limit of the server, so that one client's scans do not stop the others'
-#: small calls.
+#: Answers up to this size may exceed the server's limit by a quarter, so that one client's scans do not stop the small
+#: calls of others.
 SMALL_BYTES: Final = 64 << 10
 _SMALL_SHARE: Final = 4
-#: Of the limit of a connection: from there on its answers are not even made, as they would hardly find room.
+#: Share of a connection's limit from which on its answers are refused before they are made: they would hardly fit.
 _MADE_SHARE: Final = 0.75
-#: A connection that took nothing for this long loses its answers first where there is no room for the answers of others.
+#: A connection that read nothing for this long loses its answers first when the answers of others do not fit.
 YIELD_S: Final = 2.0
-#: How long building an answer waits for room; that is given back by building, which waits for no client.
+#: How long making an answer waits for memory; that is released by other answers being made, which wait for no client.
 _BUILD_WAIT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What clients may cost a server: see the cluster options of these names.
+    """The limits of a server's connections: the cluster options of these names.
 
     Attributes:
         unread_bytes_max: ``server.unread-size-max``.
@@ -56,14 +56,14 @@ class ConnectionLimits:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> ConnectionLimits:
-        """Return what cluster options say."""
+        """Return the limits that cluster options set."""
         return ConnectionLimits(
             UNREAD_SIZE_MAX.of(options), CONNECTION_UNREAD_SIZE_MAX.of(options), CLIENT_TIMEOUT.of(options),
             HANDSHAKE_TIMEOUT.of(options),
         )  # fmt: skip
 
     def channel_options(self) -> tuple[tuple[str, int], ...]:
-        """Return what gRPC itself sees to: connections that do not shake hands, or whose client is gone."""
+        """Return the options by which gRPC closes connections that do not finish their handshake, or whose client is gone."""
         return (
             ("grpc.server_handshake_timeout_ms", self.handshake_timeout_ms),
             ("grpc.keepalive_time_ms", max(1, self.client_timeout_ms // 2)),
@@ -75,10 +75,10 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class _Connection:
-    """What one connection has not taken yet.
+    """The answers that one connection has not read yet.
 
     Attributes:
-        taken_s: When it took an answer last, or the first of these was given to it.
+        taken_s: When it read an answer last, or the first of these was sent.
     """
 
     taken_s: float
@@ -92,7 +92,7 @@ class UnreadAnswers:
     Args:
         bytes_max: Of all answers, as memory holds them; one alone may have more.
         connection_bytes_max: Of the answers of one connection; one alone may have more.
-        stall_s: A connection that takes nothing for this long loses its answers.
+        stall_s: A connection that reads nothing for this long loses its answers.
         clock: Seconds, monotonic.
     """
 
@@ -115,7 +115,11 @@ class UnreadAnswers:
         return self._size
 
     def check(self, peer: str) -> None:
-        """Raise `ResourceExhaustedError` where a connection's next answer would find no room, before it is made."""
+        """Check, before an answer is made, that the connection may have one more.
+
+        Raises:
+            ResourceExhaustedError: Its unread answers are at the limit.
+        """
         connection = self._connections.get(peer)
         limit = int(_MADE_SHARE * self._connection_bytes_max)
         if connection is not None and connection.size >= limit:
@@ -130,7 +134,7 @@ class UnreadAnswers:
             size: Bytes of the answer.
 
         Raises:
-            ResourceExhaustedError: There is no room for it.
+            ResourceExhaustedError: It exceeds a limit.
         """
         held = COPIES * size
         with self._lock:
@@ -144,7 +148,7 @@ class UnreadAnswers:
             self._ended(peer, number, held)
 
     def _add(self, peer: str, held: int, context: grpc.ServicerContext) -> tuple[int, int, str] | None:
-        """Count an answer; or return what there is already, how much there may be, and by which option."""
+        """Count an answer; or return the bytes found, the limit, and the option that sets it."""
         connection = self._connections.get(peer)
         mine = 0 if connection is None else connection.size
         if mine and mine + held > self._connection_bytes_max:
@@ -162,8 +166,8 @@ class UnreadAnswers:
 
     def _refusal(self, found: int, limit: int, option: str, more: int) -> ResourceExhaustedError:
         return ResourceExhaustedError(
-            f"answers that were not taken yet: expected at most {limit} bytes of memory ({option}), found {found} and "
-            f"{more} more; take the answers that were asked for, then ask again"
+            f"unread answers: expected at most {limit} bytes of memory ({option}), found {found} and "
+            f"{more} more; read the answers of earlier calls, then repeat the call"
         )
 
     def _ended(self, peer: str, number: int, held: int) -> None:
@@ -177,7 +181,7 @@ class UnreadAnswers:
                 del self._connections[peer]
 
     def _make_room(self, asking: str) -> None:
-        """Give up the answers of the connection, other than the asking one, that has taken nothing for the longest time."""
+        """Cancel the answers of the connection, other than the calling one, that has read nothing for the longest time."""
         with self._lock:
             others = [(each.taken_s, peer) for peer, each in self._connections.items() if peer != asking]
         if others:
@@ -186,7 +190,7 @@ class UnreadAnswers:
                 self._give_up(peer)
 
     def expire(self) -> None:
-        """Give up the answers of each connection that has taken nothing for too long."""
+        """Cancel the answers of each connection that has read nothing for too long."""
         oldest_s = self._clock() - self._stall_s
         with self._lock:
             stalled = [peer for peer, each in self._connections.items() if each.taken_s <= oldest_s]
@@ -205,7 +209,7 @@ class UnreadAnswers:
 
 
 class AnswerMemory:
-    """Bounds what answers take while they are made, whoever asks for them. Safe for threads.
+    """Bounds the memory of answers while they are made, over all clients. Safe for threads.
 
     Args:
         bytes_max: Of all answers that are made at the same moment; one alone may have more.
@@ -216,42 +220,42 @@ class AnswerMemory:
         self._changed = threading.Condition()
         self._size = 0
 
-    def room(self, size: int) -> MemoryReservation:
-        """Wait for room for an answer; it is given back when nobody has what is returned any more.
+    def reserve(self, size: int) -> MemoryReservation:
+        """Wait for memory for an answer; it is released when the last reference to the reservation goes.
 
         Raises:
-            ResourceExhaustedError: There was none for long: a disk hangs.
+            ResourceExhaustedError: None came free in time: a disk hangs.
         """
         with self._changed:
             if not self._changed.wait_for(
                 lambda: not self._size or self._size + size <= self._bytes_max, _BUILD_WAIT_S
             ):
                 raise ResourceExhaustedError(
-                    f"{self._size} bytes of answers are being made, and no room came free for {size} more; try again"
+                    f"{self._size} bytes of answers are being made, and memory for {size} more did not come free in time; try again"
                 )
             self._size += size
         return MemoryReservation(self, size)
 
-    def give_back(self, size: int) -> None:
-        """Take note that an answer is made, or was given up."""
+    def release(self, size: int) -> None:
+        """Release memory of an answer that is sent or given up."""
         with self._changed:
             self._size -= size
             self._changed.notify_all()
 
 
 class MemoryReservation:
-    """Room for one answer, for as long as somebody has it: it goes with the answer, whichever way that takes."""
+    """Memory of one answer, released when the last reference to it goes."""
 
-    __slots__ = ("_building", "_size")
+    __slots__ = ("_memory", "_size")
 
-    def __init__(self, building: AnswerMemory, size: int) -> None:
-        self._building, self._size = building, size
+    def __init__(self, memory: AnswerMemory, size: int) -> None:
+        self._memory, self._size = memory, size
 
     def shrink(self, size: int) -> None:
-        """Give back what the answer did not need: it has so many bytes."""
+        """Release what the answer does not need: it has `size` bytes."""
         if size < self._size:
             spare, self._size = self._size - size, size
-            self._building.give_back(spare)
+            self._memory.release(spare)
 
     def __del__(self) -> None:
-        self._building.give_back(self._size)
+        self._memory.release(self._size)

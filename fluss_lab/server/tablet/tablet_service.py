@@ -107,7 +107,7 @@ class TabletService:
             reopen_max_ms=reopen_max_ms,
         )  # fmt: skip
         self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
-        self._building = AnswerMemory(_BUILT_AT_ONCE * self._answer_max)
+        self._answer_memory = AnswerMemory(_BUILT_AT_ONCE * self._answer_max)
         self._lookup_limits = LookupLimits(opt.LOOKUP_KEYS_MAX.of(options), self._answer_max)
         ttl_ms = opt.SCANNER_TTL.of(options)
         self._scanners = Scanners(
@@ -258,7 +258,7 @@ class TabletService:
     def fetch_log(self, request: pb.FetchLogRequest, /) -> Frame[pb.FetchLogResponse]:
         """Return batches of each bucket from an offset on, waiting for them up to ``max_wait_ms``."""
         return FetchLog(
-            self._store, request, self._answer_max, self._closing.is_set, self._building, self._damage.confirm
+            self._store, request, self._answer_max, self._closing.is_set, self._answer_memory, self._damage.confirm
         ).run()
 
     # -- primary-key tables --------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ class _DamageRepair:
             is_limited = report is not None and report.is_limited
         attempts = self._connection.attempts("tiering what is sound")
         while late := [each for each in self._buckets() if (each.lake_end or 0) < stops.get(each.bucket, 0)]:
-            attempts.failed(
+            attempts.wait_after(
                 UnavailableError(f"bucket {late[0].bucket}: its server was not told yet what the lake holds"),
                 "the server",
             )

@@ -100,7 +100,7 @@ def rows_of(count: int) -> pa.Table:
 
 def stop_in_the_middle(writer: AppendWriter | UpsertWriter, write: Callable[[pa.Table], Any]) -> WriteStoppedError:
     """Write rows, and interrupt when a part of them is acknowledged."""
-    thread = interrupt_when(lambda: writer.standing().rows_acknowledged > ROWS // 10)
+    thread = interrupt_when(lambda: writer.progress().rows_acknowledged > ROWS // 10)
 
     def attempt() -> None:
         with writer:
@@ -190,7 +190,7 @@ def test_an_append_that_waits_for_room_is_interrupted_and_queues_nothing(cluster
             futures.extend(writer.append(rows_of(800)) for _ in range(5))
         assert not isinstance(caught.value, WriteStoppedError)
         assert joined([thread], WAIT_S)
-        given = writer.standing().rows
+        given = writer.progress().rows
         assert given == 800 * len(futures)
     finally:
         cluster.start_tablet(0)

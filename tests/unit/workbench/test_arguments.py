@@ -117,10 +117,7 @@ PLANS = {
     ("LogScanner", "poll"): {"timeout_s": 0}, ("TieringService", "status"): {}, ("TieringService", "stop"): {},
 }  # fmt: skip
 #: Between modules of the house: their callers are not people.
-INNER = {
-    ("Connection", name)
-    for name in ("ask_coordinator", "attempts", "judge", "admin", "began", "opening", "opened", "ended")
-}
+INNER = {("Connection", name) for name in ("call_coordinator", "attempts", "refresh_leader", "admin")}
 
 
 def callables():

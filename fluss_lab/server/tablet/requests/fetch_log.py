@@ -50,7 +50,7 @@ class FetchLog:
         request: What is asked.
         size_max: Bytes of the answer, whatever is asked.
         is_closing: Tells whether the server wants waiting calls to end.
-        building: Room for what is read.
+        answer_memory: Bounds the memory of answers that are being made.
         confirm_damage: Looks at the files of a bucket of which a batch failed its checks; returns what to raise.
     """
 
@@ -60,13 +60,13 @@ class FetchLog:
         request: pb.FetchLogRequest,
         size_max: int,
         is_closing: Callable[[], bool],
-        building: AnswerMemory,
+        answer_memory: AnswerMemory,
         confirm_damage: Callable[[Bucket, CorruptDataError], CorruptDataError],
     ) -> None:
         if request.max_bytes <= 0:
             raise InvalidRequestError(f"max_bytes: expected at least 1, found {request.max_bytes}")
         self._store, self._request, self._is_closing = store, request, is_closing
-        self._building = building
+        self._answer_memory = answer_memory
         self._confirm_damage = confirm_damage
         self._size_max = min(request.max_bytes, size_max)
         self._wants = [[self._want(table, each) for each in table.buckets_req] for table in request.tables_req]
@@ -86,8 +86,8 @@ class FetchLog:
         """Return what there is, as soon as it is enough, or something is wrong, or the time is over."""
         self._wait()
         response = pb.FetchLogResponse()
-        room = self._building.room(self._size_max)
-        frame: Frame[pb.FetchLogResponse] = Frame(response, room=room)
+        reservation = self._answer_memory.reserve(self._size_max)
+        frame: Frame[pb.FetchLogResponse] = Frame(response, reservation=reservation)
         left = self._size_max
         for table, wants in zip(self._request.tables_req, self._wants, strict=True):
             answers = response.tables_resp.add(table_id=table.table_id)
@@ -102,7 +102,7 @@ class FetchLog:
                     answer.records = b""
                     frame.payloads.append(payload)
                     left -= size
-        room.shrink(self._size_max - left)
+        reservation.shrink(self._size_max - left)
         return frame
 
     # -- waiting -------------------------------------------------------------------------------------------------------

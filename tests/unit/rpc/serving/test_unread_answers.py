@@ -99,11 +99,11 @@ def test_an_answer_that_a_connection_has_no_room_for_is_not_held(stack):
 
 
 def test_answers_are_made_only_where_there_is_room():
-    building = AnswerMemory(100)
-    first, entered = building.room(60), threading.Event()
+    memory = AnswerMemory(100)
+    first, entered = memory.reserve(60), threading.Event()
 
     def enter():
-        room = building.room(60)
+        room = memory.reserve(60)
         entered.set()
         del room
 
@@ -113,7 +113,7 @@ def test_answers_are_made_only_where_there_is_room():
     first.shrink(40)
     assert entered.wait(PATIENCE_S)
     waiting.join()
-    large = threading.Thread(target=lambda: building.room(500))
+    large = threading.Thread(target=lambda: memory.reserve(500))
     large.start()
     large.join(0.1)
     assert large.is_alive()
@@ -145,7 +145,7 @@ def test_connections_that_take_nothing_make_room_for_those_that_do(stack):
     wait_until(lambda: ended(server) == 18, PATIENCE_S)
     assert 22 * MB <= server.unread.size <= 24 * MB
     assert fetch(stack, server, 1000).payloads
-    with pytest.raises(ResourceExhaustedError, match=r"not taken yet: .*server\.unread-size-max"):
+    with pytest.raises(ResourceExhaustedError, match=r"unread answers: .*server\.unread-size-max"):
         fetch(stack, server, 2 * MB)
 
     def served():
