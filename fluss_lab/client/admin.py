@@ -64,7 +64,7 @@ PARTITIONS_PER_CALL: Final = 500
 class Admin:
     """What a person or a tool does with a cluster. Threads may share it.
 
-    A change whose answer was lost to a server's restart is asked again, and its own earlier effect is recognised.
+    A change whose answer was lost to a server's restart is repeated, and its own earlier effect is recognised.
     """
 
     def __init__(self, connection: ClusterClient) -> None:
@@ -152,7 +152,7 @@ class Admin:
             raise
 
         def drop(gateway: CoordinatorGateway) -> None:
-            # Of several attempts an earlier one may have acted, and somebody may have used the name again since.
+            # An earlier attempt may have acted, and the name may have been used again since.
             if attempts.failures and self.table_info(path).table_id != table_id:
                 return
             gateway.drop_table(request)
@@ -321,7 +321,7 @@ class Admin:
             spec: Earliest, latest, or by time.
             partition: Required for a partitioned table.
             buckets: Which; None: all.
-            lake: Whether the lake may be asked, where the answer lies there.
+            lake: Whether to read the lake where the answer lies there.
             durable: With latest: only what is on the device, put there before the answer.
             raise_clock: With a time: no record appended later gets a timestamp below it.
             local_only: Only what the cluster itself holds; offsets are clipped to it.
@@ -406,7 +406,7 @@ class Admin:
             patient: Whether to wait for servers that are away; without, their buckets are unknown.
 
         Raises:
-            TableNotFoundError: The table is gone.
+            TableNotFoundError: The table was dropped.
             UnavailableError: A kind of it: servers were away for ``client.request-timeout``.
         """
         return bucket_statuses(self._connection, info, patient=patient)
@@ -417,7 +417,7 @@ class Admin:
         A bucket with damage takes no more records from then on.
 
         Raises:
-            TableNotFoundError: The table is gone.
+            TableNotFoundError: The table was dropped.
             FlussError: Of a bucket that is not known: it could not be opened, or its remote storage is away.
 
         Cost: the servers read every byte of their logs.

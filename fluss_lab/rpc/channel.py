@@ -31,8 +31,8 @@ POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
 PRODUCE_MARGIN_S: Final = 5.0
 
-#: Short questions are asked for so long in gRPC's fastest form, which an interrupt cannot cancel: they take less than a
-#: millisecond, of which the other form takes a twentieth more. They may be asked twice.
+#: Short calls use gRPC's fastest form for so long, which an interrupt cannot cancel: they take less than a millisecond, and
+#: the other form a twentieth more. They may be sent twice.
 _BRIEFLY_S: Final = 0.5
 _BRIEF: Final = frozenset({
     "describe_buckets", "get_lake_snapshot", "get_table_info", "get_table_schema", "init_writer",
@@ -54,8 +54,8 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.lb_policy_name", "pick_first"),
 )
-#: Answers are heard by the thread that waits for them, not by one that gRPC starts beside. Not for streams that last: one
-#: that is cancelled in this form keeps its connection.
+#: Answers are received by the thread that waits for them, not by one that gRPC starts. Not for lasting streams: one that is
+#: cancelled in this form keeps its connection.
 _ANSWERS: Final = (("SingleThreadedUnaryStream", 1),)
 
 
@@ -120,7 +120,7 @@ class Channel:
         with Held():
             try:
                 return self._stream(method) if method.streams else self._unary(method)
-            except ValueError as error:  # gRPC's own word for a closed channel
+            except ValueError as error:  # what gRPC raises for a closed channel
                 raise ServerUnavailableError(f"{name} at {self.address}: the connection is closed ({error})") from None
 
     def _unary(self, method: Method) -> Callable[[Any], Any]:
@@ -150,7 +150,7 @@ class Channel:
                 except grpc.RpcError as failure:
                     held.deliver()  # if that is what cancelled it
                     raise error_status.error_of(failure, what) from None
-                except ValueError as error:  # gRPC's own word for a closed channel
+                except ValueError as error:  # what gRPC raises for a closed channel
                     raise ServerUnavailableError(f"{what}: the connection is closed ({error})") from None
 
         return invoke

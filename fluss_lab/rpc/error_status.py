@@ -9,7 +9,7 @@ from fluss_lab.errors import FlussError, error_code, error_from_code
 from fluss_lab.rpc.grpc_module import grpc
 
 CODE_KEY: Final = "fluss-error-code"
-#: Trailing metadata is limited to 8 kB; a message this long helps nobody.
+#: Trailing metadata is limited to 8 kB; a longer message does not help.
 MESSAGE_LENGTH_MAX: Final = 3000
 #: What gRPC says, in a `RESOURCE_EXHAUSTED`, of a message that it does not take; else there is too much of something.
 _TOO_LARGE: Final = "message larger than max"

@@ -1,4 +1,4 @@
-"""The gateways: one method per RPC. Clients, tiering and servers are written against these, not against gRPC.
+"""The gateways: one method per RPC. Clients, tiering and servers depend on these, not on gRPC.
 
 A servicer implements them; so does every transport (`fluss_lab.rpc.channel` is the first). Each method raises the
 `FlussError` that the server answered, `ServerUnavailableError` when none answers, `RequestTimeoutError` when the answer
@@ -49,7 +49,7 @@ class CoordinatorGateway(Protocol):
     def register_tablet_server(self, request: pb.RegisterTabletServerRequest, /) -> pb.RegisterTabletServerResponse: ...
     def report_buckets(self, request: pb.ReportBucketsRequest, /) -> pb.ReportBucketsResponse: ...
     def attach(self, request: pb.AttachRequest, closed: threading.Event, /) -> Iterator[pb.AttachResponse]:
-        """Yield the session once, then end when `closed` is set (by whoever lets go) or the server ends."""
+        """Yield the session once, then end when `closed` is set (by the holder) or the server ends."""
         ...
 
     def describe_cluster(self, request: pb.DescribeClusterRequest, /) -> pb.DescribeClusterResponse: ...

@@ -1,7 +1,7 @@
-"""gRPC, imported once it is told to be quiet.
+"""gRPC, imported with its log level set.
 
 Whenever a process forks (Spark's launcher does) gRPC prints a line about other threads, into the notebook. It reads the
-variable when it is imported; one that somebody set is left alone.
+variable when it is imported; a value from outside is kept.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def check_size(message_type: type[Message], size: int) -> None:
     if size > MESSAGE_BYTES_MAX:
         raise InvalidRequestError(
             f"{message_type.DESCRIPTOR.name}: expected at most {MESSAGE_BYTES_MAX} bytes beside records, found {size}; "
-            "ask in several requests"
+            "send several requests"
         )
 
 
@@ -60,7 +60,7 @@ def check_fields(message: Message) -> None:
             if left < 0:
                 raise InvalidRequestError(
                     f"{message.DESCRIPTOR.name}: expected at most {ITEMS_MAX} fields and entries of lists, found more; "
-                    "ask in several requests"
+                    "send several requests"
                 )
             if field.message_type is not None:
                 waiting.extend(values)
@@ -129,7 +129,7 @@ def _encoder(message_type: type[Message]) -> Callable[[Any], bytes]:
 
 
 def _request_decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
-    """Return what decodes a request, which anybody may have made: within limits, and with text that is text."""
+    """Return the decoder of requests, which may be hostile: within limits, and with valid UTF-8."""
     if message_type.DESCRIPTOR.name in message_codec.PAYLOAD_PATHS:
 
         def decode_frame(data: bytes) -> Any:

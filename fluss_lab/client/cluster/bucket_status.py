@@ -39,7 +39,7 @@ class GivenUpRange:
     Attributes:
         start: The first.
         stop: Where the log could be read again.
-        lost_start: Nobody else held those in ``[lost_start, stop)``; `stop` when the lake or remote storage held all. It is
+        lost_start: Neither lake nor remote storage held those in ``[lost_start, stop)``; `stop` when the lake or remote storage held all. It is
             below `start` where sound records before the damage were discarded too.
         time_ms: When that was done.
     """
@@ -167,7 +167,7 @@ def bucket_statuses(connection: ClusterClient, info: TableInfo, *, patient: bool
     ]
     connection.remember(info)
     if not patient:
-        connection.forget_leaders_of(wanted)  # who is away at this moment is what is asked
+        connection.forget_leaders_of(wanted)  # the question is which servers are away now
     attempts = connection.attempts("describe_buckets")
 
     def send(gateway: TabletServerGateway, requests: Sequence[BucketRequest]) -> list[BucketStatus | FlussError]:

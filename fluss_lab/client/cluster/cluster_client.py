@@ -53,7 +53,7 @@ class _Link:
 class ClusterClient(Closing):
     """Calls of a cluster's servers, and what is known of it. Threads may share it; a forked process uses its own channels.
 
-    While no server answers, calls are repeated with growing pauses, and `locate` is asked again before each attempt,
+    While no server answers, calls are repeated with growing pauses, and `locate` is called again before each attempt,
     until ``client.request-timeout``.
 
     Args:
@@ -93,7 +93,7 @@ class ClusterClient(Closing):
         return f"<{type(self).__name__} {state}>"
 
     def close(self) -> None:
-        """Let go of the cluster. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
+        """Close the channels. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
         with Held():
             self.closed.set()
             try:
@@ -145,7 +145,7 @@ class ClusterClient(Closing):
         self._here().remember(info.table_id, info.path)
 
     def partitions(self, info: TableInfo, *, refresh: bool = True) -> dict[str, PartitionInfo]:
-        """Return the partitions of a table by name; without `refresh` as they were when last asked.
+        """Return the partitions of a table by name; without `refresh` as last fetched.
 
         Raises:
             TableNotFoundError: The table was dropped, also when another one has its path now.
@@ -164,7 +164,7 @@ class ClusterClient(Closing):
         self._here().forget_partitions(info.table_id)
 
     def schema(self, info: TableInfo, schema_id: int) -> Schema:
-        """Return a table's schema of an id: an older one than that of `info`, or a newer. Asked for once.
+        """Return a table's schema of an id: an older one than that of `info`, or a newer. Fetched once.
 
         Raises:
             CorruptDataError: The table has no schema of that id.
@@ -241,7 +241,7 @@ class ClusterClient(Closing):
         return self.gateway(self.leaders([bucket])[bucket])
 
     def leaders(self, buckets: Iterable[TableBucket], attempts: Attempts | None = None) -> dict[TableBucket, int]:
-        """Return the id of the server that holds each bucket; the coordinator is asked for unknown ones.
+        """Return the id of the server that holds each bucket; unknown ones are fetched from the coordinator.
 
         Raises:
             TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
@@ -352,7 +352,7 @@ class ClusterClient(Closing):
         return address
 
     def _trusting(self, address: ServerAddress) -> ServerAddress:
-        """Return an address with the certificates that this client was told to trust, unless it brings its own."""
+        """Return an address with the certificates that this client is configured to trust, unless it has its own."""
         path = CLIENT_TLS_CA.of(self.options)
         if not path or not address.tls or address.ca:
             return address

@@ -96,7 +96,7 @@ class LeaderConnection(Protocol):
         ...
 
     def refresh_leader(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
-        """Have the leader of a bucket looked up again after a failure; raise when the bucket is gone."""
+        """Have the leader of a bucket looked up again after a failure; raise when the bucket was dropped."""
         ...
 
     def forget_leaders(self) -> None:
@@ -126,7 +126,7 @@ A = TypeVar("A")
 #: Runs calls, one after another or at the same time, and returns what they return, in their order.
 Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], object]
 
-#: Errors of a server that may pass. That a bucket is gone counts when the coordinator agrees: a server that has just
+#: Errors of a server that may pass. That a bucket was dropped counts when the coordinator agrees: a server that has just
 #: started may not have opened it yet, or it is another cluster's, with another token, on the port of the last.
 PASSING_ERRORS: Final = (UnavailableError, NotFoundError, AuthenticationError)
 
@@ -176,7 +176,7 @@ def call_leaders(
     """Return an answer for each request, in their order; failed requests are repeated until time is up.
 
     Raises:
-        TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket is gone.
+        TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket was dropped.
         ServerUnavailableError: No server answered in time.
         FlussError: A server refused a request.
     """
@@ -216,7 +216,7 @@ def call_leaders_once(
         attempts: Time limit for finding the leaders.
 
     Raises:
-        TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket is gone, and the call has no `on_gone`.
+        TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: A bucket was dropped, and the call has no `on_gone`.
     """
     answers: dict[int, A | FlussError] = {}
     by_server: dict[int, list[int]] = {}
@@ -251,7 +251,7 @@ def _leaders(
     """Return the server of each bucket, or why there is none.
 
     Raises:
-        NotFoundError: A bucket is gone; `apart`: such an error is the bucket's own.
+        NotFoundError: A bucket was dropped; with `apart` the error is that bucket's entry.
     """
     try:
         found = connection.present_leaders(buckets, attempts)

@@ -150,7 +150,7 @@ def send_rows(
             offset; each fits into one request.
 
     Raises:
-        ConflictError: Somebody else sends rows to the server meanwhile; begin again.
+        ConflictError: Another client sends rows to the server meanwhile; begin again.
         FlussError: The server does not take them.
     """
     connection.remember(info)

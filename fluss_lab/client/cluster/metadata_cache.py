@@ -36,7 +36,7 @@ class Metadata:
         self.definitions = DefinitionCache()
 
     def remember(self, table_id: int, path: TablePath) -> None:
-        """Learn where a table of an id is found."""
+        """Remember the path of a table id."""
         with self._lock:
             self._paths[table_id] = path
 
@@ -46,7 +46,7 @@ class Metadata:
             return self._partitions.get(table_id)
 
     def set_partitions(self, table_id: int, response: pb.ListPartitionInfosResponse) -> dict[str, PartitionInfo]:
-        """Learn and return a table's partitions."""
+        """Remember and return a table's partitions."""
         found: dict[str, PartitionInfo] = {}
         for entry in response.partitions_info:
             name = partition_name(tuple(pair.value for pair in entry.partition_spec.partition_key_values))
@@ -66,7 +66,7 @@ class Metadata:
             return self._schemas.get((table_id, schema_id))
 
     def set_schema(self, table_id: int, schema_id: int, schema: Schema) -> None:
-        """Learn a table's schema."""
+        """Remember a table's schema."""
         with self._lock:
             self._schemas[table_id, schema_id] = schema
 
@@ -76,7 +76,7 @@ class Metadata:
             return self._leaders.get(bucket)
 
     def is_known(self, bucket: TableBucket) -> bool:
-        """Tell whether the coordinator spoke of a bucket, with or without a leader."""
+        """Return whether the coordinator knows a bucket, with or without a leader."""
         with self._lock:
             return bucket in self._leaders
 
@@ -91,7 +91,7 @@ class Metadata:
             return sorted(self._servers)
 
     def forget_leaders(self) -> None:
-        """Drop all leaders. To look them up again tells where all servers are."""
+        """Drop all leaders. The next lookup also refreshes the addresses of servers."""
         with self._lock:
             self._leaders.clear()
 
@@ -105,8 +105,8 @@ class Metadata:
         """Ask the coordinator who holds buckets, and where all tablet servers are.
 
         Raises:
-            TableNotFoundError: A table is gone, also when another one has its path now.
-            PartitionNotFoundError: A partition is gone.
+            TableNotFoundError: A table was dropped, also when another one has its path now.
+            PartitionNotFoundError: A partition was dropped.
         """
         wanted = list(buckets)
         paths = {bucket.table_id: self._path(bucket) for bucket in wanted if bucket.partition_id is None}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: A client, not a following server.
 CLIENT: Final = -1
-#: How often in a row the lake snapshot that a server named may be gone: each time it is asked again, and two expiries within
+#: How often in a row the lake snapshot that a server named may have expired: the lookup is repeated each time, and two expiries within
 #: one look are no accident.
 LAKE_ATTEMPTS_MAX: Final = 4
 
@@ -36,8 +36,8 @@ class BucketOffset:
     """The answer for one bucket.
 
     Attributes:
-        offset: The offset asked for.
-        timestamp_ms: Timestamp of the record there; None when there is none yet, or it was not asked by time.
+        offset: The offset found.
+        timestamp_ms: Timestamp of the record there; None when there is none yet, or the query was not by time.
         lake_snapshot_id: The lake snapshot that the answer was found in; None when it is from the cluster.
     """
 
@@ -48,7 +48,7 @@ class BucketOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetQuery:
-    """What is asked of each bucket.
+    """The query for each bucket.
 
     Attributes:
         spec: Earliest, latest, or by time.
@@ -72,7 +72,7 @@ def list_offsets(
     partition: PartitionInfo | None,
     buckets: Sequence[int] | None,
 ) -> dict[int, BucketOffset]:
-    """Return the offset of each bucket, asked of one request per server. See `Admin.list_offsets`."""
+    """Return the offset of each bucket, by one request to each server. See `Admin.list_offsets`."""
     connection.remember(info)
     partition_id = None if partition is None else partition.partition_id
     wanted = [TableBucket(info.table_id, partition_id, bucket) for bucket in _bucket_ids(info, buckets)]

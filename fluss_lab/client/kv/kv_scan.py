@@ -49,7 +49,7 @@ class KvRecords:
     """Some live rows of a bucket, in no particular order.
 
     Attributes:
-        rows: The user's columns (or the projected ones, in the order asked).
+        rows: The user's columns (or the projected ones, in the order requested).
         offsets: int64, not null: offset of the log record that made each row what it is.
         timestamps_ms: int64, not null: timestamp of that record, epoch milliseconds.
     """
@@ -66,9 +66,9 @@ class KvRecords:
 class KvScan(Closing):
     """All live rows of one bucket at one moment: an iterable of `KvRecords`, each row in exactly one. To be read once.
 
-    It begins when it is first asked for something. A lost answer is asked for again, and a server's restart before the
+    It begins at the first use. A lost answer is requested again, and a server's restart before the
     begin is outlived. When the server loses the scan itself later (it was started again, or the reader paused for longer
-    than ``server.scanner-ttl``), the scan fails, because its moment is gone. Close it when it is not read to its end.
+    than ``server.scanner-ttl``), the scan fails, because its moment cannot be read again. Close it when it is not read to its end.
 
     Args:
         connection: To the cluster.
@@ -131,7 +131,7 @@ class KvScan(Closing):
                     pb.ScanKvRequest(scanner_id=scanner_id, call_seq_id=self._calls, close_scanner=True)
                 )
             except FlussError as error:
-                log.info("%s: not closed, the server ends it by itself: %s", self._what, error)
+                log.info("%s: not closed; the server expires it: %s", self._what, error)
 
     def __iter__(self) -> Iterator[KvRecords]:
         """Yield the rows.
@@ -139,7 +139,7 @@ class KvScan(Closing):
         Raises:
             InvalidRequestError: They were read already.
             UnavailableError: The server lost the scan; begin a new one.
-            TableNotFoundError, PartitionNotFoundError: The bucket is gone.
+            TableNotFoundError, PartitionNotFoundError: The bucket was dropped.
             CorruptDataError: An answer failed its checks.
             ServerUnavailableError: No server answered in time.
         """
@@ -188,7 +188,7 @@ class KvScan(Closing):
             try:
                 return _answered(gateway, request)
             except _LOST as error:
-                # Not a word about the bucket, but about the scan: it is not asked for again.
+                # About the scan, not the bucket: it is not retried.
                 raise _ScanLostError(str(error)) from error
 
         answer = call_leader(self._connection, self._bucket, self._what, call)

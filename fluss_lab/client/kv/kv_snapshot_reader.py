@@ -179,7 +179,7 @@ def _manifest_path(metadata: KvSnapshotMetadata) -> str:
 
 def _gone(metadata: KvSnapshotMetadata) -> KvSnapshotNotFoundError:
     return KvSnapshotNotFoundError(
-        f"snapshot {metadata.snapshot_id} of {metadata.bucket} is gone: it is not retained any more; ask for the latest one"
+        f"snapshot {metadata.snapshot_id} of {metadata.bucket} is no longer retained; fetch the latest one"
     )
 
 

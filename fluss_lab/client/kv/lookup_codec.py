@@ -35,7 +35,7 @@ class BucketKeys:
     """Keys of one bucket.
 
     Attributes:
-        positions: Of each key, among all that were asked.
+        positions: Of each key, among all keys of the lookup.
     """
 
     bucket: TableBucket
@@ -192,7 +192,7 @@ class PlainKeys:
     is wrong. This way is ten times as fast, and half of what a lookup of a single key costs its client.
 
     Args:
-        connection: To the cluster; asked for partitions that it knows.
+        connection: To the cluster; it knows the partitions.
         info: The table.
         router: Of the table.
     """
@@ -208,7 +208,7 @@ class PlainKeys:
         """Return the part that looks a key up; None when it is not a plain one, or not of a known partition.
 
         Args:
-            keys: Whatever `Lookuper.lookup` was given.
+            keys: The argument of `Lookuper.lookup`.
         """
         key = keys[0] if type(keys) is list and len(keys) == 1 else keys
         if not self._plain or not isinstance(key, Mapping) or len(key) != len(self._columns):

@@ -90,7 +90,7 @@ class Lookuper(Closing):
                 self._closed = True
                 pool, self._pool = self._pool, None
             if pool is not None:
-                # Calls under way belong to somebody who waits for them, or was interrupted.
+                # Calls under way have callers that wait for them, or were interrupted.
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._connection.open_resources.remove(self)
 
@@ -100,7 +100,7 @@ class Lookuper(Closing):
         return self._schema
 
     def lookup(self, keys: object) -> pa.Table:
-        """Return the row of each key, in the order asked; a key without a row has nulls in all columns.
+        """Return the row of each key, in the order of the keys; a key without a row has nulls in all columns.
 
         Each bucket answers at one moment; two buckets may answer at different ones.
 
@@ -110,7 +110,7 @@ class Lookuper(Closing):
 
         Raises:
             InvalidRecordError, InvalidPartitionError: The keys cannot be; the text names column, row and value.
-            TableNotFoundError: The table is gone.
+            TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time.
 
         Cost: a call per bucket's server and 8,192 keys, several at the same time.
@@ -128,7 +128,7 @@ class Lookuper(Closing):
         return self._taken(found, index)
 
     def prefix_lookup(self, prefix: object) -> pa.Table:
-        """Return all rows whose key begins with a prefix; of several, prefix by prefix in the order asked.
+        """Return all rows whose key begins with a prefix; of several, prefix by prefix in the order given.
 
         Args:
             prefix: One dict, or several in any form of `fluss_lab.model.values.row_input.record_batches`: values of the bucket key,
@@ -137,7 +137,7 @@ class Lookuper(Closing):
         Raises:
             UnsupportedError: The table's bucket key is not a proper prefix of its primary key.
             InvalidRecordError, InvalidPartitionError: The prefix cannot be; the text names column, row and value.
-            TableNotFoundError: The table is gone.
+            TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time.
         """
         names = prefix_columns(self._info)
@@ -152,7 +152,7 @@ class Lookuper(Closing):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _one(self, part: BucketKeys) -> pa.Table | None:
-        """Look a single key up; None when that did not go well: then it is asked for with patience."""
+        """Look a single key up; None when that fails: the caller then retries."""
         if self._closed:
             return None
         try:

@@ -1,4 +1,4 @@
-"""One FetchLog: what is asked, and what the answer holds, decoded and checked. No threads."""
+"""The request and the answer of a FetchLog, encoded, decoded and checked. No threads."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Projection:
         return found
 
     def wire_schema(self, schema_id: int) -> pa.Schema:
-        """Return the Arrow schema of batches of a schema id as the server sends them: of the columns asked that it has.
+        """Return the Arrow schema of batches of a schema id as the server sends them: the requested columns that it has.
 
         Raises:
             CorruptDataError: The table has no schema of that id.
@@ -145,7 +145,7 @@ class FetchedBucket:
     """What an answer holds of one bucket: an error, the way to remote storage or the lake, or records (maybe none).
 
     Attributes:
-        previous_offsets: One for each record of `data`, little-endian int64; None unless asked for.
+        previous_offsets: One for each record of `data`, little-endian int64; None unless requested.
     """
 
     bucket: TableBucket
@@ -190,7 +190,7 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
     Args:
         fetched: The bucket of an answer.
         offset: The fetch offset; earlier records of the first batch are left out.
-        projection: What was asked.
+        projection: The columns of the request.
 
     Raises:
         CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
@@ -226,7 +226,7 @@ class _PreviousOffsets:
             self._offsets = pa.Array.from_buffers(pa.int64(), len(data) // _OFFSET_BYTES, [None, pa.py_buffer(data)])
 
     def take(self, count: int) -> pa.Int64Array | None:
-        """Return those of the next records; None when they were not asked for."""
+        """Return those of the next records; None when they were not requested."""
         if self._offsets is None:
             return None
         taken = self._offsets.slice(self._at, count)

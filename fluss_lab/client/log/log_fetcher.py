@@ -84,7 +84,7 @@ class LogFetcher:
                 self._start(self._fetch_loop)
 
     def _add_servers(self, servers: Iterable[int]) -> None:
-        """Have threads for every server that holds a bucket, so that none waits for another."""
+        """Start threads for every server that holds a bucket, so that none waits for another."""
         self._servers.update(servers)
         if len(self._servers) > 1:
             self._start_fetchers(FETCHES_PER_SERVER * len(self._servers) + _FINDERS)
@@ -98,7 +98,7 @@ class LogFetcher:
             except FlussError as error:
                 for position in positions:
                     self._handle_failure(position, error)
-            except Exception as error:  # a defect must be told, not end the thread
+            except Exception as error:  # a defect is raised to the caller and does not end the thread
                 log.exception("fetch of %s failed", self._info.path)
                 for position in positions:
                     self._handle_failure(
@@ -110,7 +110,7 @@ class LogFetcher:
     def _fetch(self, positions: list[ScannedBucket]) -> None:
         leader = positions[0].leader
         if leader is None:
-            # Their time is counted by the positions; the coordinator is asked once here.
+            # The positions count the time; the coordinator is called once here.
             attempts = Attempts(f"scan of {self._info.path}", 0, self._connection.closed)
             leaders = self._connection.present_leaders([position.bucket for position in positions], attempts)
             self._add_servers(leaders.values())
@@ -132,7 +132,7 @@ class LogFetcher:
             self._handle_failure(position, fetched.error)
             return
         if fetched.lake is None or fetched.lake.snapshot_id != position.lake_gone:
-            # A snapshot that is gone and is named again is no progress, though the server answers.
+            # A server that names a missing snapshot again has made no progress.
             position.went_well()
         if fetched.lake is not None:
             position.lake = fetched.lake
@@ -218,7 +218,7 @@ class LogFetcher:
         position.remote = None
 
     def _read_lake(self, position: ScannedBucket) -> None:
-        """Read on; when the others have their turn, or an error comes, what is left is asked for again."""
+        """Read on; what is left when other buckets have their turn, or after an error, is fetched later."""
         place = position.lake
         assert place is not None
         if self._source is None:

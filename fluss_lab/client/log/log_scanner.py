@@ -45,9 +45,9 @@ DISCOVERY_INTERVAL_S: Final = 1.0
 
 @checked
 class LogScanner(Closing):
-    """Reads subscribed buckets in order of offset, from servers or, where records have left them, from elsewhere.
+    """Reads subscribed buckets in order of offset, from servers, remote storage or the lake.
 
-    First from the server's disk, then from remote storage, then from the lake: whoever holds them.
+    In this order: the server's disk, remote storage, the lake.
 
     Records are fetched ahead by threads, two answers at most (``client.scanner.log.fetch.max-bytes`` each). Servers'
     restarts are outlived. One thread polls; any may close.
@@ -80,7 +80,7 @@ class LogScanner(Closing):
         self._closing = Flag()
         self._discovery: threading.Thread | None = None
         connection.remember(info)
-        # One that nobody holds any more is not closed by anybody either.
+        # A scanner without references cannot be closed by its owner any more.
         weakref.finalize(self, self._positions.abandon).atexit = False
 
     def __repr__(self) -> str:
@@ -188,7 +188,7 @@ class LogScanner(Closing):
         Raises:
             OffsetOutOfRangeError: A bucket's offset is neither in the cluster nor in the lake (any more).
             CorruptDataError: Bytes failed their checks.
-            TableNotFoundError, PartitionNotFoundError: A subscribed bucket is gone.
+            TableNotFoundError, PartitionNotFoundError: A subscribed bucket was dropped.
             ServerUnavailableError: No server answered for ``client.request-timeout``; polling on tries on.
             InvalidRequestError: Nothing is subscribed, or the scanner is closed.
         """
@@ -209,7 +209,7 @@ class LogScanner(Closing):
                     if not held.is_pending:
                         raise
                 if held.is_pending:
-                    # Nobody gets what was taken: the next poll does.
+                    # This poll returns nothing: what was taken goes to the next one.
                     self._positions.put_back(taken, offsets)
                     held.deliver()
                 elif not taken and (ended := self._positions.ended) is not None:
@@ -218,7 +218,7 @@ class LogScanner(Closing):
                     return ScanRecords(batches)
 
     def _read(self, fetched: FetchedRecords, batches: list[ScanBatch]) -> None:
-        """Decode what was fetched; what is damaged stops its bucket, and is told after all that came before."""
+        """Decode what was fetched; a damaged batch stops its bucket, and its error is raised after all records before it."""
         position, content = fetched.position, fetched.content
         if isinstance(content, FlussError):
             raise content

@@ -54,8 +54,7 @@ def read_range(
 ) -> Iterator[LogRecords]:
     """Yield exactly the records with offsets in ``[start, stop)`` of a bucket, in order, without gap or duplicate.
 
-    The server is asked for what it holds; where it says that the offsets are in remote storage or in the lake, they come
-    from there. Its restart is outlived, up to ``client.request-timeout`` without progress.
+    Records come from the bucket's server; from remote storage or the lake where the server says that they are there. Its restart is outlived, up to ``client.request-timeout`` without progress.
 
     Args:
         connection: To the cluster.
@@ -71,9 +70,9 @@ def read_range(
     Raises:
         OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
         CorruptDataError: Offsets are missing in between, or bytes failed their checks.
-        LakeSnapshotNotFoundError: The server goes on naming a lake snapshot that is gone.
+        LakeSnapshotNotFoundError: The server keeps naming a lake snapshot that has expired.
         StorageError: Remote storage cannot be read from here.
-        TableNotFoundError, PartitionNotFoundError: The bucket is gone.
+        TableNotFoundError, PartitionNotFoundError: The bucket was dropped.
         ServerUnavailableError: No server answered in time.
 
     Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``); memory of two answers.
@@ -203,7 +202,7 @@ def checked_lake_records(
 
     Raises:
         CorruptDataError: Offsets of the range are missing or out of order, or a changelog has no change types.
-        LakeSnapshotNotFoundError: The snapshot is gone.
+        LakeSnapshotNotFoundError: The snapshot has expired.
     """
     offset = context.fetch_start_offset
     for records in source.fetch_log_records(context):
@@ -235,7 +234,7 @@ _PAUSE_S: Final = 0.1
 def wait_for_records(
     connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
 ) -> None:
-    """Return when a bucket may have records behind its end, or the time is up; earlier also when that cannot be told.
+    """Return when a bucket may have new records, or the time is up; earlier when no single server can be waited at.
 
     Args:
         connection: To the cluster.
@@ -251,8 +250,8 @@ def wait_for_records(
 
 
 def _has_come(connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float) -> bool:
-    """Wait at the server; return whether it has records behind the ends. Whatever is wrong the next look will tell."""
-    # One column, and no more bytes than the first batch has: nobody reads them.
+    """Wait at the server; return whether it has records behind the ends. Errors count as none: the next read raises them."""
+    # One column of one batch: the records themselves are not read.
     limits = FetchLimits(1, int(timeout_s * 1000), enable_lake=False)
     request = fetch_request(info.table_id, list(ends.items()), Projection(info, [0]), limits)
     try:

@@ -42,13 +42,13 @@ class SegmentGoneError(Exception):
 
 
 class GoneSegments:
-    """Tells a segment that expired from one that is lost. One for each bucket that is read."""
+    """The missing segments of one bucket: one that expired, or one that is lost."""
 
     def __init__(self) -> None:
         self._segment_id: str | None = None
 
     def note(self, gone: SegmentGoneError, what: str) -> None:
-        """Take note of a segment that was not there. Return when the server should be asked again.
+        """Note a segment that is missing; return when the fetch is to be repeated.
 
         Raises:
             StorageError: Remote storage as a whole cannot be seen from here.

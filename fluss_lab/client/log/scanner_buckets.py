@@ -33,7 +33,7 @@ class ScannedBucket:
         partition: Name of its partition.
         fetch_offset: Offset after what was fetched.
         offset: Offset after what the caller got.
-        found: Whether it was found by following all partitions; it then goes silently when its partition does.
+        found: Whether it was subscribed with all partitions; it then ends without an error when its partition is dropped.
         leader: Server that was found to hold it; None: to be looked up.
         lake: Where in the lake the records from `fetch_offset` on are; None: ask the server.
         remote: Where in remote storage they are; None: ask the server.
@@ -41,7 +41,7 @@ class ScannedBucket:
         lake_gone: Which lake snapshot was not there.
         busy: Whether a thread works on it.
         stopped: Whether an error ended it, until it is subscribed again.
-        damage: That error, if it lies before what was fetched last, which is of no use then, nor what else failed.
+        damage: That error, if it lies before what was fetched last; then nothing fetched behind it is returned.
     """
 
     bucket: TableBucket
@@ -63,7 +63,7 @@ class ScannedBucket:
 
     @property
     def is_away(self) -> bool:
-        """Tell whether the next records are not on a server's disk, but in remote storage or the lake."""
+        """Return whether the next records are not on a server's disk, but in remote storage or the lake."""
         return self.lake is not None or self.remote is not None
 
     def went_well(self) -> None:
@@ -82,7 +82,7 @@ class ScannedBucket:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Something for the caller: records as they came, records from elsewhere, or an error.
+    """What a fetch brought for the caller: encoded records, decoded records, or an error.
 
     Attributes:
         start: Offset from which records are wanted.
@@ -99,7 +99,7 @@ class ScannedBuckets:
 
     Args:
         answer_bytes: Size of one answer; two are held at most, and what the lake's reader gives at once.
-        timeout_s: Without an answer for so long, the caller is told.
+        timeout_s: Failures are raised once no answer came for so long.
     """
 
     def __init__(self, answer_bytes: int, timeout_s: float) -> None:
@@ -117,7 +117,7 @@ class ScannedBuckets:
 
     @property
     def closed(self) -> bool:
-        """Tell whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     @property
@@ -126,7 +126,7 @@ class ScannedBuckets:
         return self._ended
 
     def end(self, error: FlussError) -> None:
-        """End all buckets: the table is gone. What was fetched before is still the caller's."""
+        """End all buckets: the table is gone. The caller still gets what was fetched before."""
         with self._changed:
             self._ended = error
             self._positions.clear()
@@ -149,7 +149,7 @@ class ScannedBuckets:
     def put(self, positions: Iterable[ScannedBucket]) -> None:
         """Subscribe buckets, in place of earlier subscriptions of them.
 
-        All at once: a thread that turns to a server with one of them waits there, and others would wait for it.
+        All at once: a thread that fetches one of them waits at the server, and others would wait for it.
         """
         with self._changed:
             self._positions |= {position.bucket: position for position in positions}
@@ -167,7 +167,7 @@ class ScannedBuckets:
             return list(self._positions.values())
 
     def is_current(self, position: ScannedBucket) -> bool:
-        """Tell whether a position is still the subscription of its bucket."""
+        """Return whether a position is still the subscription of its bucket."""
         with self._changed:
             return self._positions.get(position.bucket) is position
 
@@ -215,7 +215,7 @@ class ScannedBuckets:
             self._changed.notify_all()
 
     def _wanted(self, fetched: FetchedRecords) -> bool:
-        """Tell whether something fetched is still of use: its bucket neither subscribed anew nor stopped before it."""
+        """Return whether fetched records are still valid: their bucket neither subscribed anew nor stopped before them."""
         position = fetched.position
         if self._positions.get(position.bucket) is not position:
             return False
@@ -226,7 +226,7 @@ class ScannedBuckets:
     def next_fetch(self) -> list[ScannedBucket] | None:
         """Wait for and return buckets to be fetched, all of one server; None after `close`.
 
-        A thread that asks has ended what it fetched before.
+        A thread that calls has finished its last fetch.
         """
         with self._changed:
             if self._fetching.pop(threading.get_ident(), None) is not None:
@@ -236,7 +236,7 @@ class ScannedBuckets:
         )
 
     def _is_reachable(self, leader: int | None) -> bool:
-        """Tell whether a thread may turn to a server: one that hangs must not hold all of them."""
+        """Return whether a server has a free slot: one that hangs must not hold all threads."""
         return sum(each == leader for each in self._fetching.values()) < FETCHES_PER_SERVER
 
     def next_away(self) -> ScannedBucket | None:
@@ -245,7 +245,7 @@ class ScannedBuckets:
         return None if found is None else found[0]
 
     def others_away(self, position: ScannedBucket) -> bool:
-        """Tell whether other buckets wait for the thread that reads from remote storage and the lake."""
+        """Return whether other buckets wait for the thread that reads from remote storage and the lake."""
         with self._changed:
             return any(each.is_away and not each.stopped for each in self._positions.values() if each is not position)
 
@@ -305,7 +305,7 @@ class ScannedBuckets:
             self._changed.notify_all()
 
     def failed(self, position: ScannedBucket, error: FlussError) -> None:
-        """Note that a fetch failed: what may pass is tried again, and told once it lasts; all else stops the bucket."""
+        """Note a failed fetch: passing errors are retried, and raised once they last; other errors stop the bucket."""
         with self._changed:
             position.leader = None
             passing = isinstance(error, UnavailableError)
@@ -315,7 +315,7 @@ class ScannedBuckets:
             position.stopped = not passing
             position.failing_since = None
             if self._positions.get(position.bucket) is position:
-                # One outage is told once, however many buckets it concerns.
+                # One outage is raised once, however many buckets it concerns.
                 if passing and any(isinstance(each.content, UnavailableError) for each in self._queue):
                     return
                 self._queue.append(FetchedRecords(position, position.fetch_offset, error, 0))

@@ -1,4 +1,4 @@
-"""The threads that send a writer's batches and hear the answers."""
+"""The threads that send a writer's batches and handle the answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class BatchSender:
         self._start_threads(REQUESTS_PER_SERVER)
 
     def _start_threads(self, count: int) -> None:
-        """Have so many threads; more than the accumulator lets send would only contend."""
+        """Start threads up to a number; more than the accumulator lets send would only contend."""
         with Held(), self._starting:
             while len(self._threads) < count:
                 thread = threading.Thread(target=self._run, name=f"write-{self._info.path}", daemon=True)
@@ -148,7 +148,7 @@ class BatchSender:
         return self._keep_one_leader(batches)
 
     def _add_servers(self, servers: Iterable[int]) -> None:
-        """Have threads for every server that holds a bucket, so that none waits for another."""
+        """Start threads for every server that holds a bucket, so that none waits for another."""
         self._servers.update(servers)
         if len(self._servers) > 1:
             self._start_threads(REQUESTS_PER_SERVER * len(self._servers) + _FINDERS)

@@ -15,6 +15,7 @@ from fluss_lab.client.write.write_result import WriteFuture, WriteResult
 from fluss_lab.errors import FlussError, PartitionNotFoundError
 from fluss_lab.model import TableBucket
 from fluss_lab.model.changes import ChangeType
+from fluss_lab.model.names import BucketKey
 from fluss_lab.records.batch import Buffer
 
 #: What the server remembers of a writer: a batch beyond could not be recognised when it comes again.
@@ -29,7 +30,7 @@ class WriteCall:
     rows: int
     started: float
     open_pieces: int
-    offsets: dict[tuple[str | None, int], list[tuple[int, int]]] = field(default_factory=dict)
+    offsets: dict[BucketKey, list[tuple[int, int]]] = field(default_factory=dict)
     error: FlussError | None = None
 
     def settle(self) -> None:
@@ -67,7 +68,7 @@ class BucketRows:
     change: ChangeType = ChangeType.APPEND_ONLY
 
     def cut(self, rows: int) -> tuple[BucketRows, BucketRows]:
-        """Return the first rows and the rest as two pieces, which stand for this one from now on."""
+        """Return the first rows and the rest as two pieces, which replace this one."""
         self.write.open_pieces += 1
         first_bytes = self.size_bytes * rows // self.rows.num_rows
         first = BucketRows(self.write, self.rows.slice(0, rows), first_bytes, self.change)
@@ -145,7 +146,7 @@ class BucketQueue:
         return sum(batch.on_its_way for batch in self.unacked)
 
     @property
-    def place(self) -> tuple[str | None, int]:
+    def place(self) -> BucketKey:
         """Return the partition's name and the bucket."""
         return self.partition, self.bucket.bucket
 
@@ -159,7 +160,7 @@ class BucketQueue:
         return [piece for batch in self.unacked for piece in batch.pieces] + list(self.waiting)
 
     def parked(self) -> BucketQueue:
-        """Return a queue of its own with what this one gives up, under the numbers that it has."""
+        """Return a new queue with the rows that this one gives up, under their sequence numbers."""
         parked = BucketQueue(
             self.bucket, self.partition, self.writer_id, self.next_sequence, deque(self.waiting), deque(self.unacked),
             resending=bool(self.unacked), given_up=self.given_up, rows_max=self.rows_max,
@@ -169,7 +170,7 @@ class BucketQueue:
         return parked
 
     def reopen(self) -> int:
-        """Take up again what was parked: as one call, whose future nobody has. Return how many calls that are."""
+        """Reopen a parked queue as one call, whose future nobody waits for. Return the number of calls."""
         self.given_up = None
         pieces = self.pieces()
         write = WriteCall(WriteFuture(), sum(piece.rows.num_rows for piece in pieces), time.monotonic(), len(pieces))

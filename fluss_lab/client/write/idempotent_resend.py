@@ -1,7 +1,7 @@
-"""Batches sent under numbers that somebody else keeps, so that another process can send them again.
+"""Batches sent under sequence numbers that the caller keeps, so that another process can send them again.
 
 A writer of `fluss_lab.client.write.table_writer` numbers its batches itself, and the numbers go with it. Here the caller says which
-batch has which number. Whoever sends the same batch under the same number again, after a crash, has it recognised by the
+batch has which number. A batch that is sent again under its number, after a crash, is recognised by the
 server, which remembers the last `UNACKED_MAX` batches of a writer in each bucket, with their CRCs: so another batch under
 a number that was used is refused.
 """

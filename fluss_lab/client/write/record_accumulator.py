@@ -108,7 +108,7 @@ class RecordAccumulator:
                 queue.renumber(writer_id)
 
     def wait_settled(self) -> FlussError | None:
-        """Wait until every call is settled, or `close`; return the first error that nobody has looked at yet."""
+        """Wait until every call is settled, or `close`; return the first error that no caller has read yet."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._open)
             failed, self._failed = self._failed, []
@@ -139,7 +139,7 @@ class RecordAccumulator:
             return bool(self._active)
 
     def abandon(self, error: WriteInterruptedError) -> None:
-        """After `close`: let go of what is not acknowledged; calls that wait for it fail."""
+        """After `close`: drop what is not acknowledged; calls that wait for it fail."""
         settled: list[WriteCall] = []
         with self._changed:
             for queue in self._active.values():
@@ -176,7 +176,7 @@ class RecordAccumulator:
     def take(self) -> list[WriteBatch] | None:
         """Wait for and return batches to send, at most one a bucket, all for one server; None after `close`.
 
-        A thread that asks has ended what it took before.
+        A thread that calls has finished its last request.
         """
         me = threading.get_ident()
         with self._changed:
@@ -213,7 +213,7 @@ class RecordAccumulator:
             batch = queue.take(self._joined_bytes, self._timeout_s)
             queue.encoding = True
             taken.append(batch)
-            # Whoever was served goes to the end, so that every bucket has its turn.
+            # A bucket that was served goes to the end, so that every bucket has its turn.
             self._active[queue.bucket] = self._active.pop(queue.bucket)
             total += batch.size_bytes
         return taken
@@ -306,7 +306,7 @@ class RecordAccumulator:
         pieces = queue.pieces()
         if [piece for piece in pieces if piece.fail(queue.given_up)]:
             self._parked.append(queue.parked())
-        else:  # what was to be deleted is gone
+        else:  # the rows to delete went with their partition
             tally = self._tallies.setdefault(queue.place, AcknowledgedTally())
             tally.rows += sum(piece.rows.num_rows for piece in pieces)
         queue.unacked.clear()

@@ -117,7 +117,7 @@ class TableWriter:
         """Wait until every call is settled. An interrupt ends the waiting only; the writing goes on.
 
         Raises:
-            FlussError: What the first failed call failed with, unless its future was asked already.
+            FlussError: What the first failed call failed with, unless its future was read already.
         """
         if (error := self._accumulator.wait_settled()) is not None:
             raise error
@@ -211,7 +211,7 @@ class TableWriter:
             runs = self._prepared().route(batches)
             rows = sum(batch.num_rows for batch in batches)
             partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
-            # What is to be deleted from a partition that does not exist is gone already.
+            # Rows to delete in a partition that does not exist are not there.
             present = [run for run in runs if run.partition is None or run.partition in partitions]
             pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
             write = WriteCall(future, rows, started, len(pieces))

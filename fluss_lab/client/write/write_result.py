@@ -28,7 +28,7 @@ class WriteResult:
     """
 
     rows: int
-    offsets: Mapping[tuple[str | None, int], tuple[tuple[int, int], ...]]
+    offsets: Mapping[BucketKey, tuple[tuple[int, int], ...]]
     seconds: float
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class WriteFuture(Future[WriteResult]):
     It cannot be cancelled: its rows may be on their way.
 
     Attributes:
-        looked_at: Whether somebody asked for its result; an error that nobody looked at is raised by the next flush.
+        looked_at: Whether its result was read; an error that was not read is raised by the next flush.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class WriteFuture(Future[WriteResult]):
     # What the standard library's futures do under their lock, an interrupt must not break.
 
     def done(self) -> bool:
-        """Tell whether it is settled."""
+        """Return whether it is settled."""
         with Held():
             return super().done()
 
@@ -175,7 +175,7 @@ class WriteProgress:
     Attributes:
         rows: How many were given.
         acknowledged: By partition and bucket.
-        in_flight: Rows that were sent, without an answer that tells whether they were written, by partition and bucket.
+        in_flight: Rows that were sent, without an answer that says whether they were written, by partition and bucket.
         unsent: Rows that were not written: not sent yet, or refused.
         refusals: Why buckets were given up.
     """
@@ -193,7 +193,7 @@ class WriteProgress:
 
     @property
     def is_partial(self) -> bool:
-        """Tell whether rows are missing, while others are, or may be, written."""
+        """Return whether rows are missing, while others are, or may be, written."""
         in_doubt = sum(self.in_flight.values())
         return bool(in_doubt or (self.unsent and self.rows_acknowledged))
 
@@ -217,7 +217,7 @@ class WriteProgress:
         if not self.in_flight and not self.unsent:
             return f"{said}. All is written: do not write these rows again"
         return (
-            f"{said}. Nothing more is sent by itself. This error's settle() writes the rest, each row once (in a notebook: "
+            f"{said}. Nothing more is sent until you decide. This error's settle() writes the rest, each row once (in a notebook: "
             "import sys; sys.last_value.settle()), abandon() gives it up; to give the same rows again may write them twice"
         )
 

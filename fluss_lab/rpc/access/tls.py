@@ -1,6 +1,6 @@
 """TLS of a cluster: what its servers show, and what those who call them trust.
 
-All processes of a cluster show one certificate. Whoever calls one expects the name by which it knows the cluster, whatever
+All processes of a cluster show one certificate. A caller expects the name by which it knows the cluster, whatever
 address the call goes to: so a certificate for ``lab.example.org`` serves tablet servers on any interface and port.
 """
 
@@ -15,7 +15,7 @@ from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.rpc.grpc_module import grpc
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-#: Addresses that stand for all interfaces: servers listen on them, nobody can call them.
+#: Addresses that stand for all interfaces: servers listen on them, clients cannot call them.
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  # named, not bound
 _HANDSHAKE_STEPS_MAX: Final = 8
 
@@ -73,7 +73,7 @@ def load_identity(certificate: Path, key: Path) -> Identity:
 
     Raises:
         InvalidPropertyError: A file cannot be read, the two do not belong together, or the certificate is out of date
-            or names nobody; the text says which.
+            or has no name; the text says which.
     """
     where = f"server.tls.certificate {certificate}, server.tls.key {key}"
     try:

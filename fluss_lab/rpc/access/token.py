@@ -54,6 +54,6 @@ def header_of(token: str) -> tuple[str, str]:
 
 
 def is_valid(value: str | bytes | None, token: str) -> bool:
-    """Tell, in constant time, whether a metadata value carries the token."""
+    """Return, in constant time, whether a metadata value carries the token."""
     given = value.encode() if isinstance(value, str) else value or b""
     return hmac.compare_digest(given, (_SCHEME + token).encode())

@@ -44,7 +44,7 @@ class AnonymousConnections:
         self._seen_s: dict[_PeerAddress, float] = {}
 
     def note_authenticated(self, peer: str) -> None:
-        """Take note that a connection, by gRPC's name for its other end, has brought the token."""
+        """Note that a connection, by gRPC's name of its peer, has brought the token."""
         if peer not in self._known:
             self._known.add(peer)
 
@@ -59,7 +59,7 @@ class AnonymousConnections:
         here: set[str] = set()
         closed = 0
         for descriptor in _sockets():
-            # A copy, so that it stays the same connection whatever becomes of the number meanwhile.
+            # A copy of the descriptor, which stays the same connection when the number is used again.
             with socket.socket(fileno=descriptor) as connection:
                 place = _other_end(connection, self._port)
                 if place is None:
@@ -131,7 +131,7 @@ def _plain(host: str) -> str:
 
 
 def _silent_ms(connection: socket.socket) -> int | None:
-    """Return since when nothing was received; None where the system does not tell."""
+    """Return since when nothing was received; None where the system has no such figure."""
     info = getattr(socket, "TCP_INFO", None)
     if info is None:
         return None
@@ -147,5 +147,5 @@ def _close(connection: socket.socket, place: _PeerAddress) -> bool:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return False  # it has gone by itself
+        return False  # the client closed it
     return True

@@ -45,7 +45,7 @@ class CallMetrics:
         return dict(self._counters)
 
     def count(self, service: str, method: str, seconds: float, failed: bool) -> None:
-        """Take note of a call that has ended."""
+        """Count a call that has ended."""
         counters = self._counters.get((service, method))
         if counters is None:
             with self._lock:

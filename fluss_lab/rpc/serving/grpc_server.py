@@ -39,7 +39,7 @@ LASTING: Final = frozenset({"fetch_log", "attach"})
 #: How often it is looked for clients that had their time, within that time; and the pause between two looks at most.
 _LOOKS: Final = 4
 _LOOK_INTERVAL_MAX_S: Final = 1.0
-#: Threads that tell callers that they are refused: nothing is read for it.
+#: Threads that refuse calls, without reading them.
 _REFUSING_THREADS: Final = 2
 
 
@@ -61,12 +61,12 @@ class _CallPool(ThreadPoolExecutor):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether one call more is too many."""
+        """Return whether one call more is too many."""
         return self.calls >= self.calls_max
 
     @property
     def is_crowded(self) -> bool:
-        """Tell whether calls wait for a thread."""
+        """Return whether calls wait for a thread."""
         return self.calls > self._threads_max
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -103,7 +103,7 @@ class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC ca
 
     def _unread(self, behaviour: Callable[[Any, grpc.ServicerContext], None]) -> grpc.RpcMethodHandler:
         behaviour.experimental_thread_pool = self._refusing  # type: ignore[attr-defined]
-        # As if the caller streamed: gRPC reads nothing of a stream before it is asked to, but a single request at once.
+        # Declared as a stream: gRPC reads a single request at once, but a stream only on demand.
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
     def intercept_service(
@@ -140,7 +140,7 @@ class Server:
 
     Attributes:
         calls: How often its methods were called.
-        unread: The answers that were not taken yet.
+        unread: The answers that clients have not read yet.
 
     Raises:
         ValueError: A host off loopback without TLS.
@@ -227,7 +227,7 @@ class Server:
     def _watch(self, interval_s: float) -> None:
         while not self._stopped.wait(interval_s):
             self.unread.expire()
-            # A call that waits for a thread has brought the token, and nobody knows whose it is.
+            # A call that waits for a thread has brought the token, but its connection is not known yet.
             if not any(pool.is_crowded for pool in (self._pool, *self._pools.values())):
                 self._anonymous.close_expired()
 
@@ -320,7 +320,7 @@ def put_error(answer: Any, error: Exception, what: str) -> None:
 
 
 def as_fluss_error(error: Exception, what: str) -> FlussError:
-    """Return an error as one that may travel; what nobody foresaw is logged with its traceback."""
+    """Return an error as one that may travel; an unexpected one is logged with its traceback."""
     if isinstance(error, FlussError):
         return error
     if isinstance(error, OSError) and error.errno is not None:

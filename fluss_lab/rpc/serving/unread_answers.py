@@ -180,10 +180,10 @@ class UnreadAnswers:
             if not connection.calls:
                 del self._connections[peer]
 
-    def _make_room(self, asking: str) -> None:
+    def _make_room(self, caller: str) -> None:
         """Cancel the answers of the connection, other than the calling one, that has read nothing for the longest time."""
         with self._lock:
-            others = [(each.taken_s, peer) for peer, each in self._connections.items() if peer != asking]
+            others = [(each.taken_s, peer) for peer, each in self._connections.items() if peer != caller]
         if others:
             taken_s, peer = min(others)
             if self._clock() - taken_s >= YIELD_S:

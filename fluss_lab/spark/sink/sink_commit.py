@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket
 from fluss_lab.model.config.options import WRITER_DYNAMIC_PARTITIONS
-from fluss_lab.model.names import partition_values
+from fluss_lab.model.names import BucketKey, partition_values
 from fluss_lab.spark.sink.complete_mode import stage_gone
 from fluss_lab.spark.sink.sink_journal import FIRST_BATCH, Intent, IntentBucket, SinkFolder, SinkState
 from fluss_lab.spark.sink.sink_resend import SinkResend, new_writer_id
@@ -76,12 +76,12 @@ class SinkCommit:
             self._folder.remove(each.name for each in staged)
 
     def _found(self, batch_id: int, query: str) -> SinkState:
-        """Return where the sink stands; where nothing says so, at the beginning, if this is the first batch."""
+        """Return the state of the sink; a new one for the first batch."""
         state = self._folder.state()
         if state is None and batch_id > FIRST_BATCH:
             raise CorruptDataError(
                 f"{self._folder.path}: expected notes of the batches before batch {batch_id}, found none: whether this one was "
-                "written already cannot be told. Restore the folder with the checkpoint, from one backup; or start a new query, "
+                "written already is not known. Restore the folder with the checkpoint, from one backup; or start a new query, "
                 "with a new checkpoint, behind what the table has"
             )
         return state or SinkState(self._info.table_id, query)
@@ -102,7 +102,7 @@ class SinkCommit:
     def _write(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState, intent: Intent | None) -> None:
         if intent is None:
             if self._is_whole:
-                # What is gone is decided once, and written down with the batch.
+                # Which rows are deleted is decided once, and journalled with the batch.
                 staged = [*staged, stage_gone(self._connection, self._form, self._folder.staged, batch_id, staged)]
             intent = self._intend(batch_id, staged, state)
             if intent.buckets:
@@ -136,7 +136,7 @@ class SinkCommit:
     def _intend(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState) -> Intent:
         """Decide what a batch is made of. Partitions that it needs are made."""
         files = [each for each in staged if each.name]
-        runs: dict[tuple[str | None, int], list[tuple[int, int, int]]] = {}
+        runs: dict[BucketKey, list[tuple[int, int, int]]] = {}
         written: set[str | None] = set()
         for number, file in enumerate(files):
             if file.schema_id != files[0].schema_id:

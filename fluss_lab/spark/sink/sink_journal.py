@@ -38,7 +38,7 @@ _LOCK_LOOK_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """Where a sink stands.
+    """The state of a sink.
 
     Attributes:
         table_id: The table that it writes to.
@@ -76,7 +76,7 @@ class IntentBucket:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a batch is made of; once it is written down, this is the batch, whatever tasks bring later.
+    """What a batch is made of; once it is journalled, this is the batch, whatever tasks stage later.
 
     Attributes:
         batch_id: Spark's number of the batch.
@@ -142,7 +142,7 @@ class SinkFolder:
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[None]:
-        """Let nobody else in while the block runs. The lock of a process that dies goes with it.
+        """Hold the folder's lock while the block runs. The lock of a process that dies is released.
 
         Raises:
             UnavailableError: Another process has not left in time.
@@ -154,7 +154,7 @@ class SinkFolder:
                 if time.monotonic() > deadline_s:
                     raise UnavailableError(
                         f"{self.path}: another process has been writing for {timeout_s:g} s; two queries must not have one "
-                        "checkpoint, and the process of a query that was killed ends by itself"
+                        "checkpoint, and the process of a killed query ends on its own"
                     )
                 pause.wait(_LOCK_LOOK_S)
             yield
@@ -164,7 +164,7 @@ class SinkFolder:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def state(self) -> SinkState | None:
-        """Return where the sink stands; None for a new one."""
+        """Return the state of the sink; None for a new one."""
         value = self._read("sink.json")
         if value is None:
             return None
@@ -177,7 +177,7 @@ class SinkFolder:
             return SinkState(table_id, str(value["query"]), int(value["done"]), writers)
 
     def write_state(self, state: SinkState) -> None:
-        """Replace where the sink stands."""
+        """Replace the state of the sink."""
         writers = [[each.partition_id, each.bucket, *found] for each, found in state.writers.items()]
         self._write(
             "sink.json", {"table_id": state.table_id, "query": state.query, "done": state.done, "writers": writers}
@@ -222,7 +222,7 @@ class SinkFolder:
             return found
 
     def write_positions(self, intent: Intent, positions: Iterable[SendPosition]) -> None:
-        """Write down how far a batch was sent. Not made durable: the log itself is asked where more was sent than noted."""
+        """Write down how far a batch was sent. Not made durable: the log itself is read where more was sent than noted."""
         numbers = [[p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end] for p in positions]
         value = {"version": _VERSION, "batch_id": intent.batch_id, "positions": numbers}
         write_json_atomic(self.path / "progress.json", with_checksum(value), durable=False)
@@ -239,7 +239,7 @@ class SinkFolder:
     def abandon(self, names: Iterable[str], timeout_s: float) -> None:
         """Remove staged files of a batch that failed, but for those that it was written down with: it will be gone on with.
 
-        When somebody still works here, nothing is removed; what is left goes with the batch.
+        When another process works here, nothing is removed; what is left goes with the batch.
         """
         try:
             with self.locked(timeout_s):
@@ -250,7 +250,7 @@ class SinkFolder:
             log.warning("event=staged_rows_left folder=%s reason=%s", self.path, error)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove staged files that nobody needs."""
+        """Remove staged files that are not needed."""
         for name in names:
             if name:
                 (self.staged / name).unlink(missing_ok=True)

@@ -1,12 +1,12 @@
 """The sending of a journaled batch under its journaled numbers, and sending it again after a failure.
 
 One log batch of each bucket is on its way at a time. How far it got is noted after at most `_ROUNDS_UNNOTED` batches of a
-bucket, so whoever goes on sends no more than these again; the server remembers the last `UNACKED_MAX` numbers of a writer
+bucket, so a later process sends no more than these again; the server remembers the last `UNACKED_MAX` numbers of a writer
 in each bucket, and answers instead of appending.
 
 A bucket's first number is spent on a batch without rows, and that is noted before rows follow: so a server that has
 forgotten the writer (it was idle for days) refuses rows that are sent again, and never takes them for new. Then the log
-itself tells which numbers arrived.
+itself shows which numbers arrived.
 
 A sink whose folder is older than what the table holds (a checkpoint restored from a backup) has numbers that were used
 for other rows. That shows in answers that lie before what is new, or in a refusal, and ends the batch.
@@ -89,12 +89,12 @@ class SinkResend:
         self._renewed: set[TableBucket] = set()
 
     def run(self) -> list[SendPosition]:
-        """Send what is left, and return where each bucket stands then.
+        """Send what is left, and return the position of each bucket then.
 
         Raises:
             TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time; go on later.
-            CommitOutcomeUnknownError: A server has forgotten the sink, and the log that could tell what arrived has left it.
+            CommitOutcomeUnknownError: A server has forgotten the sink, and the log that shows what arrived has left it.
             CorruptDataError: The folder's numbers were used for other rows before.
             FlussError: Rows were refused.
         """
@@ -206,7 +206,7 @@ class SinkResend:
         except OffsetOutOfRangeError as error:
             raise CommitOutcomeUnknownError(
                 f"write to {self._info.path}, bucket {bucket}: the server has forgotten writer {position.writer_id} of this "
-                f"sink, and the log from offset {position.log_end} on, which would tell what of the batch is in it, has left "
+                f"sink, and the log from offset {position.log_end} on, which shows what of the batch was written, has left "
                 f"the server ({error}). Look whether the rows are there; then start a new query behind them"
             ) from error
         steps = ((distance(position.sequence, number), end) for number, end in written)
@@ -214,7 +214,7 @@ class SinkResend:
 
 
 def new_writer_id(connection: Connection, info: TableInfo) -> int:
-    """Return a writer id that nobody had."""
+    """Return a new writer id."""
     path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
     return int(connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path])).writer_id)
 

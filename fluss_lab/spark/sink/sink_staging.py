@@ -18,6 +18,7 @@ from fluss_lab.errors import CorruptDataError, RecordTooLargeError
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.json_codec import decode, encode
+from fluss_lab.model.names import BucketKey
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.spark.sink.sink_rows import RowForm
 
@@ -51,7 +52,7 @@ class StagedFile(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[StagedRun, ...]
 
     def to_json(self) -> str:
-        """Return the file as text: what a task tells the driver."""
+        """Return the file as text: what a task sends to the driver."""
         return encode(self).decode()
 
     @staticmethod
@@ -81,8 +82,8 @@ class Stager:
         self._name = f"{batch_id}-{uuid.uuid4().hex}.arrow"
         self._router = Router(form.info.descriptor, turn)
         self._row_limit = row_limit
-        self._held: defaultdict[tuple[str | None, int], list[pa.RecordBatch]] = defaultdict(list)
-        self._bytes: defaultdict[tuple[str | None, int], int] = defaultdict(int)
+        self._held: defaultdict[BucketKey, list[pa.RecordBatch]] = defaultdict(list)
+        self._bytes: defaultdict[BucketKey, int] = defaultdict(int)
         self._total = 0
         self._runs: list[StagedRun] = []
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -126,7 +127,7 @@ class Stager:
         for key in list(self._held):
             self._write(key)
 
-    def _write(self, key: tuple[str | None, int]) -> None:
+    def _write(self, key: BucketKey) -> None:
         rows = pa.concat_batches(self._held.pop(key))
         self._total -= self._bytes.pop(key)
         if self._writer is None:

@@ -14,7 +14,7 @@ option ``checkpointLocation`` must say where that is), or in the folder of the o
 executors must share. Rows of one key arrive in the order that they have within one task, and tasks in their order.
 
 A single write is all or nothing as to its tasks; when the driver dies meanwhile, a part of the rows may be written. A
-query that is watched by somebody else may see a part of a batch before the rest: there are no transactions over buckets.
+query of another client may see a part of a batch before the rest: there are no transactions over buckets.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
         if self._checkpoint is None:
             raise InvalidPropertyError(
                 f"write to {options.table}: expected the option checkpointLocation: what makes every batch be written once "
-                "belongs to the query's checkpoint, and sinks are not told of a default one"
+                "belongs to the query's checkpoint, and Spark does not pass a default one to sinks"
             )
         given = options.text(source_options.STAGING)
         path = Path(given).absolute() if given is not None else _local(self._checkpoint) / _FOLDER
@@ -235,7 +235,7 @@ def query_id(location: str) -> str:
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise InvalidRequestError(
             f"checkpoint {location}: the query's id cannot be read from its file 'metadata' ({error}); without it a sink "
-            "cannot tell the batches of one query from those of another"
+            "cannot distinguish the batches of two queries"
         ) from error
 
 
