@@ -9,10 +9,10 @@ from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
 
-from fluss_lab.client import Connection
+from fluss_lab.client import Connection, LogScanner
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import TableBucket, TableInfo, TablePath
+from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
@@ -249,6 +249,30 @@ class TableReader:
         """
         state, starts = resolve_starts(self._source, _fixed(start, self._source.connection.time_zone))
         return {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
+
+    def subscribe(self, start: Any, columns: Sequence[str] | None = None) -> LogScanner:
+        """Return a scanner of every bucket, existing and new partitions', that follows the log from a start. Close it.
+
+        Args:
+            start: As for `changelog`; buckets that offsets do not name are not read.
+            columns: Only these columns, in this order; None: all.
+
+        Raises:
+            OffsetOutOfRangeError, InvalidRequestError: As `starts`.
+        """
+        specs = {EARLIEST: OffsetSpec.earliest(), LATEST: OffsetSpec.latest()}
+        spec = specs.get(start) if isinstance(start, str) else None
+        starts = None if spec is not None else self.starts(start)
+        scanner = self._source.connection.log_scanner(self.info.path, projection=columns)
+        try:
+            if spec is not None:
+                scanner.subscribe_all(spec)
+            else:
+                scanner.subscribe_at(starts or {})
+        except BaseException:
+            scanner.close()
+            raise
+        return scanner
 
     def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
         """Return what changed in the table from one moment to another: rows added, removed and changed.

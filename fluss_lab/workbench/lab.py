@@ -26,7 +26,7 @@ from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.model.times import Moment, zone_text
-from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.row_input import gathered_rows, record_batches
 from fluss_lab.model.values.schema_inference import schema_of
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -37,9 +37,7 @@ from fluss_lab.server.process.server_process import server_command
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
-from fluss_lab.workbench.given_rows import gathered_rows
 from fluss_lab.workbench.lab_status import LabStatus
-from fluss_lab.workbench.statements import run_statement
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -445,13 +443,10 @@ class Lab(Closing):
             InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
-        if session is None:
-            session = self.spark
-        else:
-            from fluss_lab.spark.source.spark_sql import checked_session
+        from fluss_lab.spark.source.spark_sql import checked_session, run_statement
 
-            self._registered(checked_session(session))
-        return run_statement(self.table, session, text, as_of, read_points or {})
+        session = self.spark if session is None else self._registered(checked_session(session))
+        return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
 
     # -- the state of things -------------------------------------------------------------------------------------------
 

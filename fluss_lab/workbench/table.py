@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
-from fluss_lab.display import html_table
-from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
-from fluss_lab.model import OffsetSpec, TableDescriptor, TablePath
+from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import Moment
+from fluss_lab.model.values.row_input import spark_as_arrow
 from fluss_lab.read.changelog.changelog import Changelog
-from fluss_lab.read.changelog.offset_ranges import checked_buckets
 from fluss_lab.read.changelog.table_diff import Diff
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
+from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
+from fluss_lab.tiering.maintenance.maintenance_report import CompactionReport, ExpiryReport, OrphanReport
 from fluss_lab.tiering.round.round_report import TieringReport
-from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.workbench.bucket_rows import BUCKET_COLUMNS, bucket_row
-from fluss_lab.workbench.given_rows import spark_as_arrow
-from fluss_lab.workbench.lake_upkeep import LakeUpkeep
+from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext
 from fluss_lab.workbench.listing import Listing
-from fluss_lab.workbench.round_progress_view import RoundProgress
+from fluss_lab.workbench.table_display import BUCKET_COLUMNS, bucket_row, table_html, table_row, table_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fluss_lab.workbench.table_context import TableContext
-
 
 @checked
-class Table(LakeUpkeep):
+class Table:
     """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
 
     def __init__(self, lab: TableContext, path: TablePath) -> None:
         self.lab = lab
         self.path = path
+        self._upkeep = LakeUpkeep(lab, path)
 
     # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> TableInfo:
+        """Return path, ids and definition as the cluster has them now.
+
+        Raises:
+            TableNotFoundError: It was dropped.
+        """
+        return self.lab.connection.admin().table_info(self.path)
 
     @property
     def descriptor(self) -> TableDescriptor:
@@ -228,7 +233,7 @@ class Table(LakeUpkeep):
         with self.lab.connection.lookuper(self.path, columns) as lookuper:
             return lookuper.prefix_lookup(spark_as_arrow(prefix))
 
-    # -- tiering -------------------------------------------------------------------------------------------------------
+    # -- tiering and upkeep of the lake --------------------------------------------------------------------------------
 
     def tier(self) -> TieringReport:
         """Run one tiering round of this table now, on Spark.
@@ -241,19 +246,79 @@ class Table(LakeUpkeep):
             TieringInProgressError: A living tierer works on it.
             FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
         """
-        storage, executor = self._lake(), self._executor()
-        with RoundProgress(str(self.path)) as progress:
-            report = run_round(
-                self.lab.connection,
-                storage,
-                executor,
-                table_id=self.info.table_id,
-                session_id=self.lab.session_id,
-                progress=progress,
-            )
-        if report is None:
-            raise LakeNotConfiguredError(f"table {self.path}: the coordinator gave no round")
-        return report
+        return self._upkeep.tier()
+
+    def compact(self) -> CompactionReport:
+        """Rewrite the table's files in the lake so that it is read as fast as if it had been written at once. On Spark.
+
+        The rows stay as they are; a tag keeps what the changelog needs for ``table.datalake.changelog-retention``.
+
+        Raises:
+            LakeNotConfiguredError: The table is not lake-enabled.
+            TieringInProgressError: A living tierer works on it; try again when its round is over.
+            CommitConflictError: Somebody else committed to the lake table meanwhile; nothing was changed, try again.
+        """
+        return self._upkeep.compact()
+
+    def expire_snapshots(
+        self, older_than: str | int | timedelta | None = None, *, keep: int | None = None
+    ) -> ExpiryReport:
+        """Remove old lake snapshots, and the files that nothing refers to any more.
+
+        Those younger than an hour stay, and so does whatever a branch or tag keeps. After it, reads at a past time and
+        the changelog reach back as far as the snapshots and tags that are left.
+
+        Args:
+            older_than: A duration, as ``"7d"``; None: as ``table.datalake.snapshot-retention`` says.
+            keep: So many stay, however old; None: as ``table.datalake.snapshots-min`` says.
+
+        Raises:
+            InvalidPropertyError: No duration.
+            LakeNotConfiguredError, TieringInProgressError, CommitConflictError: As `compact`.
+        """
+        return self._upkeep.expire_snapshots(older_than, keep)
+
+    def remove_orphan_files(
+        self, *, dry_run: bool = False, older_than: str | int | timedelta = ORPHAN_AGE_MS
+    ) -> OrphanReport:
+        """Remove files in the lake table's folder that nothing refers to: of rounds that were killed, mostly.
+
+        Args:
+            dry_run: Only tell which.
+            older_than: A duration. Younger files stay: another engine may have written them and commit them yet.
+
+        Raises:
+            InvalidPropertyError: No duration.
+            LakeNotConfiguredError, TieringInProgressError: As `compact`.
+        """
+        return self._upkeep.remove_orphan_files(older_than, dry_run=dry_run)
+
+    # -- what is in the lake -------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> Listing:
+        """Return the lake snapshots, oldest first.
+
+        Returns:
+            ``snapshot_id``, ``time``, ``operation``, ``ours`` (committed by tiering), ``rows`` and ``files`` that it
+            added, ``total_rows`` and ``total_files`` that it has, ``deletes`` among the rows, ``tags`` that keep it, and
+            ``offsets``: how far each bucket is tiered in it, as far as the snapshot itself says so.
+        """
+        return self._upkeep.snapshots()
+
+    def files(self, snapshot_id: int | None = None) -> Listing:
+        """Return the data and delete files of a lake snapshot: partition, bucket, offsets, times, rows, bytes, path.
+
+        Args:
+            snapshot_id: Which; None: the newest.
+
+        Raises:
+            LakeSnapshotNotFoundError: There is no such snapshot.
+        """
+        return self._upkeep.files(snapshot_id)
+
+    def lake_schemas(self) -> Listing:
+        """Return the schemas that the lake table has had: ``schema_id``, ``current``, ``columns`` (name to type)."""
+        return self._upkeep.schemas()
 
     # -- reading across ------------------------------------------------------------------------------------------------
 
@@ -359,19 +424,7 @@ class Table(LakeUpkeep):
             OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet.
             InvalidRequestError: A start that is none.
         """
-        specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
-        spec = specs.get(start) if isinstance(start, str) else None
-        starts = None if spec is not None else self._reader().starts(start)
-        scanner = self.lab.connection.log_scanner(self.path, projection=columns)
-        try:
-            if spec is not None:
-                scanner.subscribe_all(spec)
-            else:
-                scanner.subscribe_at(starts or {})
-        except BaseException:
-            scanner.close()
-            raise
-        return scanner
+        return self._reader().subscribe(start, columns)
 
     def stream(
         self,
@@ -402,31 +455,13 @@ class Table(LakeUpkeep):
                 or not written yet. A query that goes on from its checkpoint is given another one, which it does not use.
             InvalidSchemaError: There is no such column.
         """
-        from fluss_lab.read.changelog.table_stream import start_text
+        from fluss_lab.spark.source.table_frame import stream_options
 
-        # What cannot be is refused here, in our words, and not by Spark's planner.
-        reader = self._reader()
-        wanted = reader.changelog(columns=columns).columns
-        if isinstance(start, Mapping) and not isinstance(start, Seek):
-            checked_buckets(self.info, list(start))
-        try:
-            reader.starts(start)
-        except (OffsetOutOfRangeError, NotFoundError) as error:
-            raise type(error)(
-                f'{error}. A query that goes on from its checkpoint does not use the start: give it start="earliest"'
-            ) from error
+        reader, time_zone = self._reader(), self.lab.connection.time_zone
+        # What cannot be is refused here, before Spark is started, and not by its planner.
+        options = stream_options(reader, start, columns, time_zone, max_rows_per_trigger, fail_on_data_loss)
         session = self.lab.spark
-        options = {
-            "table": str(self.path),
-            "changelog": "true",
-            "start": start_text(self.info, start, self.lab.connection.time_zone),
-            "failOnDataLoss": str(fail_on_data_loss).lower(),
-            "tasks": str(session.sparkContext.defaultParallelism),
-        }
-        if columns is not None:
-            options["columns"] = json.dumps(wanted)
-        if max_rows_per_trigger is not None:
-            options["maxRowsPerTrigger"] = str(max_rows_per_trigger)
+        options["tasks"] = str(session.sparkContext.defaultParallelism)
         return session.readStream.format("fluss").options(**options).load()
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -435,55 +470,18 @@ class Table(LakeUpkeep):
         return TableReader(self.lab.connection, self.path, spark=self._to_spark)
 
     def _to_spark(self, read: Scan | Changelog) -> Any:
-        from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
+        from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 
         if isinstance(read, Changelog):
             return changelog_to_spark(self.lab.spark, read)
         return scan_to_spark(self.lab.spark, read)
 
-    def _shown(self) -> TableDescriptor | str:
-        """Return the definition, to be shown; if it cannot be had at once, why."""
-        attempts = self.lab.connection.attempts(f"show {self.path}", 0)
-        try:
-            return self.lab.connection.table_info(self.path, attempts).descriptor
-        except Exception as error:  # what is shown must not fail
-            return str(error) or type(error).__name__
-
     def summary(self) -> tuple[str, object, object]:
         """Return path, buckets and whether it is in the lake, to be shown; of a table that is gone, why."""
-        shown = self._shown()
-        return (
-            (str(self.path), shown, None)
-            if isinstance(shown, str)
-            else (str(self.path), shown.buckets, shown.lake_enabled)
-        )
+        return table_row(self.lab.connection, self.path)
 
     def __repr__(self) -> str:
-        descriptor = self._shown()
-        if isinstance(descriptor, str):
-            return f"<Table {self.path}: {descriptor}>"
-        key = descriptor.schema.primary_key
-        kind = f"primary-key table ({', '.join(key)})" if key else "log table"
-        lake = ", in the lake" if descriptor.lake_enabled else ""
-        return (
-            f"<Table {self.path}: {kind}, {len(descriptor.schema.columns)} columns, {descriptor.buckets} buckets{lake}>"
-        )
+        return f"<{table_text(self.lab.connection, self.path)}>"
 
     def _repr_html_(self) -> str:
-        descriptor = self._shown()
-        if isinstance(descriptor, str):
-            return html_table(f"Table {self.path}: {descriptor}", [], [])
-        rows = [
-            [column.name, column.type, ", ".join(_roles(descriptor, column.name)), column.comment or ""]
-            for column in descriptor.schema.columns
-        ]
-        return html_table(repr(self).strip("<>"), ["column", "type", "role", "comment"], rows, rows_max=200)
-
-
-def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
-    roles = {
-        "primary key": descriptor.schema.primary_key,
-        "partition": descriptor.partitioned_by,
-        "bucket key": descriptor.bucket_key,
-    }
-    return [role for role, columns in roles.items() if column in columns]
+        return table_html(self.lab.connection, self.path)

@@ -16,7 +16,7 @@ from typing import Any
 
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.spark.session.spark_session import spark_session
-from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from tests.across.program import from_text
 from tests.across.walk import SPARK_LOOKS, ProgramError, Walker, random_program
 from tests.across.world import SORTS

@@ -13,9 +13,9 @@ SPARK_STATEMENTS = (
         (f"{IN_SQL}::test_statements_that_write_to_a_table_say_how_it_is_done",),
     ),
     Mutant(
-        "starts_of_streams_checked_by_the_query", "P4", "fluss_lab/workbench/table.py",
-        "            reader.starts(start)\n",
-        "            str(reader)\n",
+        "starts_of_streams_checked_by_the_query", "P4", "fluss_lab/spark/source/table_frame.py",
+        "        reader.starts(start)\n",
+        "        str(reader)\n",
         (f"{IN_SQL}::test_a_stream_s_start_is_checked_when_it_is_given",),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ IN_SHARES = "tests/unit/spark/source/test_input_partitions.py"
 OPTIONS = "fluss_lab/spark/source/source_options.py"
 IN_OPTIONS = "tests/unit/spark/source/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
-UNION = "fluss_lab/spark/source/union_frame.py"
+UNION = "fluss_lab/spark/source/table_frame.py"
 IN_UNION = "tests/spark/test_union_spark.py"
 
 #: P4: a union read equals the model at its read point; P7: corrupt bytes are never served; P10: who has no token reads

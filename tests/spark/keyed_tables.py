@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.spark.source.union_frame import scan_to_spark
+from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.test_altered import Growing

@@ -13,7 +13,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
-from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.spark.keyed_tables import COLUMNS, SYSTEM, Flights, agree
 from tests.unit.read.kit import ModelTable, rows_of, same

@@ -15,7 +15,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source.log_range_source import divide_ranges
-from fluss_lab.spark.source.union_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -55,6 +55,21 @@ class _Form:
         check_names(taken, self.wanted, "column")
 
 
+def gathered_rows(rows: Any) -> Any:
+    """Return rows that can be gone through several times."""
+    rows = spark_as_arrow(rows)
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.read_all()
+    if hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table) and not is_frame(rows):
+        return pa.table(rows)
+    return rows
+
+
+def spark_as_arrow(rows: Any) -> Any:
+    """Return a Spark frame's rows as Arrow; anything else as it is."""
+    return rows.toArrow() if type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow") else rows
+
+
 def record_batches(
     rows: object, schema: Schema, columns: Sequence[str] | None = None, *, others: bool = True
 ) -> list[pa.RecordBatch]:

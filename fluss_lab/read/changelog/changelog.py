@@ -123,7 +123,7 @@ class Changelog:
         return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
-        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.union_frame`.
+        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.table_frame`.
 
         Raises:
             UnsupportedError: The changelog was made without a Spark session.

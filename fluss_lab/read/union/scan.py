@@ -90,7 +90,7 @@ class Scan:
         return to_pandas(self.to_arrow())
 
     def to_spark(self) -> Any:
-        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.union_frame`.
+        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.table_frame`.
 
         Raises:
             UnsupportedError: The scan was made without a Spark session.

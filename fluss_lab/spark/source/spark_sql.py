@@ -1,14 +1,19 @@
-"""Spark SQL in which tables from elsewhere are known by their two-part names."""
+"""Spark SQL in which a lab's tables are known by their two-part names."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from fluss_lab.errors import InvalidRequestError, UnsupportedError
+from fluss_lab.errors import InvalidNameError, InvalidRequestError, NotFoundError, UnsupportedError
+from fluss_lab.model import TablePath
+from fluss_lab.model.times import Moment
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.union.scan import Scan
+from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +51,50 @@ def checked_session(session: object) -> SparkSession:
     if not isinstance(session, SparkSession):
         raise InvalidRequestError(f"Lab.sql: session: expected a SparkSession, found {session!r}")
     return session
+
+
+def run_statement(
+    scan_of: Callable[[TablePath], Callable[..., Scan]],
+    session: SparkSession,
+    text: str,
+    as_of: Moment | None,
+    read_points: Mapping[str | TablePath, ReadPoint],
+) -> DataFrame:
+    """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`.
+
+    Args:
+        scan_of: Returns what makes scans of a table (`Table.scan`), or raises `NotFoundError`.
+        session: Where.
+        text: The statement.
+        as_of: When its tables are read; None: now.
+        read_points: Of tables that are read at a moment taken before.
+    """
+    from fluss_lab.spark.source.spark_sql import named_tables, sql
+
+    points = {TablePath.parse(path): point for path, point in read_points.items()}
+    if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, text)}):
+        raise InvalidRequestError(
+            f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
+        )
+
+    def frame_of(parts: list[str]) -> DataFrame | None:
+        if (path := _path_of(parts)) is None:
+            return None
+        try:
+            scan = scan_of(path)
+        except NotFoundError:
+            return None
+        point = points.get(path)
+        return scan_to_spark(session, scan(as_of=as_of if point is None else None, read_point=point))
+
+    return sql(session, text, frame_of)
+
+
+def _path_of(parts: Sequence[str]) -> TablePath | None:
+    try:
+        return TablePath.parse(".".join(parts)) if len(parts) == 2 else None
+    except InvalidNameError:
+        return None
 
 
 def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFrame | None]) -> DataFrame:

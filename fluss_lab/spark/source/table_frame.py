@@ -1,30 +1,317 @@
-"""Scans and changelogs as frames of the data source ``fluss``: read by tasks in Arrow, planned at the first query."""
+"""Scans, changelogs and streams of a table as Spark DataFrames.
+
+Of a primary-key table, tasks of the data source ``fluss`` read lake and log. Of a log table, the lake's part stays in the JVM's Parquet reader, over the exact files of the plan, so that Spark prunes columns and
+pushes filters as it does for any Parquet; the log's part is read from the server by tasks in Python. Which rows belong
+to which part is fixed when the frame is made: it reads the same however often it is used, as long as the files last.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Any, Final
 
-from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.errors import NotFoundError, OffsetOutOfRangeError
+from fluss_lab.lake import LakeSplit
+from fluss_lab.model import TableInfo
+from fluss_lab.model.names import PARTITION_SEPARATOR, partition_values
+from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
+from fluss_lab.read.changelog.offset_ranges import LogRange, checked_buckets
+from fluss_lab.read.changelog.table_stream import start_text
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
 from fluss_lab.read.filter.filter_json import filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.moment.time_seek import Seek
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, SOURCE_COLUMN
+from fluss_lab.read.union.read_parts import BucketPart, Plan
+from fluss_lab.read.union.read_plan import make_plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.source_options import FORMAT
+from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as T  # noqa: N812
+
+#: Files are given one by one: nothing is to be found out from the names of their folders. What is missing or damaged is
+#: an error, whatever the session says, and pages are compared with their checksums, which Parquet's reader in Java does
+#: only when told to.
+_READ_OPTIONS: Final = {
+    "recursiveFileLookup": "true",
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
+_PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
+_LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_FIELD_ID: Final = "parquet.field.id"
 
 
-def scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
-    """Return a scan's rows as a frame, at the scan's read point.
+def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
+    """Return a scan's rows as a DataFrame, in the table's own types and the scan's column order.
+
+    A primary-key table's lake and log are merged by tasks, bucket by bucket; see `fluss_lab.spark.source.batch_reader`. Of a log
+    table, with a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
+    `Scan.to_arrow` gives.
+
+    Args:
+        session: From `spark_session`: it maps columns of Parquet files by field id.
+        scan: The scan; its read point is taken now if it was not yet.
 
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
+    if not scan.source.info.is_log_table:
+        return _scan_frame(session, scan)
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = list(scan.columns.names)
+    where = scan.selection.filter
+    limited = scan.limit is not None and where is not None
+    helpers = [] if where is None else sorted(where.columns)
+    if limited:
+        helpers += ["__bucket", OFFSET, *scan.source.info.descriptor.partitioned_by]
+    inner = list(dict.fromkeys([*names, *helpers]))
+    frame = _frame(session, scan.source, scan.plan(), inner, with_source=scan.columns.with_source)
+    if where is not None:
+        frame = frame.where(spark_condition(where))
+    if limited:
+        assert scan.limit is not None
+        frame = frame.orderBy(*_reading_order(scan.source.info)).limit(scan.limit)
+    if scan.columns.with_source:
+        names.append(SOURCE_COLUMN)
+    return frame.select(*[F.col(f"`{name}`") for name in names])
+
+
+def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
+    """Return a changelog's records as a DataFrame. Its rows are in no order; sort by ``_bucket, _log_offset``.
+
+    Args:
+        session: From `spark_session`.
+        log: The changelog; its range is decided now if it was not yet.
+
+    Raises:
+        UnsupportedError: A column finer than microseconds.
+    """
+    if not log.source.info.is_log_table:
+        return _changelog_frame(session, log)
+    from pyspark.sql import functions as F  # noqa: N812
+
+    source = log.source
+    parts = [
+        BucketPart(each.bucket.bucket, each.bucket.partition, each.start, each.start, each.stop, None)
+        for each in log.offset_ranges
+    ]
+    plan = make_plan(source, parts, None, None)
+    partitions = list(source.info.descriptor.partitioned_by)
+    inner = list(dict.fromkeys([*log.columns, *SYSTEM_TYPES, *partitions]))
+    frame = _frame(session, source, plan, inner)
+    columns = [F.lit("+A").alias(CHANGE_TYPE)]
+    if partitions:
+        columns.append(_partition_name(source.info).alias(PARTITION))
+    columns += [
+        F.col("__bucket").alias(BUCKET),
+        F.col("__offset").alias(LOG_OFFSET),
+        F.col("__timestamp").alias(COMMIT_TIMESTAMP),
+    ]
+    return frame.select(*columns, *[F.col(f"`{name}`") for name in log.columns])
+
+
+def stream_options(
+    reader: TableReader,
+    start: Any,
+    columns: Sequence[str] | None,
+    time_zone: tzinfo | None,
+    max_rows_per_trigger: int | None,
+    fail_on_data_loss: bool,
+) -> dict[str, str]:
+    """Return the options under which Structured Streaming reads a table's log; see `fluss_lab.workbench.table.Table.stream`.
+
+    Raises:
+        FlussError: A start or column that cannot be, as `Table.stream` says.
+    """
+    info = reader.info
+    wanted = reader.changelog(columns=columns).columns
+    if isinstance(start, Mapping) and not isinstance(start, Seek):
+        checked_buckets(info, list(start))
+    try:
+        reader.starts(start)
+    except (OffsetOutOfRangeError, NotFoundError) as error:
+        raise type(error)(
+            f'{error}. A query that goes on from its checkpoint does not use the start: give it start="earliest"'
+        ) from error
+    options = {
+        source_options.TABLE: str(info.path),
+        source_options.CHANGELOG: "true",
+        source_options.START: start_text(info, start, time_zone),
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+    }
+    if max_rows_per_trigger is not None:
+        options["maxRowsPerTrigger"] = str(max_rows_per_trigger)
+    return options if columns is None else options | {source_options.COLUMNS: json.dumps(wanted)}
+
+
+def _reading_order(info: TableInfo) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    order = [F.col("__bucket"), F.col("__offset")]
+    return [_partition_name(info), *order] if info.descriptor.partitioned_by else order
+
+
+def _partition_name(info: TableInfo) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.concat_ws(PARTITION_SEPARATOR, *[F.col(f"`{name}`") for name in info.descriptor.partitioned_by])
+
+
+# -- the two parts ----------------------------------------------------------------------------------------------------
+
+
+def _frame(
+    session: SparkSession, source: TableSource, plan: Plan, names: Sequence[str], *, with_source: bool = False
+) -> DataFrame:
+    """Return the rows of a plan with some of the user's and system columns."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wanted = _spark_schema(session, source.info, names)
+    schema = stored_schema(wanted)
+    frames = _lake_frames(session, source, plan, schema)
+    if (tail := _log_frame(session, source, plan, schema)) is not None:
+        frames.append(_Part(LOG, tail))
+    if not frames:
+        frames.append(_Part(LAKE, session.createDataFrame([], schema)))
+    whole: DataFrame | None = None
+    for part in frames:
+        frame = _labelled(part) if with_source else part.frame
+        whole = frame if whole is None else whole.union(frame)
+    assert whole is not None
+    casts = {
+        field.name: F.col(f"`{field.name}`").cast(field.dataType)
+        for field, stored in zip(wanted.fields, schema.fields, strict=True)
+        if field.dataType != stored.dataType
+    }
+    return whole.withColumns(casts) if casts else whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of one source."""
+
+    source: str
+    frame: DataFrame
+
+
+def _labelled(part: _Part) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return part.frame.withColumn(SOURCE_COLUMN, F.lit(part.source))
+
+
+def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) -> T.StructType:
+    user = {column.name: column.type for column in info.schema.columns}
+    if any(name in user and has_time(user[name]) for name in names):
+        allow_time(session)
+    return wanted_schema(info.schema, names)
+
+
+def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame | None:
+    from fluss_lab.spark.source.log_range_source import log_frame
+
+    ranges = [
+        LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)
+        for part in plan.parts
+        if max(part.start, part.lake_stop) < part.stop
+    ]
+    return log_frame(session, source.connection, source.info, ranges, schema) if ranges else None
+
+
+def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[_Part]:
+    """Return the lake's rows: of files that are wanted whole, and of those that reach beyond the range wanted."""
+    whole: list[LakeSplit] = []
+    clipped: list[LakeSplit] = []
+    conditions: list[str] = []
+    for part in plan.parts:
+        beyond = [s for s in part.splits if s.min_offset < part.start or s.max_offset >= part.lake_stop]
+        whole += [split for split in part.splits if split not in beyond]
+        if beyond:
+            clipped += [split for split in beyond if split not in clipped]  # the two sides of a gap may share one
+            conditions.append(_range_condition(source.info, part))
+    # Spark leaves empty files out without a word, and believes footers.
+    source.lake_source.check_files([*whole, *clipped])
+    frames = []
+    if whole:
+        frames.append(_Part(LAKE, _parquet(session, source, whole, schema)))
+    if clipped:
+        names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
+        wider = stored_schema(_spark_schema(session, source.info, names))
+        frame = _parquet(session, source, clipped, wider).where(" or ".join(conditions))
+        frames.append(_Part(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
+    return frames
+
+
+def _range_condition(info: TableInfo, part: BucketPart) -> str:
+    terms = [f"`__bucket` = {part.bucket.bucket}", f"`{OFFSET}` >= {part.start}", f"`{OFFSET}` < {part.lake_stop}"]
+    if part.partition is not None:
+        pairs = zip(info.descriptor.partitioned_by, partition_values(part.partition), strict=True)
+        # Hexadecimal: whatever characters a value has, and however the session reads text literals.
+        terms += [f"`{name}` = decode(X'{value.encode().hex()}', 'UTF-8')" for name, value in pairs]
+    return "(" + " and ".join(terms) + ")"
+
+
+def _parquet(
+    session: SparkSession, source: TableSource, splits: Sequence[LakeSplit], schema: T.StructType
+) -> DataFrame:
+    """Return columns of Parquet files, found by field id.
+
+    Spark finds columns by id but pushes filters by name. Where a name may mean something else in some file, the column
+    is read under a name that no file has, which costs the pushed filter and nothing else.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types as T  # noqa: N812
+
+    known = source.lake_source.file_columns()
+    fields, columns = [], []
+    for field in schema.fields:
+        place = known.get(field.name)
+        metadata: dict[str, Any] = {} if place is None else {_FIELD_ID: place.field_id}
+        name = field.name if place is None or place.named else f"__f{place.field_id}"
+        fields.append(T.StructField(name, field.dataType, True, metadata))
+        columns.append(F.col(f"`{name}`").alias(field.name, metadata={}))
+    # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)
+    paths = [_PATTERN.sub(r"\\\1", split.path) for split in splits]
+    with _listed_by_driver(session, paths):
+        frame = session.read.schema(T.StructType(fields)).options(**_READ_OPTIONS).parquet(*paths)
+    return frame.select(*columns)
+
+
+@contextmanager
+def _listed_by_driver(session: SparkSession, paths: Sequence[str]) -> Iterator[None]:
+    """Let the driver look local files up itself: for 400 files 0.1 s, where Spark's job for it takes 1.5 s and more."""
+    before = session.conf.get(_LISTING_SETTING)
+    local = all(path.startswith(("file:", "/")) for path in paths)
+    if local and before is not None:
+        session.conf.set(_LISTING_SETTING, str(len(paths)))
+    try:
+        yield
+    finally:
+        if local and before is not None:
+            session.conf.set(_LISTING_SETTING, before)
+
+
+# -- the data source -------------------------------------------------------------------------------------------------
+
+
+def _scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
+    """Return a scan's rows, merged by tasks at the scan's read point."""
     selection = scan.selection
     options = {source_options.READ_POINT: scan.read_point.to_json()}
     if selection.filter is not None:
@@ -35,15 +322,11 @@ def scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
         options[source_options.BUCKETS] = json.dumps(list(selection.buckets))
     if scan.limit is not None:
         options[source_options.LIMIT] = str(scan.limit)
-    return _frame(session, scan.source, scan.schema.names, options)
+    return _source_frame(session, scan.source, scan.schema.names, options)
 
 
-def changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
-    """Return a changelog's records as a frame, in the ranges of the changelog.
-
-    Raises:
-        UnsupportedError: A column finer than microseconds.
-    """
+def _changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
+    """Return a changelog's records, read by tasks in the ranges of the changelog."""
     starts, ends = {}, {}
     for each in log.offset_ranges:
         partition, bucket = each.bucket.key
@@ -55,10 +338,12 @@ def changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
         source_options.END: json.dumps(ends),
         source_options.NET: str(log.net).lower(),
     }
-    return _frame(session, log.source, log.schema.names, options)
+    return _source_frame(session, log.source, log.schema.names, options)
 
 
-def _frame(session: SparkSession, source: TableSource, columns: Sequence[str], asked: Mapping[str, str]) -> DataFrame:
+def _source_frame(
+    session: SparkSession, source: TableSource, columns: Sequence[str], asked: Mapping[str, str]
+) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     ensure_registered(session)

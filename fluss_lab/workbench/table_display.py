@@ -1,0 +1,133 @@
+"""What is shown of a table: the rows of its listings, and its definition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fluss_lab.client import BucketStatus, Connection, UnknownBucket
+from fluss_lab.display import html_table
+from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
+from fluss_lab.model import TableDescriptor, TablePath
+from fluss_lab.model.times import format_moment
+
+_INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
+SNAPSHOT_COLUMNS: Final = {
+    "snapshot_id": _LONG, "time": _TEXT, "operation": _TEXT, "ours": pa.bool_(), "rows": _LONG, "files": _LONG,
+    "total_rows": _LONG, "total_files": _LONG, "deletes": _LONG, "tags": pa.list_(_TEXT),
+    "offsets": pa.list_(
+        pa.struct({"partition_name": _TEXT, "bucket": _INT, "offset": _LONG, "max_timestamp": _LONG})
+    ),
+}  # fmt: skip
+FILE_COLUMNS: Final = {
+    "content": _TEXT, "partition": _TEXT, "bucket": _INT, "first_offset": _LONG, "last_offset": _LONG,
+    "first_time": _TEXT, "last_time": _TEXT, "rows": _LONG, "bytes": _LONG, "path": _TEXT,
+}  # fmt: skip
+SCHEMA_COLUMNS: Final = {"schema_id": _INT, "current": pa.bool_(), "columns": None}
+#: What is shown of a bucket.
+BUCKET_COLUMNS: Final = {
+    "partition": _TEXT,
+    "bucket": _INT,
+    "start": _LONG,
+    "end": _LONG,
+    "high_watermark": _LONG,
+    "lake_end": _LONG,
+    "lag": _LONG,
+    "bytes": _LONG,
+    "leader": _INT,
+    "error": _TEXT,
+    "warning": _TEXT,
+    "given_up": _TEXT,
+}
+
+
+def bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
+    """Return what is shown of a bucket: None for whatever is not known, and why."""
+    row: dict[str, Any] = dict.fromkeys(BUCKET_COLUMNS)
+    row |= {"partition": status.partition, "bucket": status.bucket.bucket, "leader": status.leader}
+    row["error"] = None if status.error is None else str(status.error)
+    if isinstance(status, UnknownBucket):
+        return row
+    start = None if status.error is not None else status.start_offset
+    tiered_to = start if status.lake_end_offset is None else status.lake_end_offset
+    return row | {
+        "start": start,
+        "end": status.end_offset,
+        "high_watermark": status.high_watermark,
+        "lake_end": status.lake_end_offset,
+        "lag": status.end_offset - tiered_to if in_lake and tiered_to is not None else None,
+        "bytes": status.size_bytes + status.remote_size_bytes,
+        "warning": status.warning,
+        "given_up": ", ".join(map(str, status.given_up)) or None,
+    }
+
+
+def snapshot_row(snapshot: LakeSnapshotInfo) -> dict[str, Any]:
+    """Return what is shown of a lake snapshot."""
+    offsets = [
+        {"partition_name": partition, "bucket": bucket, "offset": offset.end, "max_timestamp": offset.max_timestamp_ms}
+        for (partition, bucket), offset in snapshot.offsets.items()
+    ]
+    values = (
+        snapshot.snapshot_id, format_moment(snapshot.time_ms), snapshot.operation, snapshot.ours, snapshot.added_rows,
+        snapshot.added_files, snapshot.rows, snapshot.files, snapshot.deletes, list(snapshot.tags), offsets,
+    )  # fmt: skip
+    return dict(zip(SNAPSHOT_COLUMNS, values, strict=True))
+
+
+def file_row(file: LakeFileInfo) -> dict[str, Any]:
+    """Return what is shown of a file of the lake."""
+    times = [None if each is None else format_moment(each) for each in (file.min_timestamp_ms, file.max_timestamp_ms)]
+    values = (
+        file.content, file.partition, file.bucket, file.min_offset, file.max_offset, *times, file.rows,
+        file.size_bytes, file.path,
+    )  # fmt: skip
+    return dict(zip(FILE_COLUMNS, values, strict=True))
+
+
+def table_text(connection: Connection, path: TablePath) -> str:
+    """Return a table's definition as one line; where it cannot be had at once, why."""
+    found = _definition(connection, path)
+    return f"Table {path}: {found}" if isinstance(found, str) else _line(path, found)
+
+
+def table_html(connection: Connection, path: TablePath) -> str:
+    """Return a table's definition as HTML, a row for each column; where it cannot be had at once, why."""
+    found = _definition(connection, path)
+    if isinstance(found, str):
+        return html_table(f"Table {path}: {found}", [], [])
+    rows = [
+        [column.name, column.type, ", ".join(_roles(found, column.name)), column.comment or ""]
+        for column in found.schema.columns
+    ]
+    return html_table(_line(path, found), ["column", "type", "role", "comment"], rows, rows_max=200)
+
+
+def table_row(connection: Connection, path: TablePath) -> tuple[str, object, object]:
+    """Return path, buckets and whether the table is in the lake; of a table that is gone, why."""
+    found = _definition(connection, path)
+    return (str(path), found, None) if isinstance(found, str) else (str(path), found.buckets, found.lake_enabled)
+
+
+def _definition(connection: Connection, path: TablePath) -> TableDescriptor | str:
+    try:
+        return connection.table_info(path, connection.attempts(f"show {path}", 0)).descriptor
+    except Exception as error:  # what is shown must not fail
+        return str(error) or type(error).__name__
+
+
+def _line(path: TablePath, definition: TableDescriptor) -> str:
+    key = definition.schema.primary_key
+    kind = f"primary-key table ({', '.join(key)})" if key else "log table"
+    lake = ", in the lake" if definition.lake_enabled else ""
+    return f"Table {path}: {kind}, {len(definition.schema.columns)} columns, {definition.buckets} buckets{lake}"
+
+
+def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
+    roles = {
+        "primary key": descriptor.schema.primary_key,
+        "partition": descriptor.partitioned_by,
+        "bucket key": descriptor.bucket_key,
+    }
+    return [role for role, columns in roles.items() if column in columns]
