@@ -22,7 +22,7 @@ from fluss_lab.server.cluster import read_discovery
 from fluss_lab.workbench import Lab, Table
 
 if TYPE_CHECKING:
-    from fluss_lab.tiering.task.task_executor import TaskProgress
+    from fluss_lab.tiering.task.tiering_task import TaskProgress
 
 
 def _either(name: str, *modules: str) -> Any:
@@ -36,7 +36,12 @@ def _either(name: str, *modules: str) -> Any:
 
 
 run_round = _either("run_round", "fluss_lab.tiering.round.tiering_round", "fluss_lab.tiering.round")
-run_task = _either("run_task", "fluss_lab.tiering.task.task_dispatch", "fluss_lab.tiering.task")
+_TASK_MODULES = (
+    "fluss_lab.tiering.task.tiering_task",
+    "fluss_lab.tiering.task.task_dispatch",
+    "fluss_lab.tiering.task",
+)
+run_task = _either("run_task", *_TASK_MODULES)
 
 #: Of tables that are read.
 ROWS = 500_000

@@ -23,7 +23,7 @@ from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.splits import TieringSnapshotSplit
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_executor import TaskProgress
+from fluss_lab.tiering.task.tiering_task import TaskProgress
 from fluss_lab.workbench import Lab, Table
 
 SIZES = (100_000, 1_000_000, 10_000_000)
@@ -36,7 +36,7 @@ WHOLE = TieringOptions(split_bytes_max=1 << 40)
 _RUN = """
 import json, sys, threading
 from pathlib import Path
-from fluss_lab.tiering.task.task_dispatch import run_task
+from fluss_lab.tiering.task.tiering_task import run_task
 from fluss_lab.tiering.task.tiering_task import TaskResult
 
 def own():

@@ -17,8 +17,7 @@ from benchmarks.report import Figures, Timing, millions, timed
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import STAGES, TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_dispatch import run_task
-from fluss_lab.tiering.task.task_executor import TaskProgress
+from fluss_lab.tiering.task.tiering_task import TaskProgress, run_task
 from fluss_lab.workbench import Lab, Table
 
 LONG_ROWS = 20_000_000

@@ -18,8 +18,7 @@ from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choos
 from fluss_lab.server.cluster import read_discovery
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_dispatch import run_task
-from fluss_lab.tiering.task.task_executor import TaskProgress
+from fluss_lab.tiering.task.tiering_task import TaskProgress, run_task
 from fluss_lab.workbench import Lab, Table
 
 ROWS = 2_000_000

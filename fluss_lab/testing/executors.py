@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fluss_lab.errors import UnavailableError
-from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
-from fluss_lab.tiering.task.task_executor import TaskNews, TaskProgress
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.tiering.task.tiering_task import TaskNews, TaskProgress, TaskResult, parse_task, run_task
 
 
 class LocalTieringExecutor:

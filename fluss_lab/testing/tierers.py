@@ -20,7 +20,7 @@ from fluss_lab.errors import FlussError, InternalError, error_code, error_from_c
 from fluss_lab.lake import LakeStorage
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.task.task_executor import TieringExecutor
+from fluss_lab.tiering.task.tiering_task import TieringExecutor
 
 #: Imported once, before any process is forked; a gRPC channel or a thread would not survive the fork, imports do.
 PRELOAD: Final = (

@@ -16,7 +16,7 @@ from fluss_lab.tiering.maintenance.maintenance_report import CompactionReport, E
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_executor import TieringExecutor
+from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.round_progress_view import RoundProgress

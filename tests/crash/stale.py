@@ -9,13 +9,10 @@ from fluss_lab.client import Connection
 from fluss_lab.lake import CommitterInitContext, LakeTieringFactory
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.tiering_committer import TieringCommitter, WrittenSplit
 from fluss_lab.tiering.round.tiering_round import TieringRound
-from fluss_lab.tiering.task.task_dispatch import parse_task
-from fluss_lab.tiering.task.task_executor import TaskProgress
-from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
+from fluss_lab.tiering.task.tiering_task import TaskProgress, TaskResult, TieringTask, parse_task
 
 
 class Stale:

@@ -61,7 +61,6 @@ NO_FILE = {
     "model/json_codec.py",
     "testing/conformance/elsewhere.py",
     "testing/parquet_lake/parquet_write_result.py",
-    "tiering/maintenance/maintenance_task.py",
     "tiering/task/tiering_task.py",
 }
 _NUMBER = re.compile(r"_?([A-Z]+_)*(VERSION|FORMAT|MAGIC)")

@@ -227,7 +227,7 @@ GIVING_UP = (
         UNSENT,
     ),
     Mutant(
-        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/repair/lake_bucket.py",
+        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/repair/damage_repair.py",
         "    stops = {place: stop}\n",
         "    stops = {place: stop - 1}\n",
         (f"{IN_REPAIRS}::test_rows_are_made_from_those_that_the_lake_has[2]",),

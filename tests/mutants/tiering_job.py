@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import PLANNER, ROUND, Mutant
 
-READER = "fluss_lab/tiering/task/pk_split_reader.py"
+READER = "fluss_lab/tiering/task/split_reader.py"
 IN_SPLITS = "tests/unit/tiering/round/test_keyed_splits.py"
 IN_KEYED = "tests/unit/tiering/round/test_keyed_round.py"
 
@@ -78,14 +78,14 @@ TIERING_JOB = (
         "tasks_begun_after_the_deadline",
         "P4",
         "fluss_lab/tiering/task/tiering_task.py",
-        "if task.deadline_ms is None or SystemClock().now_ms() < task.deadline_ms:",
-        "if task.deadline_ms is None or SystemClock().now_ms() > 0:",
+        "if task.deadline_ms is not None and SystemClock().now_ms() >= task.deadline_ms:",
+        "if task.deadline_ms is not None and SystemClock().now_ms() < 0:",
         (f"{IN_KEYED}::test_a_round_that_runs_out_of_time_is_followed_by_the_next_at_once",),
     ),
     Mutant(
         "round_that_gets_nowhere",
         "P4",
-        "fluss_lab/tiering/task/round_tasks.py",
+        "fluss_lab/tiering/round/round_planner.py",
         "deadline_ms=None if split.split_index < parallelism else deadline_ms,",
         "deadline_ms=deadline_ms,",
         (f"{IN_KEYED}::test_a_round_that_runs_out_of_time_is_followed_by_the_next_at_once",),
@@ -93,7 +93,7 @@ TIERING_JOB = (
     Mutant(
         "cut_splits_placed_by_themselves",
         "P2",
-        "fluss_lab/tiering/task/round_tasks.py",
+        "fluss_lab/tiering/round/round_planner.py",
         "alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,",
         "alone=True,",
         (f"{IN_KEYED}::test_updates_between_the_splits_of_a_bucket",),

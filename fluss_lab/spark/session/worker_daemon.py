@@ -22,7 +22,7 @@ _WARM = (
     "pyarrow.dataset",
     "pandas",
     "grpc",
-    "fluss_lab.tiering.task.task_dispatch",
+    "fluss_lab.tiering.task.tiering_task",
     "fluss_lab.lake.iceberg.read.row_source",
     "fluss_lab.lake.iceberg.write.log_split_writer",
     "fluss_lab.spark.source.batch_reader",

@@ -33,9 +33,7 @@ from fluss_lab.errors import (
 from fluss_lab.spark.session.jvm_launch import is_alive
 from fluss_lab.spark.session.package_archive import release
 from fluss_lab.spark.session.spark_masters import attempts_of
-from fluss_lab.tiering.task.task_dispatch import run_task
-from fluss_lab.tiering.task.task_executor import TaskProgress
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.tiering.task.tiering_task import TaskProgress, TaskResult, run_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
-from fluss_lab.tiering.task.task_executor import TaskNews
+from fluss_lab.tiering.task.tiering_task import TaskNews
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

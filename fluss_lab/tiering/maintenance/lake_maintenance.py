@@ -43,11 +43,9 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
     MaintenanceReport,
     OrphanReport,
 )
-from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
-from fluss_lab.tiering.round.round_outcome import TieringAssignment
+from fluss_lab.tiering.round.source_enumerator import TieringAssignment
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
-from fluss_lab.tiering.task.task_executor import TaskProgress, TieringExecutor
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.tiering.task.tiering_task import MaintenanceTask, TaskProgress, TaskResult, TieringExecutor
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,13 @@ from typing import TypeVar
 from fluss_lab.client import Connection
 from fluss_lab.clock import Clock
 from fluss_lab.errors import InternalError, LakeNotConfiguredError
+from fluss_lab.interrupts import run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, TableMaintenance
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent
 from fluss_lab.tiering.round.round_planner import RoundPlanner
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
-from fluss_lab.tiering.task.interruptible_work import run_interruptibly
-from fluss_lab.tiering.task.task_executor import TaskProgress, TieringExecutor
+from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator
+from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
 ReportT = TypeVar("ReportT")
 

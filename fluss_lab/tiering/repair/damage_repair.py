@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.client.cluster.log_damage import DamagedBucket, RowsSent, give_up_range, send_rows
 from fluss_lab.errors import (
@@ -25,19 +28,18 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import CommitterInitContext, LakeStorage
-from fluss_lab.model import TableBucket, TablePath
+from fluss_lab.lake import SYSTEM_FIELDS, CommitterInitContext, LakeStorage
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.model import TableBucket, TableInfo, TablePath
+from fluss_lab.records.kv_files import stored_schema
 from fluss_lab.tiering.repair.damage_plan import DamagePlan, plan_of, was_given_up
-from fluss_lab.tiering.repair.lake_bucket import lake_bucket_rows
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from fluss_lab.tiering.repair.repair_plan import LEFT_UNTIERED
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent
 from fluss_lab.tiering.round.round_planner import RoundPlanner
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.task.task_executor import TieringExecutor
+from fluss_lab.tiering.task.tiering_task import TieringExecutor
 
 log = logging.getLogger(__name__)
 
@@ -262,3 +264,55 @@ def _sound(each: DamagedBucket, stop: int) -> KnownBucket:
         lake_end_offset=each.lake_end,
         lake_snapshot_id=None,
     )
+
+
+#: Bytes of rows that are sent in one piece, about.
+PART_BYTES: Final = 4 << 20
+
+
+def lake_bucket_rows(
+    storage: LakeStorage, table: TableInfo, snapshot_id: int, place: tuple[str | None, int], stop: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a bucket that were live at an offset of its log, ascending by their own.
+
+    Args:
+        storage: The lake.
+        table: The table.
+        snapshot_id: A snapshot that holds the bucket's log up to `stop` at least.
+        place: Partition name and bucket.
+        stop: The offset.
+
+    Raises:
+        LakeSnapshotNotFoundError: There is no such snapshot (any more).
+        CorruptDataError: A file of the lake is damaged, or two rows have the same offset.
+
+    Cost: memory for all rows of the bucket, as its server needs for them too.
+    """
+    source = storage.create_lake_source(table)
+    stops = {place: stop}
+    splits = source.plan(snapshot_id, stops=stops)
+    user = table.descriptor.schema.arrow()
+    names = [*user.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
+    system = [field for field in SYSTEM_FIELDS if field.name in names]
+    found = pa.Table.from_batches(
+        [batch.cast(pa.schema([*user, *system])) for _, batch in source.read(splits, names, stops=stops)],
+        pa.schema([*user, *system]),
+    )
+    found = found.take(pc.sort_indices(found.column(OFFSET_COLUMN))).combine_chunks()
+    offsets = found.column(OFFSET_COLUMN).to_numpy()
+    if bool((offsets[1:] == offsets[:-1]).any()):
+        raise CorruptDataError(f"table {table.path}, bucket {place[1]}: two rows in the lake have the same offset")
+    times = found.column(TIMESTAMP_COLUMN).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    found = found.set_column(len(names) - 1, TIMESTAMP_COLUMN, times).cast(stored_schema(user))
+    for batch in found.to_batches():
+        yield from _pieces(batch)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield halves of halves of a batch, until each is small enough or one row."""
+    if batch.num_rows > 1 and batch.nbytes > PART_BYTES:
+        half = batch.num_rows // 2
+        yield from _pieces(batch.slice(0, half))
+        yield from _pieces(batch.slice(half))
+    elif batch.num_rows:
+        yield batch

@@ -24,9 +24,12 @@ from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.repair.repair_plan import RepairPlan, RepairPlanner
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent, TieringAssignment
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import (
+    FinishedTieringEvent,
+    TieringAssignment,
+    TieringSession,
+    TieringSourceEnumerator,
+)
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 
 log = logging.getLogger(__name__)

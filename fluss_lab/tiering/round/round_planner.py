@@ -1,8 +1,9 @@
-"""The planner of a round: fences a predecessor, catches up with its commit, and cuts what is left into splits."""
+"""The planner of a round: fences a predecessor, catches up with its commit, cuts what is left into splits and tasks."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import (
     CommitConflictError,
+    FlussError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     TableNotFoundError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter
+from fluss_lab.lake import CommittedLakeSnapshot, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.lake.snapshot_summary import (
     LakeOffsets,
     advanced_buckets,
@@ -25,11 +27,11 @@ from fluss_lab.lake.snapshot_summary import (
 )
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import TieringAssignment
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
 from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
 from fluss_lab.tiering.round.splits import TieringSplit
-from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
+from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter, WrittenSplit
+from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +185,82 @@ def _partition_ids(partitions: Sequence[PartitionInfo], known: Mapping[TableBuck
         if offset.partition is not None and bucket.partition_id is not None
     }
     return ids | {partition.name: partition.partition_id for partition in partitions}
+
+
+def make_tasks(
+    plan: RoundPlan,
+    factory: LakeTieringFactory[Any, Any],
+    connection: Connection,
+    storage: LakeStorage,
+    *,
+    round_id: str,
+    deadline_ms: int,
+    parallelism: int,
+) -> list[bytes]:
+    """Return the tasks of a plan, in the order of its splits.
+
+    Args:
+        plan: What is to be written.
+        factory: Of the lake.
+        connection: To the cluster that the tasks read.
+        storage: The lake that they write.
+        round_id: Unique to the attempt.
+        deadline_ms: No task begins after it, in epoch milliseconds.
+        parallelism: Tasks that run at once: the first so many begin whenever they do, so that the round gets somewhere
+            though workers' clocks be wrong or their start slow.
+
+    Raises:
+        TableNotFoundError: The lake table is gone.
+        UnsupportedError: It is not as fluss_lab made it.
+    """
+    lake_table = factory.describe_table(plan.table)
+    splits_of = Counter(split.table_bucket for split in plan.splits)
+    places = {
+        split.table_bucket: (split.partition_name, split.table_bucket.bucket)
+        for split in plan.splits
+        if splits_of[split.table_bucket] == 1 and not plan.table.is_log_table
+    }
+    # What is changed by several splits is placed by the committer, which looks at the bucket itself.
+    lake_buckets = factory.describe_buckets(plan.table, list(places.values()), plan.planned_id) if places else {}
+    return [
+        TieringTask(
+            connection.address,
+            connection.options,
+            plan.table,
+            split,
+            storage.format_name,
+            storage.task_properties,
+            lake_table,
+            round_id,
+            lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},
+            alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,
+            deadline_ms=None if split.split_index < parallelism else deadline_ms,
+        ).to_bytes()
+        for split in plan.splits
+    ]
+
+
+def collect_results(
+    plan: RoundPlan, factory: LakeTieringFactory[Any, Any], data: Sequence[bytes]
+) -> tuple[list[WrittenSplit], list[FlussError]]:
+    """Return what tasks wrote, those left to a later round among them, and why others failed.
+
+    Raises:
+        CorruptDataError: The bytes are no results of this release.
+    """
+    serializer = factory.write_result_serializer()
+    results = [TaskResult.from_bytes(each) for each in data]
+    written = [
+        WrittenSplit(
+            plan.splits[each.split_index],
+            each.end,
+            each.max_timestamp_ms,
+            serializer.deserialize(each.write_version, each.write_result) if each.write_result else None,
+            start=each.start,
+            rows=each.rows,
+            events=each.events,
+        )
+        for each in results
+        if each.error is None
+    ]
+    return written, [each.error for each in results if each.error is not None]

@@ -1,4 +1,4 @@
-"""The enumerator: asks the coordinator for a table, keeps it during the round, and reports how the round ended."""
+"""A tierer at the coordinator: its session, the table that it holds during a round, and how the round ended."""
 
 from __future__ import annotations
 
@@ -6,16 +6,176 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
 
 from fluss_lab.client import Connection
-from fluss_lab.errors import FencedTieringEpochError, FlussError, UnavailableError, error_from_code
+from fluss_lab.errors import (
+    FencedTieringEpochError,
+    FlussError,
+    ServerUnavailableError,
+    UnavailableError,
+    error_code,
+    error_from_code,
+)
 from fluss_lab.interrupts import Flag, Held, joined
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.tiering.round.round_outcome import FailedTieringEvent, FinishedTieringEvent, TieringAssignment
 
 log = logging.getLogger(__name__)
+
+CLIENT_NAME: Final = "tiering"
+#: Longest wait for the first session: the client retries a server that is away for 30 s by default.
+ATTACH_TIMEOUT_S: Final = 60.0
+#: Wait before attaching again after the stream broke (a restarting server needs about a second).
+REATTACH_DELAY_S: Final = 0.5
+#: How long `close` waits for the stream to end; it is cancelled at once, so this is never used up.
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class TieringSession:
+    """Holds one attached session, and attaches again when the server comes back. Use it as a context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._session_id: int | None = None
+        self._error: FlussError | None = None
+        self._answered = Flag()
+        self._closing = Flag()
+        self._stream_closed = Flag()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="fluss-tiering-session", daemon=True)
+
+    @property
+    def session_id(self) -> int | None:
+        """Return the present session's id; None while no server answers."""
+        return self._session_id
+
+    def __enter__(self) -> Self:
+        """Attach.
+
+        Raises:
+            ServerUnavailableError: No server answers.
+        """
+        with Held():
+            self._thread.start()
+        try:
+            answered = self._answered.wait(ATTACH_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        if not answered:
+            self.close()
+            raise ServerUnavailableError(f"attaching to the coordinator: no answer in {ATTACH_TIMEOUT_S:.0f} s")
+        if self._error is not None:
+            self.close()
+            raise self._error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session: tables still held by it are free."""
+        with Held():
+            self._closing.set()
+            with self._lock:
+                self._stream_closed.set()
+            joined([self._thread], CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        attempts = self._connection.attempts("attach")
+        while not self._closing.is_set():
+            with self._lock:
+                if self._closing.is_set():
+                    return
+                self._stream_closed = closed = Flag()
+            try:
+                self._hold(closed)
+            except FlussError as error:
+                log.debug("tiering session: %s", error)
+                if not self._answered.is_set() and (attempts.left_s <= 0 or not error.retriable):
+                    self._error = error
+                    self._answered.set()
+                    return
+            finally:
+                closed.set()
+                self._session_id = None
+            self._closing.wait(REATTACH_DELAY_S)
+
+    def _hold(self, closed: threading.Event) -> None:
+        """Hold one stream until it breaks or is closed."""
+        coordinator = self._connection.coordinator()
+        # A stream is not repeated: first make sure that the address is that of a server which answers.
+        coordinator.describe_cluster(pb.DescribeClusterRequest())
+        for response in coordinator.attach(pb.AttachRequest(client_name=CLIENT_NAME), closed):
+            self._session_id = int(response.session_id)
+            self._connection.sessions.add(self._session_id)
+            self._answered.set()
+
+
+@dataclass(frozen=True, slots=True)
+class TieringAssignment:
+    """A table that the coordinator handed to this tierer.
+
+    Attributes:
+        table_id: Of the table.
+        path: Where it is found.
+        tiering_epoch: The fencing number of this round.
+        coordinator_epoch: The coordinator's start that handed it out.
+        takeover: An earlier epoch did not end by itself: it must be fenced before planning.
+    """
+
+    table_id: int
+    path: TablePath
+    tiering_epoch: int
+    coordinator_epoch: int
+    takeover: bool
+
+    def __str__(self) -> str:
+        return f"table {self.path} (id {self.table_id}, tiering epoch {self.tiering_epoch})"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTieringEvent:
+    """The round ended well: what it wrote is in the lake and known to Fluss.
+
+    Attributes:
+        assignment: Whose round.
+        rows: Records tiered.
+        size_bytes: Bytes of the files written.
+        is_forced: Whether a limit ended the round before the lake was up to date: the table is due again at once.
+    """
+
+    assignment: TieringAssignment
+    rows: int
+    size_bytes: int
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTieringEvent:
+    """The round failed.
+
+    Attributes:
+        assignment: Whose round.
+        message: What went wrong, in one text.
+        error_code: Its wire code, of a `FlussError`.
+    """
+
+    assignment: TieringAssignment
+    message: str
+    error_code: int | None = None
+
+    @staticmethod
+    def of(assignment: TieringAssignment, error: BaseException) -> FailedTieringEvent:
+        """Return the event of a round that an error ended."""
+        code = error_code(error) if isinstance(error, FlussError) else None
+        return FailedTieringEvent(assignment, f"{type(error).__name__}: {error}", code)
+
 
 #: Longest error text that is reported: it is shown in a status table, and messages to the server are limited.
 MESSAGE_LENGTH_MAX: Final = 2000

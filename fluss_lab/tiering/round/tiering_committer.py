@@ -21,7 +21,7 @@ from fluss_lab.lake import LakeCommitter
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, LakeOffsets, commit_properties, merge_offsets
 from fluss_lab.model import LakeOffset, TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.tiering.round.round_outcome import TieringAssignment
+from fluss_lab.tiering.round.source_enumerator import TieringAssignment
 from fluss_lab.tiering.round.splits import TieringSplit
 
 log = logging.getLogger(__name__)

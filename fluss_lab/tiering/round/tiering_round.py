@@ -26,18 +26,21 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.interrupts import Flag
+from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model import TableBucket
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FinishedTieringEvent, TieringAssignment
-from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner
+from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results, make_tasks
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import (
+    FinishedTieringEvent,
+    TieringAssignment,
+    TieringSession,
+    TieringSourceEnumerator,
+)
 from fluss_lab.tiering.round.splits import TieringSnapshotSplit
-from fluss_lab.tiering.round.tierer_session import TieringSession
 from fluss_lab.tiering.round.tiering_committer import (
     FlussTableLakeSnapshotCommitter,
     TieringCommitter,
@@ -47,11 +50,8 @@ from fluss_lab.tiering.round.tiering_committer import (
     split_ends,
     starts_of,
 )
-from fluss_lab.tiering.task.interruptible_work import run_interruptibly
 from fluss_lab.tiering.task.round_progress import RoundMeter, RoundProgress
-from fluss_lab.tiering.task.round_tasks import collect_results, make_tasks
-from fluss_lab.tiering.task.stage_times import StageWatch
-from fluss_lab.tiering.task.task_executor import TieringExecutor
+from fluss_lab.tiering.task.tiering_task import TieringExecutor
 
 log = logging.getLogger(__name__)
 
@@ -129,16 +129,16 @@ def _run(
         if session_id is None:
             session_id = stack.enter_context(TieringSession(connection)).session_id
         enumerator = TieringSourceEnumerator(connection, session_id, options.renew_interval_s)
-        watch = StageWatch()
-        with watch.stage("plan"):
+        meter = RoundMeter(progress)
+        with meter.timed("plan"):
             assignment = enumerator.request(table_id)
         if assignment is None:
             return None
         tiering = TieringRound(
-            connection, storage, executor, enumerator, assignment, progress=progress, options=options, stopped=stopped,
+            connection, storage, executor, enumerator, assignment, meter=meter, options=options, stopped=stopped,
             sound=sound,
         )  # fmt: skip
-        return tiering.run(watch)
+        return tiering.run()
 
 
 class TieringRound:
@@ -152,7 +152,7 @@ class TieringRound:
         enumerator: TieringSourceEnumerator,
         assignment: TieringAssignment,
         *,
-        progress: RoundProgress | None = None,
+        meter: RoundMeter | None = None,
         options: TieringOptions = _DEFAULTS,
         stopped: Flag | None = None,
         sound: Mapping[TableBucket, KnownBucket] | None = None,
@@ -162,36 +162,30 @@ class TieringRound:
         self._executor = executor
         self._enumerator = enumerator
         self._assignment = assignment
-        self._meter = RoundMeter(progress)
+        self._meter = meter or RoundMeter()
         self._options = options
-        self._watch = StageWatch()
         self._planner = RoundPlanner(connection, enumerator, assignment, options, sound)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
         self._lost = Flag()
         self._stopped = stopped or Flag()
 
-    def run(self, watch: StageWatch | None = None) -> TieringReport:
-        """Run the round, and tell the coordinator how it ended.
-
-        Args:
-            watch: Started when the table was asked for; default: started now.
-        """
-        self._watch = watch or self._watch
+    def run(self) -> TieringReport:
+        """Run the round, and report to the coordinator how it ended."""
         with self._enumerator.holding(self._assignment, self._on_lost):
             failpoint("tiering.heartbeat.after")
             report = self._maintain(self._tier())
             failpoint("tiering.finish.before")
         self._meter.enter("finish")
-        with self._watch.stage("finish"):
+        with self._meter.timed("finish"):
             records = report.rows + report.events
             event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited)
             self._enumerator.handle(event)
-        return replace(report, seconds=self._watch.seconds())
+        return replace(report, seconds=self._meter.seconds())
 
     def _maintain(self, report: TieringReport) -> TieringReport:
         """Look after the table's shape, while it is held. Whatever comes of that, the round's data is where it belongs."""
         self._meter.enter("maintain")
-        with self._watch.stage("maintain"):
+        with self._meter.timed("maintain"):
             scene = MaintenanceScene(
                 self._connection,
                 self._storage,
@@ -236,7 +230,7 @@ class TieringRound:
         round_id = uuid.uuid4().hex
         self._check_held()
         with ExitStack() as stack:
-            with self._watch.stage("plan"):
+            with self._meter.timed("plan"):
                 factory = self._storage.create_lake_tiering_factory()
                 table = self._planner.table()
                 context = CommitterInitContext(table, round_id)
@@ -246,7 +240,7 @@ class TieringRound:
             if not plan.splits:
                 return self._report(plan.known_id, [])
             written = self._write(plan, factory, lake, round_id)
-            with self._watch.stage("commit"):
+            with self._meter.timed("commit"):
                 return self._commit(plan, lake, written, round_id)
 
     # -- write ---------------------------------------------------------------------------------------------------------
@@ -255,11 +249,11 @@ class TieringRound:
         self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], lake: LakeCommitter[Any, Any], round_id: str
     ) -> list[WrittenSplit]:
         """Run the tasks; return what all of them wrote, or remove it and raise."""
-        with self._watch.stage("plan"):
+        with self._meter.timed("plan"):
             tasks = self._tasks(plan, factory, round_id)
         self._meter.plan(plan.splits)
         self._check_held()
-        with self._watch.stage("write"):
+        with self._meter.timed("write"):
             try:
                 data = self._executor.run(tasks, self._meter.wrote)
             except FlussError as error:

@@ -29,14 +29,12 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import TieringAssignment
 from fluss_lab.tiering.round.round_report import TieringReport
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.tiering_round import TieringRound
 from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableHistory, TableLag, TableStatus, table_lag
-from fluss_lab.tiering.task.round_progress import RoundState
-from fluss_lab.tiering.task.task_executor import TieringExecutor
+from fluss_lab.tiering.task.round_progress import RoundMeter, RoundState
+from fluss_lab.tiering.task.tiering_task import TieringExecutor
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +299,7 @@ class TieringService:
         try:
             report = TieringRound(
                 self._connection, self._storage, executor, enumerator, assignment,
-                progress=lambda state: self._advance(history, state), options=self._options,
+                meter=RoundMeter(lambda state: self._advance(history, state)), options=self._options,
             ).run()  # fmt: skip
         except Exception as error:
             log.warning("tiering service: %s: %s: %s", assignment, type(error).__name__, error)

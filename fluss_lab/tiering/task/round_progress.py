@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from fluss_lab.model.names import BucketKey
+from fluss_lab.tiering.round.round_report import STAGES
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSplit
-from fluss_lab.tiering.task.task_executor import TaskNews
+from fluss_lab.tiering.task.tiering_task import TaskNews
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +72,10 @@ RoundProgress: TypeAlias = Callable[[RoundState], None]
 
 
 class RoundMeter:
-    """Keeps the state of one round, and tells a listener of every change. Safe for threads.
+    """Keeps the state of one round and the seconds of its stages, and passes every change to a listener. Safe for threads.
 
     Args:
-        listener: Who is told; None: nobody.
+        listener: Called with the state; None: nobody.
     """
 
     def __init__(self, listener: RoundProgress | None = None) -> None:
@@ -85,6 +87,7 @@ class RoundMeter:
         self._splits: Sequence[TieringSplit] = ()
         self._written: dict[int, TaskNews] = {}
         self._planned: dict[BucketKey, int] = {}
+        self._seconds: dict[str, float] = {}
 
     @property
     def state(self) -> RoundState:
@@ -125,6 +128,20 @@ class RoundMeter:
         with self._lock:
             self._stage, self._done, self._tasks = stage, 0, tasks
         self._tell()
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the block's seconds towards a stage."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.monotonic() - began_s
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of every stage, and in all."""
+        stages = {name: self._seconds.get(name, 0.0) for name in STAGES[:-1]}
+        return stages | {"total": time.monotonic() - self._began_s}
 
     def wrote(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
         """Take news of the tasks that write: a `TaskProgress`. One that ended is counted once, however often it is told."""

@@ -2,18 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from fluss_lab.client import Connection
+from fluss_lab.client.kv.kv_scan import KvRecords
+from fluss_lab.client.kv.kv_snapshot_reader import read_snapshot
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.model import TableInfo
+from fluss_lab.model import PartitionInfo, TableInfo
+from fluss_lab.model.changes import ChangeType
 from fluss_lab.records import LogRecords, joined
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit
-from fluss_lab.tiering.task.pk_split_reader import KeyedChanges, event_count, snapshot_rows
+
+_INSERT: Final = int(ChangeType.INSERT)
+_BEFORE: Final = int(ChangeType.UPDATE_BEFORE)
+_AFTER: Final = int(ChangeType.UPDATE_AFTER)
+_DELETE: Final = int(ChangeType.DELETE)
+#: The previous offset of a record before which its key had no row.
+NO_ROW: Final = -1
+#: The first schema id that a table has.
+_FIRST_SCHEMA_ID: Final = 1
+
+Longs = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int8]
+
+
+def event_count(records: LogRecords) -> int:
+    """Return how many of some records end rows: ``-U`` and ``-D``."""
+    if records.change_types is None:
+        return 0
+    kinds = records.change_types.to_numpy()
+    return int(np.count_nonzero((kinds == _BEFORE) | (kinds == _DELETE)))
+
+
+class KeyedChanges:
+    """The changes of one log split, checked, and aligned to whole updates.
+
+    Args:
+        split: The split.
+        after: Reads the one record at its stopping offset; called when it ends with a ``-U``.
+
+    Attributes:
+        start: First offset of the split's own: the one after its first when that is a ``+U`` of the split before.
+    """
+
+    def __init__(self, split: TieringLogSplit, after: Callable[[], Iterable[LogRecords]]) -> None:
+        self._split = split
+        self._after = after
+        self.start = split.starting_offset
+        #: Previous offset of a -U that was the last record given out.
+        self._open: int | None = None
+        self._begun = False
+
+    def checked(self, runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
+        """Yield the records of the split's own.
+
+        Args:
+            runs: All records of its range, in order.
+
+        Raises:
+            CorruptDataError: A change does not name the row that it ends, or an update lacks a half.
+        """
+        for records in runs:
+            own = self._own(records)
+            if own is not None:
+                self._check(own)
+                yield own
+        if self._open is not None:
+            for records in self._after():
+                self._check(records)
+                yield records
+            if self._open is not None:
+                raise CorruptDataError(f"{self._split}: a -U at its end has no +U after it")
+
+    def _own(self, records: LogRecords) -> LogRecords | None:
+        """Return what is this split's own of the records: all but a ``+U`` that the split before takes."""
+        if self._begun or not self._split.follows:
+            return records
+        self._begun = True
+        if records.change_types is None or records.change_types[0].as_py() != _AFTER:
+            return records
+        self.start += 1
+        return records.clip(self.start, records.next_offset)
+
+    def _check(self, records: LogRecords) -> None:
+        if records.change_types is None or records.previous_offsets is None:
+            raise CorruptDataError(f"{self._split}: expected changes with previous offsets, found none")
+        kinds: Kinds = records.change_types.to_numpy()
+        previous: Longs = records.previous_offsets.to_numpy()
+        offsets: Longs = records.offsets.to_numpy()
+        inserted = kinds == _INSERT
+        if not (inserted | (kinds == _BEFORE) | (kinds == _AFTER) | (kinds == _DELETE)).all():
+            self._fail("a change type that no primary-key table has", offsets, (kinds < _INSERT) | (kinds > _DELETE))
+        wrong = np.where(inserted, previous != NO_ROW, (previous < 0) | (previous >= offsets))
+        if wrong.any():
+            self._fail("a previous offset that cannot be", offsets, wrong)
+        self._check_pairs(kinds, previous, offsets)
+
+    def _check_pairs(self, kinds: Kinds, previous: Longs, offsets: Longs) -> None:
+        """See that each ``-U`` is followed by the ``+U`` that replaces the same row, also from one run to the next."""
+        before, after = kinds == _BEFORE, kinds == _AFTER
+        # A plan may begin with a +U whose -U is in the lake already; everything later has both halves.
+        opened = self._open is not None or (bool(after[0]) and int(offsets[0]) == self._split.starting_offset)
+        expected = np.concatenate(([opened], before[:-1]))
+        if not np.array_equal(after, expected):
+            self._fail("a -U that is not followed by its +U, or a +U without", offsets, after != expected)
+        replaced = np.concatenate(([previous[0] if self._open is None else self._open], previous[:-1]))
+        if (wrong := after & (previous != replaced)).any():
+            self._fail("a +U that replaces another row than its -U ends", offsets, wrong)
+        self._open = int(previous[-1]) if before[-1] else None
+
+    def _fail(self, what: str, offsets: Longs, wrong: npt.NDArray[np.bool_]) -> None:
+        at = int(offsets[int(np.argmax(wrong))])
+        raise CorruptDataError(f"{self._split}: {what}, at offset {at}")
+
+
+def snapshot_rows(connection: Connection, table: TableInfo, split: TieringSnapshotSplit) -> Iterator[LogRecords]:
+    """Yield the rows of a key-value snapshot as ``+I``, each with its own offset and timestamp, ascending by offset.
+
+    The chunks of a snapshot follow one another by offset, so that nothing need be sorted; whether they do is checked.
+
+    Raises:
+        KvSnapshotNotFoundError: It is not retained any more.
+        CorruptDataError: It is damaged, or not the one planned.
+        StorageError: Its files cannot be read from here.
+
+    Cost: memory of a batch of rows; the files are mapped.
+    """
+    bucket = split.table_bucket
+    partition = None
+    if bucket.partition_id is not None:
+        partition = PartitionInfo(bucket.partition_id, split.partition_name or "")
+    metadata = connection.admin().kv_snapshot_metadata(table, bucket.bucket, split.snapshot_id, partition)
+    if metadata.log_offset != split.log_offset:
+        raise CorruptDataError(f"{split}: the snapshot is at log offset {metadata.log_offset} now")
+    schemas = {each: connection.schema(table, each).arrow() for each in range(_FIRST_SCHEMA_ID, table.schema_id + 1)}
+    for run in in_order(read_snapshot(metadata, schemas, schema_id=table.schema_id), split):
+        count = len(run)
+        yield LogRecords(
+            run.rows,
+            run.offsets,
+            run.timestamps_ms,
+            pa.array(np.full(count, _INSERT, dtype=np.int8)),
+            pa.array(np.full(count, NO_ROW, dtype=np.int64)),
+        )
+
+
+def in_order(runs: Iterable[KvRecords], split: TieringSnapshotSplit) -> Iterator[KvRecords]:
+    """Yield runs of rows, seen to ascend by offset from one to the next, below the snapshot's log offset.
+
+    Raises:
+        CorruptDataError: They do not.
+    """
+    position = 0
+    for run in runs:
+        offsets: Longs = run.offsets.to_numpy()
+        if offsets[0] < position or offsets[-1] >= split.log_offset or (np.diff(offsets) <= 0).any():
+            raise CorruptDataError(
+                f"{split}: expected rows whose offsets ascend from {position} on below {split.log_offset}, found "
+                f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
+            )
+        position = int(offsets[-1]) + 1
+        yield run
+
 
 #: Each run costs some 0.1 ms on its way into the lake, a thousand rows about the same.
 SMALL_ROWS: Final = 1024

@@ -1,4 +1,4 @@
-"""A task of a round: one split, read from the cluster and written to the lake. Stateless, in any process.
+"""The tasks of a round: a split written to the lake, or a bucket's files rewritten. Stateless, in any process.
 
 Everything a task needs is in its bytes; everything it did is in the bytes it returns. It knows no driver, no folder and
 no catalog beyond what stands there.
@@ -7,17 +7,17 @@ no catalog beyond what stands there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
-from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
+from fluss_lab.errors import FlussError, InternalError, UnsupportedError, error_code, error_from_code
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import LakeTieringFactory, LakeWriter, WriterInitContext, lake_storage
+from fluss_lab.lake import LakeTieringFactory, SupportsMaintenance, WriterInitContext, lake_storage
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import Forms, decode, encode
 from fluss_lab.tiering.round.splits import TieringSplit
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Of tasks of all kinds, and of their results. Version 3 has every value by its fields.
 TASK_VERSION: Final = 3
+#: Of what the lake's `compact` returns, as a result carries it.
+MAINTENANCE_VERSION: Final = 1
 #: A write result names a few files with their metrics; 2,000 columns of a file make about 0.5 MB. More is a defect, and
 #: would fill the driver.
 RESULT_BYTES_MAX: Final = 16 << 20
@@ -40,7 +42,7 @@ _ERRORS: Final[Forms] = {
 
 
 class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
-    """What one task does.
+    """A task that writes: one split, read from the cluster and written to the lake.
 
     Attributes:
         server: Where the cluster is, with its token.
@@ -77,6 +79,32 @@ class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
     def to_bytes(self) -> bytes:
         """Return the task as versioned JSON. It holds the token: it is for workers only."""
         return encode(self, version=TASK_VERSION)
+
+
+class MaintenanceTask(msgspec.Struct, frozen=True, tag_field="kind", tag="maintain"):
+    """A task of maintenance: one bucket's files rewritten. It needs no server: only the lake's files.
+
+    Attributes:
+        index: Its position among the tasks of its plan.
+        table: As planned.
+        lake_format: As in ``table.datalake.format``.
+        lake_properties: The lake format's configuration.
+        task: From the lake's `CompactionPlan`.
+    """
+
+    index: int
+    table: TableInfo
+    lake_format: str
+    lake_properties: Mapping[str, str]
+    task: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Return the task as versioned JSON. It may hold credentials of the file system: it is for workers only."""
+        return encode(self, version=TASK_VERSION)
+
+
+#: A task of any kind: each says its own.
+_TASK: Final[Any] = TieringTask | MaintenanceTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +149,44 @@ class TaskResult:
         return decode(TaskResult, data, "tiering task result", version=TASK_VERSION, peer=True, forms=_ERRORS)
 
 
-def run(task: TieringTask) -> TaskResult:
-    """Run one task to its end. An error is part of the result; a task that fails leaves no file."""
+def run_task(data: bytes) -> bytes:
+    """Run one task to its end and return its `TaskResult` as bytes.
+
+    It may run in any process that can reach the server and the lake's files, again and again: every attempt writes
+    files of its own, and one that fails removes them. An error is part of the result, so that the results of other
+    tasks, and thereby their files, stay known.
+
+    Args:
+        data: A `TieringTask` or `MaintenanceTask` as bytes.
+
+    Raises:
+        CorruptDataError: The bytes are no task of this release.
+    """
+    task = parse_task(data)
     try:
-        return _begun_too_late(task) or _write(task)
+        result = _write_split(task) if isinstance(task, TieringTask) else _rewrite_bucket(task)
     except FlussError as error:
-        return TaskResult(task.split.split_index, error=error)
+        result = TaskResult(task.index, error=error)
     except Exception as error:
-        log.exception("tiering task of %s failed", task.split)
-        text = f"{task.split}: {type(error).__name__}: {error}"
-        return TaskResult(task.split.split_index, error=InternalError(text))
+        what = str(task.split) if isinstance(task, TieringTask) else f"maintenance of {task.table.path}"
+        log.exception("tiering task %d, %s, failed", task.index, what)
+        result = TaskResult(task.index, error=InternalError(f"{what}: {type(error).__name__}: {error}"))
+    return result.to_bytes()
 
 
-def _begun_too_late(task: TieringTask) -> TaskResult | None:
-    if task.deadline_ms is None or SystemClock().now_ms() < task.deadline_ms:
-        return None
-    return TaskResult(task.split.split_index, end=task.split.start, start=task.split.start)
+def parse_task(data: bytes) -> TieringTask | MaintenanceTask:
+    """Return the task of some bytes; its `index` is what its `TaskResult` has as `split_index`.
+
+    Raises:
+        CorruptDataError: They are no task of this release.
+    """
+    found: TieringTask | MaintenanceTask = decode(_TASK, data, "tiering task", version=TASK_VERSION, peer=True)
+    return found
 
 
-def _write(task: TieringTask) -> TaskResult:
+def _write_split(task: TieringTask) -> TaskResult:
+    if task.deadline_ms is not None and SystemClock().now_ms() >= task.deadline_ms:
+        return TaskResult(task.index, end=task.split.start, start=task.split.start)
     factory = lake_storage(task.lake_format, task.lake_properties).create_lake_tiering_factory()
     split = task.split
     context = WriterInitContext(
@@ -158,21 +205,15 @@ def _write(task: TieringTask) -> TaskResult:
         reader = TieringSplitReader(connection, task.table, split)
         writer = factory.create_lake_writer(context)
         try:
-            written = _copy(reader, writer)
-            return _result_of(task, factory, reader, written)
+            for records in reader:
+                writer.write(records)
+            return _result_of(task, factory, reader, writer.complete())
         except BaseException:
             # Its result goes to nobody: no snapshot can ever refer to its files.
             writer.abort()
             raise
     finally:
         connection.close()
-
-
-def _copy(reader: TieringSplitReader, writer: LakeWriter[Any]) -> Any:
-    """Write what the reader reads and return the write result."""
-    for records in reader:
-        writer.write(records)
-    return writer.complete()
 
 
 def _result_of(
@@ -194,3 +235,69 @@ def _result_of(
         start=reader.start,
         events=reader.events,
     )
+
+
+def _rewrite_bucket(task: MaintenanceTask) -> TaskResult:
+    """Return a result whose `write_result` is what the lake's `compact` returned."""
+    storage = lake_storage(task.lake_format, task.lake_properties)
+    if not isinstance(storage, SupportsMaintenance):
+        raise UnsupportedError(f"lake format {task.lake_format!r}: it offers no maintenance")
+    data = storage.compact(task.table, task.task)
+    failpoint("maintenance.task.after")
+    return TaskResult(task.index, write_version=MAINTENANCE_VERSION, write_result=data)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNews:
+    """A task that ended well, as its executor tells while others still run.
+
+    Attributes:
+        index: Its position among the tasks given to `TieringExecutor.run`.
+        rows: Records that it wrote.
+        size_bytes: Bytes of the files that it wrote.
+    """
+
+    index: int
+    rows: int
+    size_bytes: int
+
+
+class TaskProgress(Protocol):
+    """Called now and then while tasks run, from any thread."""
+
+    def __call__(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
+        """Take news.
+
+        Args:
+            done: Tasks that ended.
+            total: Tasks in all.
+            ended: Tasks that ended well since the last call, as far as the executor knows; one may be told twice.
+        """
+
+
+class TieringExecutor(Protocol):
+    """Runs tasks of `fluss_lab.tiering.task.tiering_task.run_task`, anywhere. One round at a time; rounds of other executors beside."""
+
+    @property
+    def parallelism(self) -> int:
+        """Return how many tasks run at once; splits are cut so that all of them have work."""
+        ...
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a `run` may succeed. Once it is False it stays so: whoever needs an executor makes another."""
+        ...
+
+    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
+        """Run every task and return what `run_task` returned, in the order of the tasks.
+
+        A task may run more than once (after a failure, or speculatively); exactly one of its results is returned.
+
+        Raises:
+            FlussError: The tasks could not be run, or were cancelled; the text is one line.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Make a `run` under way in another thread end soon, with an error. Nothing runs: nothing happens."""
+        ...

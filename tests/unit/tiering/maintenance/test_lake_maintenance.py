@@ -24,12 +24,9 @@ from fluss_lab.tiering.maintenance.maintenance_report import (
     MaintenanceReport,
     OrphanReport,
 )
-from fluss_lab.tiering.maintenance.maintenance_task import MaintenanceTask
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
-from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
-from fluss_lab.tiering.task.tiering_task import TaskResult
+from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
+from fluss_lab.tiering.task.tiering_task import MaintenanceTask, TaskResult, parse_task, run_task
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
@@ -253,7 +250,7 @@ def test_a_holder_that_lost_the_table_commits_nothing(tables):
 
         def run(self, tasks, progress=None):
             results = super().run(tasks, progress)
-            from fluss_lab.tiering.round.round_outcome import FailedTieringEvent
+            from fluss_lab.tiering.round.source_enumerator import FailedTieringEvent
 
             enumerator = TieringSourceEnumerator(tables.connection, None, 1.0)
             enumerator.handle(FailedTieringEvent.of(self.assignment, RuntimeError("as if taken")))
@@ -308,10 +305,11 @@ def test_failpoints_are_all_passed(tables, monkeypatch):
     from fluss_lab.lake.iceberg.maintenance import compaction, table_maintenance
     from fluss_lab.lake.iceberg.maintenance import snapshot_expiry as expiry
     from fluss_lab.lake.iceberg.table import table_files_removal
-    from fluss_lab.tiering.maintenance import lake_maintenance, maintenance_task
+    from fluss_lab.tiering.maintenance import lake_maintenance
+    from fluss_lab.tiering.task import tiering_task
 
     passed = set()
-    for module in (compaction, expiry, table_files_removal, table_maintenance, lake_maintenance, maintenance_task):
+    for module in (compaction, expiry, table_files_removal, table_maintenance, lake_maintenance, tiering_task):
         monkeypatch.setattr(module, "failpoint", passed.add)
     properties = {"table.datalake.snapshots-min": 1, "table.datalake.auto-maintenance": True}
     people = KeyedTable(tables, buckets=1, properties=properties)

@@ -16,8 +16,7 @@ from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from tests.unit.tiering.broken_logs import (
     OPTIONS,
     PLACES,

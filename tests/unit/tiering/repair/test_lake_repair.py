@@ -22,8 +22,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
-from fluss_lab.tiering.round.tierer_session import TieringSession
+from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.repairs import SMALL, Keyed, age
 

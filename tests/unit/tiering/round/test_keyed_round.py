@@ -12,8 +12,7 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FailedTieringEvent
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import FailedTieringEvent, TieringSourceEnumerator
 from tests.unit.tiering.keyed_kit import PARTITIONED, KeyedTable
 
 #: Cuts whatever there is into one split a worker.

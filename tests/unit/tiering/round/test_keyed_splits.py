@@ -15,8 +15,14 @@ from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.round_options import ROUND_DURATION_MIN_S, TieringOptions
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit, number_splits
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, starts_of
-from fluss_lab.tiering.task.pk_split_reader import KeyedChanges, event_count, in_order
-from fluss_lab.tiering.task.split_reader import HELD_BYTES, SMALL_ROWS, coalesce_runs
+from fluss_lab.tiering.task.split_reader import (
+    HELD_BYTES,
+    SMALL_ROWS,
+    KeyedChanges,
+    coalesce_runs,
+    event_count,
+    in_order,
+)
 
 PATH = TablePath("db", "people")
 KINDS = {"+A": 0, "+I": 1, "-U": 2, "+U": 3, "-D": 4}

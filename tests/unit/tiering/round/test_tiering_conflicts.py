@@ -19,11 +19,14 @@ from fluss_lab.lake import CommitterInitContext, LakeCommitter
 from fluss_lab.model import LakeOffset, OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_outcome import FailedTieringEvent, TieringAssignment
-from fluss_lab.tiering.round.source_enumerator import TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import (
+    FailedTieringEvent,
+    TieringAssignment,
+    TieringSession,
+    TieringSourceEnumerator,
+)
 from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
 from fluss_lab.tiering.round.splits import TieringLogSplit
-from fluss_lab.tiering.round.tierer_session import TieringSession
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.split_reader import TieringSplitReader

@@ -11,8 +11,7 @@ from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.splits import TieringLogSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
-from fluss_lab.tiering.task.task_dispatch import parse_task, run_task
-from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask
+from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask, parse_task, run_task
 
 
 def split(start, stop, table_id=7):
