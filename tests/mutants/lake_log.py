@@ -83,7 +83,7 @@ LAKE_LOG = (
         (f"{IN_METADATA_FILES}::test_live_entries_are_those_of_pyiceberg",),
     ),
     Mutant(
-        "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/parquet_log.py",
+        "format_replays_before_its_start", "P2", "fluss_lab/testing/parquet_lake/parquet_source.py",
         "if start < min(earliest, stop):",
         "if start < 0:",
         (f"{IN_PARQUET}::test_a_changelog_begins_where_a_snapshot_was_tiered",),

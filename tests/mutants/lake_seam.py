@@ -32,13 +32,13 @@ LAKE_SEAM = (
         (f"{IN_FILES}::test_of_many_that_make_one_file_one_succeeds_and_nobody_sees_half_of_it",),
     ),
     Mutant(
-        "format_serves_a_log_with_gaps", "P4", "fluss_lab/testing/parquet_lake/parquet_log.py",
+        "format_serves_a_log_with_gaps", "P4", "fluss_lab/testing/parquet_lake/parquet_source.py",
         "if expected < stop:",
         "if expected < start:",
         (f"{IN_PARQUET}::test_what_the_lake_does_not_hold_is_told",),
     ),
     Mutant(
-        "format_guesses_newer_bytes", "P7", "fluss_lab/testing/parquet_lake/parquet_write_result.py",
+        "format_guesses_newer_bytes", "P7", "fluss_lab/testing/parquet_lake/parquet_writer.py",
         "if not 1 <= version <= VERSION:",
         "if version < VERSION:",
         (f"{IN_PARQUET}::test_unknown_bytes_are_refused",),

@@ -21,7 +21,7 @@ RUNNING = (
         (f"{IN_REACH}::test_everything_that_is_missing_is_named",),
     ),
     Mutant(
-        "one_loopback_address_makes_a_master_local", "P10", "fluss_lab/spark/session/spark_masters.py",
+        "one_loopback_address_makes_a_master_local", "P10", "fluss_lab/spark/session/worker_placement.py",
         "and all(_host(place) in LOOPBACK",
         "and any(_host(place) in LOOPBACK",
         (f"{IN_MASTERS}::test_where_a_master_runs",),

@@ -12,12 +12,15 @@ that nothing refers to, which maintenance removes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
 from fluss_lab.errors import (
     ConflictError,
@@ -31,15 +34,15 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.spark.session.jvm_launch import is_alive
-from fluss_lab.spark.session.package_archive import release
-from fluss_lab.spark.session.spark_masters import attempts_of
-from fluss_lab.tiering.task.tiering_task import TaskProgress, TaskResult, run_task
+from fluss_lab.spark.session.worker_placement import attempts_of, release
+from fluss_lab.tiering.task.tiering_task import TaskNews, TaskProgress, TaskResult, run_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from fluss_lab.spark.tiering.task_accumulator import News
+
+log = logging.getLogger(__name__)
 
 #: The FAIR pool of tiering jobs: beside a person's own jobs, not before or behind them.
 POOL: Final = "fluss_lab_tiering"
@@ -104,8 +107,6 @@ class SparkTieringExecutor:
             UnavailableError: The job was cancelled, or workers died; the text is Spark's first line.
             UnsupportedError: Workers have another release of fluss_lab.
         """
-        from fluss_lab.spark.tiering.task_accumulator import listening
-
         context = self._session.sparkContext
         group = f"fluss_lab-tiering-{uuid.uuid4().hex}"
         hands = deal(list(range(len(tasks))), TASKS_PER_WORKER_MAX * self.parallelism)
@@ -113,12 +114,12 @@ class SparkTieringExecutor:
             self._group, self._cancelled = group, False
         try:
             with (
-                listening(context) as news,
+                _accumulator(context) as reports,
                 self._job_properties(context, group, f"tiering: {len(tasks)} splits"),
-                _watched(news, len(tasks), progress),
+                _watched(reports, len(tasks), progress),
             ):
                 given = context.parallelize([[(at, tasks[at]) for at in hand] for hand in hands], len(hands))
-                work = partial(run_partition, expected=release(), news=news)
+                work = partial(run_partition, expected=release(), reports=reports)
                 results: list[tuple[int, bytes]] = given.mapPartitions(work).collect()
         except FlussError:
             raise
@@ -182,14 +183,14 @@ def deal(tasks: Sequence[int], hands: int) -> list[list[int]]:
 
 
 def run_partition(
-    hands: Iterable[list[tuple[int, bytes]]], *, expected: str, news: News | None = None
+    hands: Iterable[list[tuple[int, bytes]]], *, expected: str, reports: TaskAccumulator | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Run tasks in a Spark worker. An error that may pass is raised while Spark will try again, else it is the result.
 
     Args:
         hands: Tasks with their positions among all.
         expected: The driver's release.
-        news: Told of tasks that ended well.
+        reports: Where tasks that ended well are reported.
     """
     from pyspark import TaskContext
 
@@ -210,8 +211,8 @@ def run_partition(
             # Spark would run the whole partition again, and write its finished splits twice.
             data = run_task(task)
             result = TaskResult.from_bytes(data)
-        if news is not None and result.error is None:
-            news.tell(index, result.rows + result.events, result.size_bytes)
+        if reports is not None and result.error is None:
+            reports.add(index, result.rows + result.events, result.size_bytes)
         yield index, data
         yielded = True
 
@@ -238,7 +239,7 @@ def one_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _watched(news: News, total: int, progress: TaskProgress | None) -> Iterator[None]:
+def _watched(reports: TaskAccumulator, total: int, progress: TaskProgress | None) -> Iterator[None]:
     """Report progress from a thread of its own while the block runs, and the rest after it ended well."""
     if progress is None:
         yield
@@ -247,7 +248,7 @@ def _watched(news: News, total: int, progress: TaskProgress | None) -> Iterator[
 
     def watch() -> None:
         while not done.wait(PROGRESS_INTERVAL_S):
-            if ended := news.fresh(known):
+            if ended := reports.fresh(known):
                 progress(len(known), total, ended)
 
     thread = threading.Thread(target=watch, name="fluss-tiering-progress", daemon=True)
@@ -257,4 +258,65 @@ def _watched(news: News, total: int, progress: TaskProgress | None) -> Iterator[
     finally:
         done.set()
         thread.join()
-    progress(total, total, news.fresh(known))
+    progress(total, total, reports.fresh(known))
+
+
+# -- reports of tasks that ended -----------------------------------------------------------------------------------------
+
+
+#: Task -> rows and bytes.
+_Ended: TypeAlias = dict[int, tuple[int, int]]
+
+
+class _Union(AccumulatorParam[_Ended]):
+    """Joins dicts."""
+
+    def zero(self, value: _Ended) -> _Ended:
+        """Return nothing."""
+        del value
+        return {}
+
+    def addInPlace(self, value1: _Ended, value2: _Ended) -> _Ended:  # noqa: N802  # Spark's name
+        """Return both."""
+        value1.update(value2)
+        return value1
+
+
+class TaskAccumulator:
+    """The accumulator by which workers report tasks that ended, while others still run: `add` there, `fresh` on the driver.
+
+    Spark brings an accumulator's update to the driver with the task that made it, once that has succeeded; updates of
+    failed and of losing attempts are dropped, or come twice. Keyed by task they count once.
+    """
+
+    def __init__(self, ended: Accumulator[_Ended]) -> None:
+        self._ended = ended
+
+    def add(self, index: int, rows: int, size_bytes: int) -> None:
+        """Report a task that ended well; called in a worker."""
+        self._ended.add({index: (rows, size_bytes)})
+
+    def fresh(self, known: set[int]) -> Sequence[TaskNews]:
+        """Return the tasks that ended and are not among the known ones, and add them there; called on the driver."""
+        # A copy is taken in one step of the interpreter; updates come in another thread.
+        ended = {index: each for index, each in dict(self._ended.value).items() if index not in known}
+        known.update(ended)
+        return [TaskNews(index, rows, size_bytes) for index, (rows, size_bytes) in ended.items()]
+
+
+def _ignore(_request: object, client_address: object) -> None:
+    log.debug("no more updates of accumulators from %s", client_address, exc_info=True)
+
+
+@contextlib.contextmanager
+def _accumulator(context: SparkContext) -> Iterator[TaskAccumulator]:
+    """Collect reports while the block runs; pyspark itself would keep what an accumulator collected for ever."""
+    ended = context.accumulator({}, _Union())
+    # When the JVM dies, the round's error says so; the thread that waits for updates would print a traceback as well.
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = _ignore
+    try:
+        yield TaskAccumulator(ended)
+    finally:
+        _accumulatorRegistry.pop(ended.aid, None)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import UnavailableError, UnsupportedError
 from fluss_lab.model.config.options import REMOTE_DATA_DIR, SERVER_HOST
 from fluss_lab.rpc.access.tls import LOOPBACK
-from fluss_lab.spark.session.spark_masters import runs_here
+from fluss_lab.spark.session.worker_placement import runs_here
 from fluss_lab.spark.tiering.spark_executor import one_line
 
 if TYPE_CHECKING:

@@ -22,13 +22,11 @@ Random tests print their seed and take it from ``FLUSS_LAB_SEED``.
 """
 
 from fluss_lab.testing.conformance.catalogs import CatalogConformance
-from fluss_lab.testing.conformance.commits import CommitConformance
-from fluss_lab.testing.conformance.keyed.histories import KeyedHistory
+from fluss_lab.testing.conformance.commits import CommitConformance, KillConformance
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedHistory
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
-from fluss_lab.testing.conformance.kills import KillConformance
-from fluss_lab.testing.conformance.kit import LakeKit
-from fluss_lab.testing.conformance.lake_format import LakeFormat
+from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit
 from fluss_lab.testing.conformance.log_sources import LogSourceConformance
 from fluss_lab.testing.conformance.log_tables import LogTableConformance
 from fluss_lab.testing.conformance.rounds import RoundConformance

@@ -21,6 +21,7 @@ from fluss_lab.model.schema import with_columns
 from fluss_lab.testing.conformance.kit import (
     COLUMNS,
     EPOCH_MS,
+    LakeFormat,
     LakeKit,
     log_records,
     partition_id,
@@ -28,7 +29,6 @@ from fluss_lab.testing.conformance.kit import (
     row_of,
     summary,
 )
-from fluss_lab.testing.conformance.lake_format import LakeFormat
 
 
 def altered(info: TableInfo, **added: str) -> TableInfo:

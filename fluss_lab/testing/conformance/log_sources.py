@@ -12,8 +12,7 @@ from fluss_lab.errors import CorruptDataError, InvalidTimestampError, LakeSnapsh
 from fluss_lab.lake import FetchContext, LookupContext
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.conformance.catalogs import altered
-from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, assert_same, log_records, row_of
-from fluss_lab.testing.conformance.lake_format import LakeFormat
+from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeFormat, LakeKit, assert_same, log_records, row_of
 from fluss_lab.testing.rows import ALL_TYPES, all_types_rows
 
 

@@ -12,8 +12,16 @@ import pytest
 from fluss_lab.errors import LakeSnapshotNotFoundError
 from fluss_lab.lake import SYSTEM_FIELDS
 from fluss_lab.testing.conformance.catalogs import altered
-from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, assert_same, log_records, records, row_of
-from fluss_lab.testing.conformance.lake_format import LakeFormat
+from fluss_lab.testing.conformance.kit import (
+    COLUMNS,
+    EPOCH_MS,
+    LakeFormat,
+    LakeKit,
+    assert_same,
+    log_records,
+    records,
+    row_of,
+)
 from fluss_lab.testing.rows import ALL_TYPES, all_types_rows
 
 

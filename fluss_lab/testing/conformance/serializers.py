@@ -6,8 +6,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.testing.conformance.elsewhere import write_elsewhere
-from fluss_lab.testing.conformance.kit import LakeKit, Written, records
-from fluss_lab.testing.conformance.lake_format import LakeFormat
+from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit, Written, records
 
 
 class SerializerConformance(LakeFormat):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fluss_lab.testing.conformance.catalogs import CatalogConformance
-from fluss_lab.testing.conformance.commits import CommitConformance
+from fluss_lab.testing.conformance.commits import CommitConformance, KillConformance
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed.keyed_sources import KeyedSourceConformance
 from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
-from fluss_lab.testing.conformance.kills import KillConformance
 from fluss_lab.testing.conformance.log_sources import LogSourceConformance
 from fluss_lab.testing.conformance.log_tables import LogTableConformance
 from fluss_lab.testing.conformance.rounds import RoundConformance

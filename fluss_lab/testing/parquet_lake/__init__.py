@@ -10,12 +10,11 @@ It is installed under the name ``parquet``. Its one option is ``warehouse``, a p
 
 * `table_versions`: versions of a table, and the one atomic step by which the next one is made.
 * `parquet_catalog`: tables made, altered, dropped.
-* `parquet_writer`, `parquet_write_result`, `parquet_committer`: a tiering round.
-* `parquet_source`, `parquet_log`: reading it back; `table_rows`: the rows of a primary-key table.
-* `parquet_storage`: where everything else comes from.
+* `parquet_writer`, `parquet_committer`: a tiering round.
+* `parquet_source`: rows and log read back.
+* `parquet_storage`: where everything else comes from, and the rows of a primary-key table.
 """
 
-from fluss_lab.testing.parquet_lake.parquet_storage import ParquetLakeStorage
-from fluss_lab.testing.parquet_lake.table_rows import read_state
+from fluss_lab.testing.parquet_lake.parquet_storage import ParquetLakeStorage, read_state
 
 __all__ = ["ParquetLakeStorage", "read_state"]

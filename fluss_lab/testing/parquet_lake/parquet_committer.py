@@ -25,7 +25,7 @@ from fluss_lab.lake.snapshot_summary import (
     read_starts,
 )
 from fluss_lab.model.names import BucketKey
-from fluss_lab.testing.parquet_lake.parquet_write_result import ParquetCommittable, ParquetWriteResult
+from fluss_lab.testing.parquet_lake.parquet_writer import ParquetCommittable, ParquetWriteResult
 from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder, Manifest
 
 _LOG: Final = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from fluss_lab.lake import SupportsMaintenance, splits_from_json, splits_to_json
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.conformance.catalogs import altered
-from fluss_lab.testing.conformance.keyed.histories import KeyedHistory
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, partition_id, summary
 from fluss_lab.testing.mock_clock import MockClock
 

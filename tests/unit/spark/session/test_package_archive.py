@@ -10,14 +10,14 @@ import pytest
 
 import fluss_lab
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session.package_archive import release, write_package
+from fluss_lab.spark.session.worker_placement import release, write_package
 from fluss_lab.spark.tiering.spark_executor import run_partition
 
 _WORKER = """
 import json, sys
 import fluss_lab, fluss_lab.spark.session.worker_daemon, fluss_lab.tiering.task.tiering_task
 from fluss_lab.lake import lake_storage
-from fluss_lab.spark.session.package_archive import release
+from fluss_lab.spark.session.worker_placement import release
 storage = lake_storage("iceberg", {"type": "sql", "uri": "sqlite://", "warehouse": "/none"})
 print(json.dumps([fluss_lab.__file__, release(), storage.format_name]))
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluss_lab.spark.session.spark_masters import attempts_of, is_one_process, runs_here
+from fluss_lab.spark.session.worker_placement import attempts_of, is_one_process, runs_here
 
 
 @pytest.mark.parametrize(
