@@ -25,7 +25,7 @@ from benchmarks.report import Figures
 from fluss_lab.lake import LookupContext
 from fluss_lab.model import ChangeType, TableInfo
 from fluss_lab.records import LogRecords
-from fluss_lab.testing.conformance.kit import EPOCH_MS, LakeKit, Written
+from fluss_lab.testing.conformance.kit import EPOCH_MS, LakeKit, LakeWrite
 
 COLD_RUNS: Final = 5
 WARM_LOOKUPS: Final = 40
@@ -98,7 +98,7 @@ def _written(kit: LakeKit, size: Size, *, is_keyed: bool) -> tuple[TableInfo, in
     splits = size.files // size.snapshots // (2 if is_keyed else 1)
     end, snapshot_id = 0, -1
     for _ in range(size.snapshots):
-        written: list[Written] = []
+        written: list[LakeWrite] = []
         for _ in range(splits):
             records = _changes(info, end, size.rows) if is_keyed else _appends(info, end, size.rows)
             written.append(kit.write(info, [records]))

@@ -1,4 +1,4 @@
-"""The seam to the lake: interfaces that a lake format implements, and how it is found. `format_interfaces` tells how to write one."""
+"""The seam to the lake: interfaces that a lake format implements, and how it is found. `format_interfaces` says how to write one."""
 
 from fluss_lab.lake.format_interfaces import (
     SYSTEM_COLUMNS,
@@ -13,7 +13,7 @@ from fluss_lab.lake.format_interfaces import (
     SupportsCreateFlussLogSource,
     SupportsEmptyBuckets,
     WriterInitContext,
-    Written,
+    WriteTotals,
 )
 from fluss_lab.lake.format_plugin import lake_storage
 from fluss_lab.lake.maintenance_interfaces import (
@@ -65,8 +65,8 @@ __all__ = [
     "SupportsCreateFlussLogSource",
     "SupportsEmptyBuckets",
     "SupportsMaintenance",
+    "WriteTotals",
     "WriterInitContext",
-    "Written",
     "lake_storage",
     "splits_from_json",
     "splits_to_json",

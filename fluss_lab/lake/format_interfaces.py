@@ -10,7 +10,7 @@ How to write a format
         would have to share, and connects to nothing before it must.
     2.  A lake table has the table's columns in order, then `SYSTEM_COLUMNS`. Tables are recognised by their table id, never
         by their name alone: a name may come to mean another table.
-    3.  A `LakeWriter` writes the records of one split into files of its own, which nobody sees before a commit, and gives a
+    3.  A `LakeWriter` writes the records of one split into files of its own, which are invisible before a commit, and returns a
         write result that names them. Tasks are repeated and die: every attempt has files of its own.
     4.  A `LakeCommitter` makes the files of all results visible at once, in one new *snapshot*, on condition that the newest
         snapshot is still the one that the round was planned from. That condition is what keeps results exactly once; the
@@ -22,7 +22,7 @@ How to write a format
         (both in `reader_interfaces`). Maintenance is optional, and so is whatever else is called ``Supports...``.
     7.  Whatever is reported as done is durable. A failure removes what it made where that is certain to be unused;
         what a dead process leaves behind is garbage, never part of the table.
-    8.  Errors are those of `fluss_lab.errors`, as each method tells: callers act by class.
+    8.  Errors are those of `fluss_lab.errors`, as each method says: callers act by class.
 
 `fluss_lab.testing.parquet_lake` is a small whole format to begin from, `fluss_lab.testing.conformance` the tests that
 every format passes.
@@ -96,7 +96,7 @@ class WriterInitContext:
         partition: Name of its partition, if any.
         lake_table: What `LakeTieringFactory.describe_table` gave at planning time: JSON; nothing else of the
             lake is looked up by the task.
-        round_id: Unique to the round; part of every file's name, so that files of dead rounds can be told.
+        round_id: Unique to the round; part of every file's name, so that files of dead rounds can be recognised.
         split_index: Position of the split among the round's. Two attempts at a split have the same one, so file names
             need something unique beside it.
         lake_bucket: What `LakeTieringFactory.describe_buckets` gave for the bucket; empty for a bucket without rows in
@@ -123,8 +123,8 @@ class CommitterInitContext:
     round_id: str
 
 
-class Written(Protocol):
-    """What every format's write results and committables tell about themselves."""
+class WriteTotals(Protocol):
+    """The counts that every format's write results and committables have."""
 
     @property
     def row_count(self) -> int:
@@ -172,7 +172,7 @@ class LakeWriter(ABC, Generic[WriteResultT]):
     def abort(self) -> None:
         """Give up: remove what was written, as far as can be. Never raises.
 
-        Also after `complete`, by whoever has not handed the result on: then nobody can refer to the files.
+        Also after `complete`, by a caller that has not handed the result on: then no snapshot can refer to the files.
         """
 
 
@@ -204,8 +204,8 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
 
         Raises:
             CommitConflictError: The table moved on; nothing was committed. Plan again.
-            ForeignCommitError: It moved on by somebody else's change of rows; nothing was committed.
-            CommitOutcomeUnknownError: Neither success nor failure can be told; look for the commit id.
+            ForeignCommitError: It moved on by another program's change of rows; nothing was committed.
+            CommitOutcomeUnknownError: Neither success nor failure is known; look for the commit id.
             StorageError: It cannot be written; nothing was committed.
             TableNotFoundError: The lake table is gone.
         """
@@ -214,7 +214,7 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
     def abort(self, results: Sequence[WriteResultT]) -> None:
         """Remove the files of write results that will not be committed. Never one a snapshot refers to. Never raises.
 
-        When it cannot be told whether a file is in use, it stays.
+        When it is not known whether a file is in use, it stays.
         """
 
     @abstractmethod
@@ -242,7 +242,7 @@ class LakeCommitter(Closing, Generic[WriteResultT, CommittableT]):
 
         Raises:
             LakeSnapshotNotFoundError: The known snapshot is not in the lake's history any more.
-            ForeignCommitError: Somebody else changed the table's rows since the known snapshot; or a repair
+            ForeignCommitError: Another program changed the table's rows since the known snapshot; or a repair
                 was cut off before the cluster knew of it.
         """
 
@@ -269,7 +269,7 @@ class SupportsEmptyBuckets(ABC):
         planned_snapshot_id: int | None,
         properties: Mapping[str, str],
     ) -> int:
-        """Commit a snapshot without any row of some buckets, conditional and told apart as `LakeCommitter.commit`.
+        """Commit a snapshot without any row of some buckets, conditional and recognised as `LakeCommitter.commit`.
 
         Args:
             table: The table.
@@ -282,19 +282,19 @@ class SupportsEmptyBuckets(ABC):
 
         Raises:
             CommitConflictError: The lake moved on; nothing was committed.
-            CommitOutcomeUnknownError: Neither success nor failure can be told.
+            CommitOutcomeUnknownError: Neither success nor failure is known.
         """
 
 
 class LakeTieringFactory(ABC, Generic[WriteResultT, CommittableT]):
     """Makes writers and committers, and the serializers of what passes between them.
 
-    Write results and committables have what `Written` tells; no method asks more of them.
+    Write results and committables have what `WriteTotals` has; no method needs more of them.
     """
 
     @abstractmethod
     def describe_table(self, table: TableInfo) -> dict[str, Any]:
-        """Return, as JSON, all that writers of the table need: a round asks once, on the driver.
+        """Return, as JSON, all that writers of the table need: a round calls it once, on the driver.
 
         It travels to the tasks, so it may hold what opens files there (credentials), and no path that only the driver has.
 
@@ -306,7 +306,7 @@ class LakeTieringFactory(ABC, Generic[WriteResultT, CommittableT]):
     def describe_buckets(
         self, table: TableInfo, buckets: Sequence[BucketKey], snapshot_id: int | None
     ) -> dict[BucketKey, dict[str, Any]]:
-        """Return, as JSON, what writers of single buckets of a primary-key table need: a round asks once, on the driver.
+        """Return, as JSON, what writers of single buckets of a primary-key table need: a round calls it once, on the driver.
 
         Args:
             table: The table.
@@ -356,8 +356,8 @@ class LakeCatalog(ABC):
         """Bring the lake table's columns and properties to those of the (already altered) Fluss table, at once.
 
         New columns come after the user's others; in rows written before they are null. Columns that the Fluss table does
-        not have and that an earlier call brought go again: that alteration was cut off or taken back, and nobody wrote
-        them. Doing it again is fine.
+        not have and that an earlier call brought go again: that alteration was cut off or taken back, and no row was written
+        with them. Doing it again is fine.
 
         Raises:
             TableNotFoundError: There is no lake table, or it is another table's.

@@ -81,7 +81,7 @@ class LakeSnapshotInfo:
         deletes: Deletes in its delete files; None where the format does not say.
         ours: Whether tiering committed it.
         tags: Names that keep it.
-        complete: Whether `offsets` has all that tiering says of buckets at it; not so where older snapshots would tell more.
+        complete: Whether `offsets` has all that tiering says of buckets at it; not so where older snapshots would add to it.
     """
 
     snapshot_id: int
@@ -180,7 +180,7 @@ class LakeMaintenance(Closing):
 
         Raises:
             CommitConflictError: The table moved on; nothing was committed. The results' files are still there.
-            CommitOutcomeUnknownError: Neither success nor failure can be told.
+            CommitOutcomeUnknownError: Neither success nor failure is known.
         """
 
     @abstractmethod
@@ -231,7 +231,7 @@ class LakeMaintenance(Closing):
 
         Args:
             older_than_ms: Only files last written before (epoch milliseconds): a round under way has written others.
-            dry_run: Only tell.
+            dry_run: Only report.
             ours_only: Only files that are named as this package names them.
 
         Returns:
@@ -240,7 +240,7 @@ class LakeMaintenance(Closing):
 
     @abstractmethod
     def orphans_due(self, interval_ms: int) -> bool:
-        """Tell whether orphan files were last looked for, by `remove_orphan_files` in earnest, so long ago or longer."""
+        """Return whether orphan files were last looked for, by `remove_orphan_files` in earnest, so long ago or longer."""
 
     @abstractmethod
     def snapshots(self) -> list[LakeSnapshotInfo]:
@@ -275,7 +275,7 @@ class SupportsMaintenance(ABC):
 
         Args:
             table: The table.
-            clock: By which ages are told; None: the machine's.
+            clock: By which ages are measured; None: the machine's.
 
         Raises:
             TableNotFoundError: The lake table is gone.

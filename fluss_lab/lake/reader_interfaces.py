@@ -84,7 +84,7 @@ class FileColumn:
     Attributes:
         field_id: The id under which every file has it.
         named: Whether every file that has it calls it by its own name, and calls no other column so: only then may a
-            reader that asks statistics by name be given a filter on it.
+            reader that looks up statistics by name be given a filter on it.
     """
 
     field_id: int
@@ -239,7 +239,7 @@ class FlussLogSource(ABC):
     def lookup_log_offset_by_timestamp(self, context: LookupContext) -> tuple[int, int]:
         """Return the first offset whose timestamp is at or after a time, and that record's timestamp in milliseconds.
 
-        It should read little: the files' own ranges of offsets and times tell where to look.
+        It should read little: the files' own ranges of offsets and times say where to look.
 
         Raises:
             InvalidTimestampError: The time is after every record of the bucket in the snapshot.
@@ -269,7 +269,7 @@ class FlussLogSource(ABC):
         """
 
     def log_files(self, context: FetchContext) -> LogFiles | None:
-        """Return what `fetch_log_records` would open, for people; None: the format does not tell.
+        """Return what `fetch_log_records` would open, for people; None: the format does not say.
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot.

@@ -15,7 +15,7 @@ class LocalTieringExecutor:
 
     Args:
         threads: Tasks at a time; 1: in the calling thread.
-        parallelism: What the planner is told; default: `threads`.
+        parallelism: What the planner counts on; default: `threads`.
     """
 
     def __init__(self, threads: int = 1, *, parallelism: int | None = None) -> None:

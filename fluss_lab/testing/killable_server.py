@@ -152,5 +152,5 @@ class ServerProcess:
 
 
 def _lives(pid: int, started: int = -1) -> bool:
-    """Tell whether a process lives; one that only waits to be reaped does not."""
+    """Return whether a process lives; one that only waits to be reaped does not."""
     return cluster.is_alive(ServerEntry(pid, "", 0, "", (), discovery.NO_TABLET, started))

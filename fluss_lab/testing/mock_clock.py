@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to."""
+"""A clock that only a test moves."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class TiererProcess:
         client_options: Of the connection.
         spark: Whether the tasks run on a Spark of the process's own, which ends with it; else in the process.
         action: What it does: ``round``, or by hand ``compact``, ``expire`` or ``orphans``.
-        ahead_ms: How far the clock is ahead by which the latter two tell ages.
+        ahead_ms: How far the clock is ahead by which the latter two measure ages.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TiererProcess:
             pause.wait(_LOOK_S)
 
     def stops(self, timeout_s: float = WAIT_S) -> bool:
-        """Wait until a failpoint has stopped the process, or it has ended; tell which."""
+        """Wait until a failpoint has stopped the process, or it has ended; return which."""
         deadline_s = time.monotonic() + timeout_s
         pause = threading.Event()
         while _state(self.pid) != "T":
@@ -191,7 +191,7 @@ def _main(text: str, pipe: Pipe) -> None:
     from fluss_lab import failpoints
 
     task = json.loads(text)
-    # What it starts (a JVM) can be told from everything else that runs.
+    # What it starts (a JVM) can be distinguished from everything else that runs.
     os.environ[MARK] = str(os.getpid())
     for name, action in task["failpoints"].items():
         failpoints.arm(name, action)
@@ -245,7 +245,7 @@ def maintain_by_hand(
         executor: Where files are rewritten.
         action: ``compact``, ``expire`` or ``orphans``.
         table_id: The table.
-        ahead_ms: How far the clock is ahead by which ages are told.
+        ahead_ms: How far the clock is ahead by which ages are measured.
         options: Heartbeats, as for a round.
     """
     from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance

@@ -82,7 +82,7 @@ class Lab(Closing):
         durability: str | None = None,
         config: Mapping[str, object] | None = None,
     ) -> Lab:
-        """Attach to the server of a folder, or start one that ends when nobody is attached any more.
+        """Attach to the server of a folder, or start one that ends when no process is attached any more.
 
         Args:
             folder: Where the lab lives: log, metadata, lake warehouse. Made when absent, for its owner only; ``~`` is the home.
@@ -332,7 +332,7 @@ class Lab(Closing):
 
         Args:
             max_tables: Tables tiered at the same time.
-            on_round: Told how each round ended, by any thread.
+            on_round: Called with how each round ended, by any thread.
 
         Several services may run, in any processes: the coordinator gives each table to one of them. Closing the lab stops
         it; after opening the lab again, ask for another one.

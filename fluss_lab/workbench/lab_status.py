@@ -42,7 +42,7 @@ class LabStatus:
         servers: One row a tablet server: where it is, how often it was started again, why it ended last.
         tables: One row a table: buckets, rows and bytes in the cluster, end offsets, lag in records, tiering state.
         attached: Processes attached to the cluster.
-        ephemeral: Whether the cluster ends when nobody is attached any more.
+        ephemeral: Whether the cluster ends when no process is attached any more.
         coordinator_epoch: Starts of the coordinator so far.
         kept_partitions: One row a partition that stays past its retention, because the lake does not hold all of it.
     """

@@ -16,7 +16,7 @@ _BAR_LENGTH: Final = 20
 
 
 class RoundProgress:
-    """Shows how far a tiering round is: rows and bytes. Nothing is shown where nobody watches. Use it as a context manager.
+    """Shows how far a tiering round is: rows and bytes. Nothing is shown outside of notebooks and terminals. Use it as a context manager.
 
     It is given to a round as its listener; calls may come from any thread. In a notebook it is plain HTML that is replaced
     as the round goes on, and goes when it has ended: no widget, so it looks the same in every front end.

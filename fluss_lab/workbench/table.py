@@ -256,7 +256,7 @@ class Table:
         Raises:
             LakeNotConfiguredError: The table is not lake-enabled.
             TieringInProgressError: A living tierer works on it; try again when its round is over.
-            CommitConflictError: Somebody else committed to the lake table meanwhile; nothing was changed, try again.
+            CommitConflictError: Another commit to the lake table came in between; nothing was changed, try again.
         """
         return self._upkeep.compact()
 
@@ -284,7 +284,7 @@ class Table:
         """Remove files in the lake table's folder that nothing refers to: of rounds that were killed, mostly.
 
         Args:
-            dry_run: Only tell which.
+            dry_run: Only report which.
             older_than: A duration. Younger files stay: another engine may have written them and commit them yet.
 
         Raises:
@@ -333,8 +333,8 @@ class Table:
         Raises:
             InvalidTimestampError: The time cannot be read, is before the table was made, or after the servers' clock.
             LakeSnapshotNotFoundError: There is no such lake snapshot any more.
-            OffsetOutOfRangeError: Of a primary-key table: its rows at that moment cannot be told any more; the text says
-                from when on they can.
+            OffsetOutOfRangeError: Of a primary-key table: its rows at that moment are no longer available; the text says
+                from when on they are.
         """
         return self._reader().read_point(as_of)
 

@@ -71,7 +71,7 @@ def find_java(env: Mapping[str, str] | None = None, shim_folder: Path | None = N
 
     Args:
         env: The environment to look in; default: this process's.
-        shim_folder: Where the launcher goes; default: a cache of this user, readable by nobody else.
+        shim_folder: Where the launcher goes; default: a cache of this user, readable by no other.
 
     Raises:
         JavaNotFoundError: None serves. The text lists what was looked at and found, and what to install.
@@ -150,7 +150,7 @@ def _write_shim(java: Path, env: Mapping[str, str], folder: Path | None) -> Path
     """Return a folder whose ``bin/java`` is the launcher for `java`, writing it unless it is there already.
 
     The folder's name follows from the content, so that two Javas, two versions of this module, or two processes
-    at once never change a launcher that somebody is about to start.
+    at once never change a launcher that is about to be started.
     """
     text = _SHIM.format(java=shlex.quote(str(java))).encode()
     name = f"java-{hashlib.sha256(text).hexdigest()[:16]}"
@@ -187,7 +187,7 @@ def _caches(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _check_private(folder: Path) -> None:
-    """Raise PermissionError when somebody else could have put a program there for us to run."""
+    """Raise PermissionError when another user could have put a program there for us to run."""
     status = folder.lstat()
     if status.st_uid != os.getuid() or folder.is_symlink() or status.st_mode & 0o022:
         raise PermissionError(f"{folder} belongs to or can be written by others")

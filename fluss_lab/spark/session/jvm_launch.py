@@ -3,7 +3,7 @@
 pyspark would start the JVM by `fork` with a function to run in the child. In a process that uses gRPC that is a trap: the
 child runs gRPC's fork handlers, whose threads are not there, and ends by SIGABRT (pyspark says ``JAVA_GATEWAY_EXITED``)
 or hangs for ever; measured with three threads that make calls: 1 of 20 forks died, 2 of 3 runs hung. So the JVM is
-started here, by `vfork`, which runs no handlers, and pyspark is told where it listens, as ``spark-submit`` tells it.
+started here, by `vfork`, which runs no handlers, and pyspark gets its address, as from ``spark-submit``.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def _launch(settings: Mapping[str, str], stderr: int | None) -> _Jvm:
         command += ["--conf", f"{key}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with tempfile.TemporaryDirectory(prefix="fluss_lab-jvm-") as folder:
-        told = Path(folder) / "connection"
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        address = Path(folder) / "connection"
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address)}
         # Standard input is a pipe, by whose end the JVM ends with this process. A session of its own: Ctrl-C is not for it.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stderr=stderr, env=environment, start_new_session=True
         )
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not told.is_file():
+        while not address.is_file():
             if (code := process.poll()) is not None:
                 _close(process)
                 raise _EndedError(f"ended with {code}")
@@ -115,7 +115,7 @@ def _launch(settings: Mapping[str, str], stderr: int | None) -> _Jvm:
                 _close(process)
                 raise UnavailableError(f"Spark's JVM did not answer in {START_TIMEOUT_S:.0f} s; it was ended")
             time.sleep(_LOOK_S)
-        return _Jvm(process, *_connection(told.read_bytes()))
+        return _Jvm(process, *_connection(address.read_bytes()))
 
 
 class _EndedError(Exception):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.spark.session.jvm_launch import discard, is_alive, start_session
-from fluss_lab.spark.session.worker_placement import Placement, worker_python
+from fluss_lab.spark.session.worker_placement import SparkPlacement, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: All cores, each task up to three times: plain ``local[*]`` never tries a failed task again.
 DEFAULT_MASTER = "local[*,3]"
 
-#: May be set on any session, also one that somebody else made.
+#: May be set on any session, also one that was not made here.
 _RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -66,7 +66,7 @@ def spark_session(
         master: Spark's master; default: the active session's, else ``local[*,3]``.
         config: Further Spark settings; they win over ours. ``spark.pyspark.python`` (or ``PYSPARK_PYTHON`` in the
             environment) names the Python of executors on other machines; default: this one's path.
-        folder: Where Spark's warehouse goes if somebody makes a table of Spark's own; default: a temporary folder
+        folder: Where Spark's warehouse goes if a table of Spark's own is made; default: a temporary folder
             that goes with the process.
 
     Raises:
@@ -82,7 +82,7 @@ def spark_session(
         if (active := _active()) is not None:
             return _reused(active, master, asked)
         master = master or DEFAULT_MASTER
-        placement = Placement(master, asked, folder)
+        placement = SparkPlacement(master, asked, folder)
         environment = placement.environment()  # looks for a Java, before anything of Spark is imported
         settings = _STATIC | _RUNTIME | placement.settings()
         return start_session(settings | {"spark.master": master, "spark.app.name": app_name}, environment)

@@ -75,7 +75,7 @@ def _host(place: str) -> str:
 
 
 DISTRIBUTION: Final = "fluss-lab"
-#: What an executor's Python looks for to find lake formats, and to tell the release.
+#: What an executor's Python looks for to find lake formats and the release.
 _METADATA: Final = ("METADATA", "entry_points.txt")
 #: The earliest time that a zip can hold: files of the same content make the same bytes.
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -118,7 +118,7 @@ def _zipped(entries: list[tuple[str, bytes]]) -> bytes:
 
 
 def _entries() -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the package and what tells others about it, by their names in the archive."""
+    """Yield the files of the package and its metadata, by their names in the archive."""
     root = Path(__file__).parents[2]
     for path in root.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -138,12 +138,12 @@ WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
 FILES: Final = "spark.files"
 
 
-class Placement:
+class SparkPlacement:
     """Settings and environment of a Spark that is going to start.
 
     Args:
         master: Spark's master.
-        asked: Settings that somebody asked for; they win, and paths among them are added to.
+        asked: Settings that the caller asked for; they win, and paths among them are added to.
         folder: Where Spark may put files; None: a temporary folder that goes with the process.
     """
 
@@ -220,9 +220,9 @@ class Placement:
 
 
 def ship_package(context: SparkContext) -> None:
-    """Give fluss_lab to the executors of a session that somebody else made; once a context is enough.
+    """Give fluss_lab to the executors of a session that was not made here; once a context is enough.
 
-    A session that `Placement` set up has it from its start, and workers that start faster.
+    A session that `SparkPlacement` set up has it from its start, and workers that start faster.
     """
     shipped = "fluss_lab-" in (context.getConf().get(WORKER_PATH) or "")
     if not shipped and not is_one_process(str(context.master)):
@@ -249,7 +249,7 @@ def spark_home() -> Path | None:
 
 
 def _python(master: str, asked: Mapping[str, str]) -> str:
-    """Return the Python of the workers: this one, or on other machines one that somebody named.
+    """Return the Python of the workers: this one, or on other machines one that was named.
 
     Without a name it is this one's path there too, which is right for one image or one shared disk. Spark's own
     default, whatever ``python3`` is, has fluss_lab's requirements by luck only.

@@ -71,7 +71,7 @@ def source_schema(options: SourceOptions) -> T.StructType:
     Raises:
         FlussError: As the options, or the read itself, would.
     """
-    # Whether it is for a batch or for a stream is not told: what one of them refuses, its reader does.
+    # Spark does not say whether it is for a batch or for a stream: what one of them refuses, its reader does.
     options.check(source_options.READ_OPTIONS | source_options.STREAM_OPTIONS, "reading")
     with options.connect() as connection:
         reader = TableReader(connection, options.table)
@@ -87,7 +87,7 @@ def make_reader(options: SourceOptions, schema: T.StructType) -> DataSourceReade
 
     Args:
         options: Of the data source.
-        schema: The columns wanted, in Spark's types: all, or those that somebody named by ``.schema(...)``.
+        schema: The columns wanted, in Spark's types: all, or those named by ``.schema(...)``.
 
     Raises:
         InvalidPropertyError: Options that do not go together.
@@ -211,7 +211,7 @@ class ChangelogReader(_Reader):
     def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
         log = _changelog(self._options, reader, columns)
-        # What a range comes to, nobody can tell of pieces of it.
+        # The net changes of a range do not follow from those of its parts.
         shares = change_shares(log.plan(), _tasks(self._options), whole=log.net)
         head = _Head(log.source.info, columns, net=log.net)
         return head, [ranges_to_json(ranges) for ranges in shares]

@@ -35,7 +35,7 @@ def log_frame(
 
     Args:
         session: Where.
-        connection: Tells the address and token that the tasks use.
+        connection: Has the address and token that the tasks use.
         info: The table.
         ranges: Which records; what leaves the cluster before the frame is used is read from the lake.
         schema: The user's and system columns wanted, in Spark's types.

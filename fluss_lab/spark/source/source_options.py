@@ -125,7 +125,7 @@ class SourceOptions:
         return Connection(self.place.address, self.client)
 
     def check(self, known: Collection[str], what: str) -> None:
-        """Refuse options that nobody reads: most are slips of the pen.
+        """Refuse unknown options: most are slips of the pen.
 
         Raises:
             InvalidPropertyError: There is one.
@@ -254,7 +254,7 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that somebody gave, less what Spark's catalog adds; a token stays out: name it by its file."""
+    """Return the options that the caller gave, less what Spark's catalog adds; a token stays out: name it by its file."""
     return {name: value for name, value in _lowered(options).items() if name != TOKEN and not _is_of_catalog(name)}
 
 

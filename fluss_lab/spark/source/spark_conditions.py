@@ -117,7 +117,7 @@ def _among(node: tree.Among) -> Column:
 def _kept_from_files(condition: Column) -> Column:
     """Keep a condition from being pushed to Parquet files.
 
-    Their statistics leave NaN out, so what is true of NaN would lose it; and their readers tell -0.0 from 0.0, which
+    Their statistics leave NaN out, so what is true of NaN would lose it; and their readers distinguish -0.0 from 0.0, which
     are equal.
     """
     from pyspark.sql import functions as F  # noqa: N812

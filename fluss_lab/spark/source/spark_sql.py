@@ -157,7 +157,7 @@ def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _NamedTable:
     """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name."""
 
     path: tuple[str, ...]
@@ -175,8 +175,8 @@ class _Qualified:
 
 
 @dataclass(slots=True)
-class _Found:
-    tables: list[_Table] = field(default_factory=list)
+class _StatementNames:
+    tables: list[_NamedTable] = field(default_factory=list)
     columns: list[_Qualified] = field(default_factory=list)
     #: Relations with two name parts that the statement writes to.
     written: list[tuple[str, ...]] = field(default_factory=list)
@@ -191,8 +191,8 @@ def _parse(session: SparkSession, text: str) -> Any:
     return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
-def _named(plan: Any) -> _Found:
-    found = _Found()
+def _named(plan: Any) -> _StatementNames:
+    found = _StatementNames()
     pending: list[tuple[Any, bool]] = [(plan, False)]
     while pending:
         node, aliased = pending.pop()
@@ -202,7 +202,7 @@ def _named(plan: Any) -> _Found:
         if kind == _RELATION or kind in _BARE:
             path, place = tuple(_each(node.multipartIdentifier())), _place(node)
             if len(path) == 2 and place is not None:
-                found.tables.append(_Table(path, *place, bare=not aliased and kind == _RELATION))
+                found.tables.append(_NamedTable(path, *place, bare=not aliased and kind == _RELATION))
             continue
         for expression in _each(node.expressions()):
             _collect_columns(expression, found)
@@ -233,7 +233,7 @@ def _beside(node: Any, kind: str) -> Iterator[Any]:
         yield node.logicalPlan()
 
 
-def _collect_columns(expression: Any, found: _Found) -> None:
+def _collect_columns(expression: Any, found: _StatementNames) -> None:
     pending = [expression]
     while pending:
         node = pending.pop()
@@ -267,7 +267,7 @@ def _place(node: Any) -> tuple[int, int] | None:
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _rewritten(text: str, found: _Found, views: dict[tuple[str, ...], str]) -> str:
+def _rewritten(text: str, found: _StatementNames, views: dict[tuple[str, ...], str]) -> str:
     """Return the text with the views' names in it."""
     edits: list[tuple[int, int, str]] = []
     for table in found.tables:

@@ -135,7 +135,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream = self._opened()
         end = stream.latest(self._last, rows_max, rows_min)
         if end == self._last and not stream.pinned and self._was_idle:
-            # Not the first time: whoever waits for the query to be through hears so at once.
+            # Not the first time: whoever waits for the query to be through sees the error at once.
             stream.wait(_IDLE_S)
             end = stream.latest(self._last, rows_max, rows_min)
         self._was_idle = end == self._last
@@ -208,7 +208,7 @@ def user_columns(info: TableInfo, schema: T.StructType) -> list[str]:
 
     Raises:
         InvalidSchemaError: The table has no such column, or a stream none such.
-        UnsupportedError: A primary-key table without change types: nobody could tell a delete from an insert.
+        UnsupportedError: A primary-key table without change types: a delete would look like an insert.
     """
     columns = []
     for name in schema.names:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Files are given one by one: nothing is to be found out from the names of their folders. What is missing or damaged is
 #: an error, whatever the session says, and pages are compared with their checksums, which Parquet's reader in Java does
-#: only when told to.
+#: only when set to.
 _READ_OPTIONS: Final = {
     "recursiveFileLookup": "true",
     "mergeSchema": "false",
@@ -186,9 +186,9 @@ def _frame(
     schema = stored_schema(wanted)
     frames = _lake_frames(session, source, plan, schema)
     if (tail := _log_frame(session, source, plan, schema)) is not None:
-        frames.append(_Part(LOG, tail))
+        frames.append(_FramePart(LOG, tail))
     if not frames:
-        frames.append(_Part(LAKE, session.createDataFrame([], schema)))
+        frames.append(_FramePart(LAKE, session.createDataFrame([], schema)))
     whole: DataFrame | None = None
     for part in frames:
         frame = _labelled(part) if with_source else part.frame
@@ -203,14 +203,14 @@ def _frame(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FramePart:
     """Rows of one source."""
 
     source: str
     frame: DataFrame
 
 
-def _labelled(part: _Part) -> DataFrame:
+def _labelled(part: _FramePart) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     return part.frame.withColumn(SOURCE_COLUMN, F.lit(part.source))
@@ -234,7 +234,7 @@ def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T
     return log_frame(session, source.connection, source.info, ranges, schema) if ranges else None
 
 
-def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[_Part]:
+def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[_FramePart]:
     """Return the lake's rows: of files that are wanted whole, and of those that reach beyond the range wanted."""
     whole: list[LakeSplit] = []
     clipped: list[LakeSplit] = []
@@ -249,12 +249,12 @@ def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema:
     source.lake_source.check_files([*whole, *clipped])
     frames = []
     if whole:
-        frames.append(_Part(LAKE, _parquet(session, source, whole, schema)))
+        frames.append(_FramePart(LAKE, _parquet(session, source, whole, schema)))
     if clipped:
         names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
         wider = stored_schema(_spark_schema(session, source.info, names))
         frame = _parquet(session, source, clipped, wider).where(" or ".join(conditions))
-        frames.append(_Part(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
+        frames.append(_FramePart(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
     return frames
 
 

@@ -101,7 +101,7 @@ class SparkTieringExecutor:
         """Run every task in one Spark job and return their results in order.
 
         A task that fails is tried again as often as the session allows (``local[*,3]``: three times in all); after
-        that its error is its result. Progress is told when a Spark task ends, with all splits that it had.
+        that its error is its result. Progress is reported when a Spark task ends, with all splits that it had.
 
         Raises:
             UnavailableError: The job was cancelled, or workers died; the text is Spark's first line.

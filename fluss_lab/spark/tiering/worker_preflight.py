@@ -5,7 +5,7 @@ cross a network), the lake's files, and ``remote.data.dir``, from which readers 
 Where all of Spark runs on this machine (`runs_here` decides by the master's address) nothing is to be checked, and a
 server on loopback without TLS is fine.
 
-What stands in addresses is judged here. Whether a folder is shared no path can tell, so tasks look: the driver puts a
+What stands in addresses is judged here. Whether a folder is shared does not follow from its path, so tasks look: the driver puts a
 file into each folder, and every task says whether it sees it.
 """
 

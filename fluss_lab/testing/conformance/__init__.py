@@ -15,7 +15,7 @@ that its entry point is found::
 `LakeConformance` is everything. Its parts may be run alone while a format grows: `CatalogConformance`,
 `SerializerConformance`, `CommitConformance`, `LogTableConformance`, `LogSourceConformance`, `KeyedTableConformance`,
 `KeyedLogConformance`, `KillConformance` and `RoundConformance` (whole tiering rounds on a cluster in the process). All derive from `LakeFormat`,
-which tells what an author may say of a format. Tests marked ``campaign`` do the same at length.
+which has what an author may say of a format. Tests marked ``campaign`` do the same at length.
 
 Call ``pytest.register_assert_rewrite("fluss_lab.testing.conformance")`` before the import, and failures show their values.
 Random tests print their seed and take it from ``FLUSS_LAB_SEED``.

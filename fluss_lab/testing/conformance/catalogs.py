@@ -103,7 +103,7 @@ class CatalogConformance(LakeFormat):
         assert kit.rows(new, snapshot)["extra"].to_pylist() == [None, None]
 
     def test_what_is_not_there_cannot_be_altered(self, kit: LakeKit) -> None:
-        """An absent table, or another table's, is told."""
+        """An absent table, or another table's, is an error."""
         with pytest.raises(TableNotFoundError):
             kit.catalog.alter_table(kit.info())
         kit.append(kit.table(table_id=7), 1)

@@ -19,7 +19,7 @@ from fluss_lab.testing.conformance.kit import (
     EPOCH_MS,
     LakeFormat,
     LakeKit,
-    Written,
+    LakeWrite,
     partition_id,
     records,
     summary,
@@ -30,7 +30,7 @@ _TRIES = 100
 
 
 def commit_at(
-    kit: LakeKit, info: TableInfo, planned: int | None, *written: Written, commit_id: str | None = None
+    kit: LakeKit, info: TableInfo, planned: int | None, *written: LakeWrite, commit_id: str | None = None
 ) -> int:
     """Commit on condition that a snapshot is still the newest."""
     with kit.committer(info) as committer:
@@ -112,7 +112,7 @@ class CommitConformance(LakeFormat):
         info = kit.table()
         planned = kit.append(info, 3)
         late = kit.write(info, [records(info, 2, 3)])
-        moved = Written(None, None, 0, 9, EPOCH_MS + 8)
+        moved = LakeWrite(None, None, 0, 9, EPOCH_MS + 8)
         with kit.committer(info) as committer:
             fence = committer.commit(committer.to_committable([]), planned, summary(info, moved))
         assert fence != planned
@@ -222,13 +222,13 @@ class CommitConformance(LakeFormat):
         writers = [kit.factory.create_lake_writer(context) for _ in range(2)]
         for writer in writers:
             writer.write(records(info, 4))
-        first, second = (Written(writer.complete(), None, 0, 4, EPOCH_MS + 3) for writer in writers)
+        first, second = (LakeWrite(writer.complete(), None, 0, 4, EPOCH_MS + 3) for writer in writers)
         with kit.committer(info) as committer:
             committer.abort([first.result])
         assert kit.offsets(info, kit.commit(info, second)) == {0: [0, 1, 2, 3]}
 
     def test_what_cannot_be_one_round_is_refused(self, kit: LakeKit) -> None:
-        """Two results with one offset, and another table's result, are defects that are told."""
+        """Two results with one offset, and another table's result, are errors."""
         info = kit.table()
         first, second = (kit.write(info, [records(info, 5, at)]) for at in (0, 4))
         with kit.committer(info) as committer, pytest.raises(InternalError):
@@ -238,7 +238,7 @@ class CommitConformance(LakeFormat):
             committer.to_committable([first.result])
 
     def test_offsets_that_do_not_ascend_are_refused(self, kit: LakeKit) -> None:
-        """A writer is given records in order; anything else is a defect that is told."""
+        """A writer is given records in order; anything else is an error."""
         info = kit.table()
         writer = kit.writer(info)
         writer.write(records(info, 5))
@@ -263,7 +263,7 @@ class CommitConformance(LakeFormat):
             committer.abort([written.result])
 
     def test_concurrent_committers_make_one_line(self, kit: LakeKit, rng: random.Random) -> None:
-        """Each plans, commits, and plans again after a conflict; nobody's commit gets lost or doubled."""
+        """Each plans, commits, and plans again after a conflict; no commit gets lost or doubled."""
         info = kit.table(buckets=3)
         pauses = [rng.randrange(3) for _ in range(3)]
 
@@ -325,7 +325,7 @@ class KillConformance(KeyedChecks):
         end = 0
         for point in self.kill_points:
             known = kit.newest(info)
-            offsets = summary(info, Written(None, None, 0, end + 4, 1), commit_id=f"at {point}")
+            offsets = summary(info, LakeWrite(None, None, 0, end + 4, 1), commit_id=f"at {point}")
             runs = [records(info, 4, end)]
             lived = commit_elsewhere(kit, kit.context(info), runs, offsets, {point: "kill"})
             assert not lived, f"nothing passes the failpoint {point!r}"
@@ -349,7 +349,7 @@ class KillConformance(KeyedChecks):
             for key in history.keys[:4]:
                 history.upsert(key, x=float(number))
             history.delete(history.keys[number % 4])
-            offsets = summary(info, Written(None, None, 0, history.end, 1))
+            offsets = summary(info, LakeWrite(None, None, 0, history.end, 1))
             runs = history.records(done, history.end)
             assert not commit_elsewhere(kit, kit.context(info), runs, offsets, {point: "kill"}), point
             if kit.missing(info, known) is not None:

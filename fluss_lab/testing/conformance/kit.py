@@ -40,7 +40,7 @@ COLUMNS: Final = {"id": "bigint not null", "name": "string", "x": "double"}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LakeWrite:
     """A write result, and what the test knows of it.
 
     Attributes:
@@ -124,20 +124,20 @@ class LakeKit:
 
     def write(
         self, info: TableInfo, runs: Iterable[LogRecords], bucket: int = 0, partition: str | None = None, **options: Any
-    ) -> Written:
+    ) -> LakeWrite:
         """Write one split."""
         writer = self.writer(info, bucket, partition, **options)
         end, max_timestamp_ms = 0, -1
         for run in runs:
             writer.write(run)
             end, max_timestamp_ms = run.next_offset, int(run.timestamps_ms[-1].as_py())
-        return Written(writer.complete(), partition, bucket, end, max_timestamp_ms)
+        return LakeWrite(writer.complete(), partition, bucket, end, max_timestamp_ms)
 
     def committer(self, info: TableInfo) -> LakeCommitter[Any, Any]:
         """Return a committer."""
         return self.factory.create_lake_committer(CommitterInitContext(info, uuid.uuid4().hex))
 
-    def commit(self, info: TableInfo, *written: Written, commit_id: str | None = None, **properties: str) -> int:
+    def commit(self, info: TableInfo, *written: LakeWrite, commit_id: str | None = None, **properties: str) -> int:
         """Commit on top of whatever is there, and return the snapshot's id."""
         with self.committer(info) as committer:
             planned = committer.current_snapshot_id()
@@ -197,7 +197,7 @@ def partition_id(name: str) -> int:
     return 1 + sum(name.encode())
 
 
-def summary(info: TableInfo, *written: Written, commit_id: str | None = None) -> dict[str, str]:
+def summary(info: TableInfo, *written: LakeWrite, commit_id: str | None = None) -> dict[str, str]:
     """Return the properties that a round gives to its snapshot."""
     entries: dict[tuple[str, int], dict[str, Any]] = {}
     for each in sorted(written, key=lambda each: each.end):

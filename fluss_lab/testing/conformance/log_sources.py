@@ -123,7 +123,7 @@ class LogSourceConformance(LakeFormat):
         assert [row for run in runs for row in run.rows.to_pylist()] == [{"p": "b", "id": n} for n in (1, 2, 3)]
 
     def test_snapshots_that_are_gone(self, kit: LakeKit) -> None:
-        """An unknown snapshot is told by every question."""
+        """An unknown snapshot is an error of every question."""
         info = kit.table()
         wrong = kit.append(info, 3) + 1
         source = kit.log_source(info)

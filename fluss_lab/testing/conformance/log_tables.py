@@ -169,7 +169,7 @@ class LogTableConformance(LakeFormat):
         assert kit.rows(info, snapshot).equals(pa.Table.from_batches([rows]))
 
     def test_snapshots_that_are_not_there(self, kit: LakeKit) -> None:
-        """An unknown snapshot, and one of a dropped table, are told."""
+        """An unknown snapshot, and one of a dropped table, are errors."""
         info = kit.table()
         snapshot = kit.append(info, 1)
         for wrong in (snapshot + 1, 2**62):

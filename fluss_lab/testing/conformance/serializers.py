@@ -6,11 +6,11 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.testing.conformance.elsewhere import write_elsewhere
-from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit, Written, records
+from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit, LakeWrite, records
 
 
 class SerializerConformance(LakeFormat):
-    """What `SimpleVersionedSerializer`, `Written` and a storage made elsewhere promise."""
+    """What `SimpleVersionedSerializer`, `WriteTotals` and a storage made elsewhere promise."""
 
     def test_a_storage_is_made_again_of_its_properties(self, kit: LakeKit) -> None:
         """Tasks make their own storage: of its name and its properties, which are strings."""
@@ -21,11 +21,11 @@ class SerializerConformance(LakeFormat):
         assert other.rows(info, kit.append(info, 3)).num_rows == 3
 
     def test_a_split_written_in_another_process_is_committed(self, kit: LakeKit) -> None:
-        """Context, records and write result travel as bytes; rows, files and bytes are told."""
+        """Context, records and write result travel as bytes; rows, files and bytes are counted."""
         info = kit.table()
         result = write_elsewhere(kit, kit.context(info), [records(info, 5)])
         assert (result.row_count, result.file_count >= 1, result.size_bytes > 0) == (5, True, True)
-        snapshot = kit.commit(info, Written(result, None, 0, 5, 1))
+        snapshot = kit.commit(info, LakeWrite(result, None, 0, 5, 1))
         assert kit.offsets(info, snapshot) == {0: [0, 1, 2, 3, 4]}
 
     def test_both_come_back_as_they_were(self, kit: LakeKit) -> None:
@@ -45,8 +45,8 @@ class SerializerConformance(LakeFormat):
                 assert isinstance(data, bytes)
                 again = serializer.deserialize(serializer.version, data)
                 assert serializer.serialize(again) == data
-                told = [(each.row_count, each.file_count, each.size_bytes) for each in (value, again)]
-                assert told[0] == told[1]
+                counts = [(each.row_count, each.file_count, each.size_bytes) for each in (value, again)]
+                assert counts[0] == counts[1]
         assert (empty.row_count, empty.file_count, empty.size_bytes) == (0, 0, 0)
 
     def test_a_committable_is_committed_after_its_journey(self, kit: LakeKit) -> None:

@@ -88,7 +88,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
             try:
                 self._folder.publish(following)
             except FileExistsError:
-                continue  # somebody made that version first: was it a commit, or did it only alter the table?
+                continue  # another process made that version first: was it a commit, or did it only alter the table?
             failpoint("lake.commit.after")
             return following.version
 
@@ -101,7 +101,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
                 if file.name not in used:
                     self._folder.data_file(file.name).unlink(missing_ok=True)
         except Exception as error:
-            _LOG.warning("%s: files stay, as it cannot be told whether they are in use: %s", self._what, error)
+            _LOG.warning("%s: files stay, as it is not known whether they are in use: %s", self._what, error)
 
     def current_snapshot_id(self) -> int | None:
         """Return the id of the newest snapshot."""

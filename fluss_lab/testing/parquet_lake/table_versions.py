@@ -91,7 +91,7 @@ class Manifest:
 
     @property
     def is_snapshot(self) -> bool:
-        """Tell whether this version committed rows, or an empty snapshot."""
+        """Return whether this version committed rows, or an empty snapshot."""
         return self.snapshot_id == self.version
 
     def altered(self, table: TableInfo) -> Manifest:
@@ -230,7 +230,7 @@ class LakeFolder:
         """Make a version the newest one.
 
         Raises:
-            FileExistsError: Somebody else made that version: look again.
+            FileExistsError: Another process made that version: look again.
             StorageError: It cannot be written; nothing was changed.
         """
         path = self._manifest(manifest.version)

@@ -87,9 +87,9 @@ class MaintenanceScene:
         storage: The lake.
         executor: Where files are rewritten.
         assignment: The table, held.
-        clock: By which ages are told.
+        clock: By which ages are measured.
         check_held: Raises `FencedTieringEpochError` when the coordinator does not confirm that the table is held.
-        progress: Told while files are rewritten.
+        progress: Called while files are rewritten.
     """
 
     connection: Connection
@@ -123,7 +123,7 @@ class TableMaintenance:
     def after_round(self) -> MaintenanceReport | None:
         """Do what is worth it after a round, if the table's ``table.datalake.auto-maintenance`` says so.
 
-        Never raises but for `FencedTieringEpochError`: what does not work is told in the report and tried again later.
+        Never raises but for `FencedTieringEpochError`: what does not work is in the report and tried again later.
 
         Returns:
             None when there was nothing to do.
@@ -166,7 +166,7 @@ class TableMaintenance:
             force: Whatever can be better is done; else what is worth it.
 
         Raises:
-            CommitConflictError: Somebody else committed meanwhile; nothing was changed, try again.
+            CommitConflictError: Another commit came in between; nothing was changed, try again.
             FencedTieringEpochError: Another tierer holds the table now; nothing was changed.
         """
         started = time.perf_counter()
@@ -229,7 +229,7 @@ class TableMaintenance:
 
         Args:
             older_than_ms: Age in milliseconds from which on they go; None: as the table's properties say. Those
-                younger than an hour stay in any case, as somebody may be reading them.
+                younger than an hour stay in any case, as a reader may still use them.
             keep: So many stay in any case; None: as the table's properties say.
             fewest: Nothing is done for fewer, unless the time of a tag is over.
 
@@ -266,7 +266,7 @@ class TableMaintenance:
     def _starts(known: LakeSnapshot, moved: Mapping[tuple[str | None, int], int]) -> dict[TableBucket, int]:
         """Return by ids where replay starts now, of buckets where the cluster does not know it yet.
 
-        All are compared, not those alone that moved now: whoever moved them may not have lived to tell.
+        All are compared, not those alone that moved now: the tierer that moved them may have died before it did the rest.
         """
         by_name = {(offset.partition, bucket.bucket): bucket for bucket, offset in known.offsets.items()}
         return {
@@ -283,8 +283,8 @@ class TableMaintenance:
         """Remove the files in the lake table's folder that nothing refers to.
 
         Args:
-            older_than_ms: Age in milliseconds: younger ones may be those of somebody who commits them later.
-            dry_run: Only tell.
+            older_than_ms: Age in milliseconds: younger ones may be files that a writer commits later.
+            dry_run: Only report.
             ours_only: Only files that are named as tiering names them.
 
         Raises:

@@ -67,7 +67,7 @@ def maintain(
         table_id: The table.
         session_id: An attached session of this process; None: one is made.
         options: Heartbeats, as for a round.
-        clock: By which ages are told.
+        clock: By which ages are measured.
 
     Raises:
         TieringInProgressError: A living tierer works on the table; try again when its round is over.

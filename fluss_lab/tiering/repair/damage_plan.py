@@ -31,8 +31,8 @@ class RangePlan:
         to_tier: Sound records before it that only the log holds: they are tiered first.
         in_lake: What the lake holds of it.
         in_remote: What remote storage holds of it.
-        lost: What nobody else holds of it.
-        discarded: Sound records before it that nobody else holds, and that are lost too.
+        lost: What no copy holds of it.
+        discarded: Sound records before it that are held nowhere else, and are lost too.
         anew: Whether the lake's rows of the bucket are written anew, from a key-value snapshot, because its changelog has
             a gap.
         rows_offset: The rows of a primary-key table need the log from here on; None of a log table.
@@ -84,7 +84,7 @@ class RangePlan:
         """Yield what is said of it."""
         damage, start = self.damage, self.damage.start
         if start == damage.stop:
-            yield f"{self}: {damage.file}: nothing of the log is left, and nobody knows of a record that was in it"
+            yield f"{self}: {damage.file}: nothing of the log is left, and no record is known that was in it"
         else:
             yield f"{self}: {damage.file}: offsets {range_text((start, damage.stop))} cannot be read{_times(damage)}"
         if self.is_gone:
@@ -95,7 +95,7 @@ class RangePlan:
         if self.needs_rows:
             yield (
                 f"  not possible: the rows are made from the changes since offset {self.rows_offset}, where their newest key-value "
-                f"snapshot is, and {self._lake_text()}: nobody knows what {range_text(self._unknown)} made of them; restore the file "
+                f"snapshot is, and {self._lake_text()}: what {range_text(self._unknown)} made of them is not known; restore the file "
                 "from a copy"
             )
             return
@@ -106,7 +106,7 @@ class RangePlan:
                 yield f"  {who} holds {range_text(held)}"
         yield f"  lost for ever: {range_text(self.lost)}" if self.lost is not None else "  nothing is lost"
         if self.discarded is not None:
-            yield f"  lost too, sound records before them that nobody else holds: {range_text(self.discarded)}"
+            yield f"  lost too, sound records before them that are held nowhere else: {range_text(self.discarded)}"
         if self.lake_rows is not None:
             yield f"  the rows are made from those that the lake has, as they were at offset {self.lake_rows}"
         if self.rows_lost is not None:
@@ -116,7 +116,7 @@ class RangePlan:
         if self.anew:
             yield (
                 "  the lake's rows of the bucket are written anew by the next round, from the newest key-value snapshot; the "
-                "changelog before that cannot be told from the lake any more"
+                "changelog before that can no longer be read from the lake"
             )
         yield f"  the log begins at {damage.stop} then"
 
@@ -138,7 +138,7 @@ class DamagePlan:
     Attributes:
         table: Its path.
         ranges: Each damaged range, by bucket, ascending.
-        unfinished: Gaps that were given up, and that the lake was not told of yet.
+        unfinished: Gaps that were given up, and are not yet registered in the lake.
     """
 
     table: TablePath
@@ -160,7 +160,7 @@ class DamagePlan:
 
         Raises:
             UnsupportedError: The rows of a primary-key table need what is damaged.
-            UntieredRecordsError: More would be lost than that, and nobody said it may.
+            UntieredRecordsError: More would be lost than that, and that is not accepted.
         """
         for each in self.ranges:
             if each.needs_rows:
@@ -180,7 +180,7 @@ class DamagePlan:
         for each in self.ranges:
             lines += each.lines()
         lines += [
-            f"bucket {bucket.bucket}: offsets {range_text(gap)} were given up; the lake is told that they are lost"
+            f"bucket {bucket.bucket}: offsets {range_text(gap)} were given up; they are registered in the lake as lost"
             for bucket, gap in self.unfinished
         ]
         return "\n".join(lines)
@@ -203,11 +203,13 @@ def _more(each: RangePlan) -> str:
     if each.is_gone and each.discarded is None:
         lost = [part for part in (each.lost, each.rows_lost) if part is not None]
         return (
-            f"{each}: nothing of its log is left, and nobody else holds {range_text(min(lost))}" if lost else f"{each}"
+            f"{each}: nothing of its log is left, and {range_text(min(lost))} are held nowhere else"
+            if lost
+            else f"{each}"
         )
     if each.discarded is None:
         return f"{each}: the changelog that the lake holds, because it would have a gap"
-    return f"{each}: sound records {range_text(each.discarded)} before the damage, which nobody else holds"
+    return f"{each}: sound records {range_text(each.discarded)} before the damage, which are held nowhere else"
 
 
 def _times(damage: DamagedOffsets) -> str:
@@ -236,7 +238,7 @@ def plan_of(connection: Connection, info: TableInfo, buckets: Sequence[DamagedBu
 
 
 def was_given_up(gap: Range, bucket: DamagedBucket) -> bool:
-    """Tell whether all of a gap between the lake and a bucket's log was given up because of damage."""
+    """Return whether all of a gap between the lake and a bucket's log was given up because of damage."""
     reached = gap[0]
     for each in bucket.given_up:
         if each.lost_start <= reached < each.stop:

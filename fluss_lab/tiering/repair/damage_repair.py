@@ -1,8 +1,8 @@
 """Repair of damaged logs: what cannot be read is given up, and nothing else that is sound without a word.
 
 Range by range, of each bucket the first: sound records before it that only the log holds are tiered; then the log is made
-to begin behind it, of a primary-key table with the lake's rows where it needs them; then the lake is told of the offsets
-that are lost, so that tiering goes on. Cut off anywhere, it leaves a table that is refused as before, or is done with the
+to begin behind it, of a primary-key table with the lake's rows where it needs them; then the offsets that are lost are
+registered in the lake, so that tiering goes on. Cut off anywhere, it leaves a table that is refused as before, or is done with the
 range; running it again finishes it, or says what does.
 """
 
@@ -54,7 +54,7 @@ _NO_LEADER: Final = -1
 
 
 def plan_damage_repair(connection: Connection, path: TablePath) -> DamagePlan:
-    """Return what giving up the damaged ranges of a table's logs would do. Nothing is changed, and nobody held up.
+    """Return what giving up the damaged ranges of a table's logs would do. Nothing is changed, and nothing held up.
 
     A bucket that is found damaged takes no more records.
 
@@ -85,7 +85,7 @@ def give_up_damage(
         path: The table.
         storage: Gives the lake; called only for a table that is tiered.
         executor: Gives what tiers the sound records before the damage; called only where there are any.
-        discard_before: Sound records before it that nobody else holds may be lost too; and the changelog of a primary-key
+        discard_before: Sound records before it that are held nowhere else may be lost too; and the changelog of a primary-key
             table that the lake holds, where it would have a gap.
 
     Returns:
@@ -129,7 +129,7 @@ class _DamageRepair:
         self._info = connection.admin().table_info(path)
 
     def step(self) -> bool:
-        """Give up the first damaged range of each bucket; tell whether nothing was left to do."""
+        """Give up the first damaged range of each bucket; return whether nothing was left to do."""
         self._tell_lake(buckets := self._buckets())
         damaged = [each for each in buckets if each.ranges]
         if not damaged:
@@ -168,7 +168,7 @@ class _DamageRepair:
         attempts = self._connection.attempts("tiering what is sound")
         while late := [each for each in self._buckets() if (each.lake_end or 0) < stops.get(each.bucket, 0)]:
             attempts.wait_after(
-                UnavailableError(f"bucket {late[0].bucket}: its server was not told yet what the lake holds"),
+                UnavailableError(f"bucket {late[0].bucket}: its server does not know yet what the lake holds"),
                 "the server",
             )
 

@@ -1,10 +1,10 @@
-"""Repair of a table's tiering: the lake is accepted as it is, and the cluster told so.
+"""Repair of a table's tiering: the lake is accepted as it is, and registered so with the cluster.
 
-For a lake table that somebody else changed, that was rolled back, or whose snapshots were expired behind our back; and for
+For a lake table that another program changed, that was rolled back, or whose snapshots were expired behind our back; and for
 records that left the cluster while the lake was switched off. The repair holds the table like a round. It commits a
-snapshot that changes nothing (but takes out rows that must be written anew) and names every bucket's offset, then tells the
+snapshot that changes nothing (but takes out rows that must be written anew) and names every bucket's offset, then registers it with the
 cluster, whose offsets may go back by that and by nothing else. Cut off between the two, it leaves the table as refused as
-before: rounds do not pass a repair that the cluster never heard of; running it again finishes it.
+before: rounds do not pass a repair that the cluster does not know; running it again finishes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Sound: TypeAlias = Mapping[TableBucket, KnownBucket] | None
 
 
 def plan_repair(connection: Connection, storage: LakeStorage, path: TablePath, sound: Sound = None) -> RepairPlan:
-    """Return what a repair of a table would do. Nothing is changed, and nobody held up.
+    """Return what a repair of a table would do. Nothing is changed, and nothing held up.
 
     Args:
         connection: To the cluster.
@@ -78,7 +78,7 @@ def adopt(
     Raises:
         OffsetOutOfRangeError: Offsets are lost, and that is not accepted; the text names them. Nothing was changed.
         TieringInProgressError: A living tierer works on the table.
-        CommitConflictError: Somebody committed to the lake meanwhile; look again.
+        CommitConflictError: Another commit to the lake came in between; look again.
         CommitOutcomeUnknownError, FencedTieringEpochError, UnavailableError: The repair was cut off; run it again.
         TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
         FlussError: As `RepairPlanner.plan`.
@@ -113,9 +113,7 @@ def _repaired(
         plan = RepairPlanner(connection, storage, table, lake, sound).plan()
         if plan.reason is None:
             # Not ended as a round is: one that had to fence a predecessor would have.
-            raise CommitConflictError(
-                f"table {plan.table}: somebody mended the lake meanwhile; there is nothing to repair"
-            )
+            raise CommitConflictError(f"table {plan.table}: the lake was mended meanwhile; there is nothing to repair")
         if plan.lost and not accept_gaps:
             raise OffsetOutOfRangeError(
                 f"table {plan.table}: offsets that neither the lake nor the cluster holds any more: {plan.lost_text()}. Nothing "

@@ -1,7 +1,7 @@
 """The plan of a repair: where cluster and lake do not fit together, and how they can again.
 
 The lake is accepted as it is. The newest snapshot of ours in its history says how far each bucket is tiered; the cluster
-must still hold all that comes after. Where it does not, offsets are lost, and only somebody who says so goes on without
+must still hold all that comes after. Where it does not, offsets are lost, and only a repair that accepts that goes on without
 them: a log table with a gap, a primary-key table by writing the bucket anew from what the cluster has of it.
 """
 
@@ -173,10 +173,10 @@ class RepairPlanner:
 
         Raises:
             CorruptDataError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
-            LakeSnapshotNotFoundError: The lake does not tell how far it was tiered.
-            ForeignCommitError: Somebody else wrote rows to the lake with offsets that other rows have, or will have.
+            LakeSnapshotNotFoundError: The lake does not say how far it was tiered.
+            ForeignCommitError: Another program wrote rows to the lake with offsets that other rows have, or will have.
             UnsupportedError: The lake cannot take rows out of single buckets, and it would have to.
-            TableNotFoundError, UnavailableError: The lake table is gone, or somebody does not answer.
+            TableNotFoundError, UnavailableError: The lake table is gone, or cluster or lake does not answer.
             FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
         """
         newest_id = self._lake.current_snapshot_id()
@@ -235,8 +235,8 @@ class RepairPlanner:
         if newer is None:
             return known.offsets, known.starts
         found = self._offsets_of(newer)
-        told = committed_starts(newer, found)
-        starts = {bucket: max(start, known.starts.get(bucket, 0)) for bucket, start in told.items()}
+        named = committed_starts(newer, found)
+        starts = {bucket: max(start, known.starts.get(bucket, 0)) for bucket, start in named.items()}
         return merge_offsets(known.offsets, found), {**known.starts, **starts}
 
     def _without_known(
@@ -307,7 +307,7 @@ class RepairPlanner:
         before = known.offsets.get(bucket)
         named = next((each.partition for each in (before, offset, status) if each is not None), None)
         end = 0 if offset is None else offset.end
-        # What was told to be gone does not come back with an older snapshot.
+        # What was reported as gone does not come back with an older snapshot.
         first = min(max(start, known.starts.get(bucket, 0)), end)
         kept = BucketRepair(bucket, named, None if before is None else before.end, offset, first)
         if status is None:
@@ -344,7 +344,7 @@ class RepairPlanner:
         if found:
             raise ForeignCommitError(
                 f"table {self._table.path}: the lake cannot be accepted as it is: {'; '.join(map(str, found[:10]))}. An offset "
-                "belongs to one record: remove the rows that somebody else wrote (roll the lake table back, or delete them "
+                "belongs to one record: remove the rows that another program wrote (roll the lake table back, or delete them "
                 "there), and append them to the table instead"
             )
 

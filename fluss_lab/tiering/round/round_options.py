@@ -1,7 +1,7 @@
 """The options of a tiering round.
 
 How the limits of a round are kept. How much it takes is for the planner to say: it knows what waits in every bucket, and
-shortens all of them alike. How long it takes nobody knows before: so splits are ordered by their position in their
+shortens all of them alike. How long it takes is not known before: so splits are ordered by their position in their
 bucket, and one whose task would begin after the deadline is left out, whole. What was begun is finished: of a bucket only
 a prefix of its splits can be committed, and were running splits cut short where they stand (as Apache Fluss does, which
 has one split a bucket), everything written of the splits behind them would be thrown away. A round therefore outlasts its
@@ -36,7 +36,7 @@ class TieringOptions:
             `ROUND_DURATION_MIN_S` at least.
         replans_max: How often a round is planned again after losing the race for a lake commit.
         renew_interval_s: Time between heartbeats during a round; a third of the least time after which the
-            coordinator gives a silent tierer's table to somebody else.
+            coordinator gives a silent tierer's table to another.
     """
 
     split_bytes_min: int = 16 * MIB

@@ -96,10 +96,10 @@ class RoundPlanner:
 
         Raises:
             FencedTieringEpochError: The table is not ours any more.
-            CommitConflictError: Somebody committed while the predecessor was fenced, or the table's columns were altered
+            CommitConflictError: Another commit came while the predecessor was fenced, or the table's columns were altered
                 meanwhile: plan again.
             LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
-            ForeignCommitError: Somebody else changed the rows of the lake table.
+            ForeignCommitError: Another program changed the rows of the lake table.
             OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
             UnavailableError: A key-value snapshot is needed that was not taken yet.
         """
@@ -116,7 +116,7 @@ class RoundPlanner:
     def catch_up(
         self, table: TableInfo, lake: LakeCommitter[Any, Any]
     ) -> tuple[int | None, list[PartitionInfo], int | None, LakeOffsets]:
-        """Fence a predecessor, read where lake and cluster are, and register what was committed and never told.
+        """Fence a predecessor, read where lake and cluster are, and register what was committed and never registered.
 
         Returns:
             The lake's newest snapshot, the table's partitions, and the snapshot and offsets that the cluster knows now.
@@ -133,7 +133,7 @@ class RoundPlanner:
         known_id, known = self._known(table)
         missing, merged = self._with_missing(table, lake, partitions, known_id, known)
         if missing is not None:
-            # What a predecessor committed and did not live to tell.
+            # What a predecessor committed and did not live to register.
             newer = advanced_buckets(merged, known)
             first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
             self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))

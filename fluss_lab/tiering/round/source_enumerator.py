@@ -226,10 +226,10 @@ class TieringSourceEnumerator:
         )
 
     def renew(self, assignment: TieringAssignment) -> None:
-        """Tell the coordinator that the round goes on.
+        """Send the coordinator a heartbeat: the round goes on.
 
         Raises:
-            FencedTieringEpochError: The table is held by somebody else now, or was dropped.
+            FencedTieringEpochError: The table is held by another tierer now, or was dropped.
         """
         response = self._send(pb.LakeTieringHeartbeatRequest(tiering_tables=[_table(assignment)]))
         if (error := _error_of(response.tiering_table_resp, assignment)) is not None:
@@ -237,13 +237,13 @@ class TieringSourceEnumerator:
 
     @contextmanager
     def holding(self, assignment: TieringAssignment, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Renew in the background while the block runs; one that fails is told to the coordinator as a failed round.
+        """Renew in the background while the block runs; one that fails is reported to the coordinator as a failed round.
 
-        An end that is good is told after the block: a heartbeat behind the last word would find the table held no more.
+        An end that is good is reported after the block: a heartbeat behind that report would find the table held no more.
 
         Args:
             assignment: The table held.
-            on_lost: Called, in the background, when the table turns out to be held by somebody else.
+            on_lost: Called, in the background, when the table turns out to be held by another tierer.
         """
         done = Flag()
 
@@ -272,7 +272,7 @@ class TieringSourceEnumerator:
             raise
 
     def handle(self, event: FinishedTieringEvent | FailedTieringEvent) -> None:
-        """Tell the coordinator how a round ended. Never raises: what it cannot hear now, silence tells it later."""
+        """Report to the coordinator how a round ended. Never raises: a report that is lost is found out by its heartbeats' end."""
         try:
             if isinstance(event, FinishedTieringEvent):
                 table = _table(event.assignment)

@@ -15,7 +15,7 @@ from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, 
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit, number_splits
 
-#: Bytes of a record whose bucket does not tell its size (an empty answer cannot happen for a bucket that lags).
+#: Bytes of a record whose bucket does not report its size (an empty answer cannot happen for a bucket that lags).
 RECORD_BYTES_GUESS: Final = 64
 
 
@@ -198,7 +198,7 @@ class TieringSplitGenerator:
         """Return the first offset of a bucket to tier, after checking that lake and log fit together.
 
         Raises:
-            FlussError: It may be in remote storage, which the server cannot read: a start that nobody has confirmed would
+            FlussError: It may be in remote storage, which the server cannot read: a start that is not confirmed would
                 leave records out of the lake for ever.
         """
         if tiered is None:
@@ -223,7 +223,7 @@ class TieringSplitGenerator:
         return f"{bucket.bucket}" if partition is None else f"{bucket.bucket} of partition {partition.name}"
 
     def _snapshots(self, lags: Iterable[_Lag]) -> Iterator[tuple[int, int, TieringSplit]]:
-        """Yield the snapshot splits: always the first of their bucket, and before others since nobody knows their size."""
+        """Yield the snapshot splits: always the first of their bucket, and before others since their size is not known."""
         for lag in lags:
             if (snapshot := lag.snapshot) is not None:
                 split = TieringSnapshotSplit(

@@ -60,7 +60,7 @@ class WrittenSplit:
 
 
 class FlussTableLakeSnapshotCommitter:
-    """Tells Fluss which lake snapshot a table has, and how far each bucket is tiered in it."""
+    """Registers with Fluss which lake snapshot a table has, and how far each bucket is tiered in it."""
 
     def __init__(self, connection: Connection, assignment: TieringAssignment) -> None:
         self._connection = connection
@@ -117,7 +117,7 @@ class TieringCommitter:
     Args:
         lake: The lake's committer; it is not closed here.
         assignment: Who commits.
-        commit_id: Unique to this commit; it tells later whether a commit of unknown outcome happened.
+        commit_id: Unique to this commit; by it a commit of unknown outcome is found later.
     """
 
     def __init__(self, lake: LakeCommitter[Any, Any], assignment: TieringAssignment, commit_id: str) -> None:
@@ -141,7 +141,7 @@ class TieringCommitter:
 
         Raises:
             CommitConflictError: The lake moved on; nothing was committed and the files are removed. Plan again.
-            ForeignCommitError: Somebody else changed the rows; nothing was committed and the files are removed.
+            ForeignCommitError: Another program changed the rows; nothing was committed and the files are removed.
             CommitOutcomeUnknownError: It may have been committed; the files stay, and the next round finds out.
         """
         results = [each.result for each in written]
@@ -170,7 +170,7 @@ class TieringCommitter:
             planned_id: The newest lake snapshot.
 
         Raises:
-            CommitConflictError: Somebody committed in between: look again.
+            CommitConflictError: Another commit came in between: look again.
         """
         return self._lake.commit(self._lake.to_committable([]), planned_id, self._properties(offsets, known))
 

@@ -80,7 +80,7 @@ def run_round(
         table_id: Which table, due or not; None: whichever is due by its freshness.
         session_id: An attached session of this process, by whose end the table is freed; None: one is made for the
             round.
-        progress: Told how far the round is, now and then, from any thread.
+        progress: Called with how far the round is, now and then, from any thread.
         options: Limits.
         sound: What can be read of buckets whose logs are damaged behind it: only these are tiered, up to there. None: all
             buckets, whose logs must be whole.
@@ -92,7 +92,7 @@ def run_round(
         TieringInProgressError: A living tierer works on the table.
         FencedTieringEpochError: Another tierer took the table over during the round.
         CommitConflictError: The lake moved on each time the round was planned; try again.
-        ForeignCommitError: Somebody else changed the rows of the lake table.
+        ForeignCommitError: Another program changed the rows of the lake table.
         CommitOutcomeUnknownError: The lake did not say whether it committed; the next round finds out.
         LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
         OffsetOutOfRangeError: Records left the cluster before they were tiered.

@@ -83,7 +83,7 @@ class TieringService:
         max_tables: Tables tiered at the same time; at least 1.
         poll_interval_s: How often an idle service asks for work: a table that becomes due waits so long at most.
         options: Limits of the rounds.
-        on_round: Told how each round ended, by any thread; what it raises is noted and changes nothing.
+        on_round: Called with how each round ended, by any thread; what it raises is noted and changes nothing.
         clock: For times that are shown.
     """
 
@@ -148,7 +148,7 @@ class TieringService:
                 thread.start()
 
     def stop(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
-        """Stop: no new rounds; those under way may end by themselves, then they are cancelled, and the coordinator told.
+        """Stop: no new rounds; those under way may end by themselves, then they are cancelled, and that is reported to the coordinator.
 
         When this returns no round goes on: nothing of a cancelled one is in the lake, and its files are removed. One that
         does not even end when it is cancelled, because lake or server do not answer, is left behind after a minute,
@@ -187,7 +187,7 @@ class TieringService:
 
         Args:
             lag: Whether to ask the cluster for the state of every table and how far the lake lags, a few milliseconds a
-                table; without, or while no server answers, only what the service itself knows is told.
+                table; without, or while no server answers, only what the service itself knows is returned.
         """
         with self._lock:
             session, running = self._session, bool(self._threads)

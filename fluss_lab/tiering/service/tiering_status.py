@@ -142,7 +142,7 @@ class TableStatus:
         throughput: How fast rounds were.
         state: Where the coordinator has the table (``Scheduled``, ``Pending``, ``Tiering``, ...); None when it was not
             asked, or is away. Another tierer may be the one that works on it.
-        lag: How far the lake lags; None when nobody was asked, or servers are away.
+        lag: How far the lake lags; None when it was not asked for, or servers are away.
     """
 
     table: TablePath
@@ -169,7 +169,7 @@ class TableStatus:
         return self.last_round_ms - round(self.last_report.seconds.get("total", 0.0) * 1000) - DURABLE_MS
 
     def metrics(self, now_ms: int) -> dict[str, int | float | None]:
-        """Return the table's metrics under the names of Apache Fluss; None where there is nothing to tell.
+        """Return the table's metrics under the names of Apache Fluss; None where there is nothing to report.
 
         ``tierLag`` milliseconds since the last round ended well, ``tieredTimestamp`` when that was, ``tierDuration`` how
         many milliseconds it took, ``failuresTotal``, ``fileSize`` and ``recordCount`` of that round, ``freshness``; and,
@@ -278,7 +278,7 @@ class ServiceStatus:
         """Return the metrics under the names of Apache Fluss, as JSON.
 
         ``pendingTablesCount`` and ``runningTablesCount`` (the coordinator's; tables that wait for a tierer, and that any
-        tierer works on), and by path under ``tables`` what `TableStatus.metrics` tells.
+        tierer works on), and by path under ``tables`` what `TableStatus.metrics` returns.
         """
         return {
             "pendingTablesCount": sum(each.state == "Pending" for each in self.tables),

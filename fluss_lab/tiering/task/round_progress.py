@@ -75,7 +75,7 @@ class RoundMeter:
     """Keeps the state of one round and the seconds of its stages, and passes every change to a listener. Safe for threads.
 
     Args:
-        listener: Called with the state; None: nobody.
+        listener: Called with the state; None: no one is.
     """
 
     def __init__(self, listener: RoundProgress | None = None) -> None:
@@ -144,7 +144,7 @@ class RoundMeter:
         return stages | {"total": time.monotonic() - self._began_s}
 
     def wrote(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
-        """Take news of the tasks that write: a `TaskProgress`. One that ended is counted once, however often it is told."""
+        """Take news of the tasks that write: a `TaskProgress`. One that ended is counted once, however often it comes."""
         with self._lock:
             self._done, self._tasks = done, total
             self._written.update({news.index: news for news in ended if news.index < len(self._splits)})

@@ -181,7 +181,7 @@ class TieringSplitReader:
     """Reads one split from the cluster. Iterate it once.
 
     Every offset of a log split comes exactly once and in order; a record that is missing, or there twice, is an error,
-    because nobody would notice it later. So is a change of a primary-key table that does not say which row it ends.
+    because it would go unnoticed later. So is a change of a primary-key table that does not say which row it ends.
     Rows of all schemas come with the columns of the planned one.
 
     Memory: an answer of the server or two (``client.scanner.log.fetch.max-bytes``), however long the split is.

@@ -209,7 +209,7 @@ def _write_split(task: TieringTask) -> TaskResult:
                 writer.write(records)
             return _result_of(task, factory, reader, writer.complete())
         except BaseException:
-            # Its result goes to nobody: no snapshot can ever refer to its files.
+            # Its result is lost: no snapshot can ever refer to its files.
             writer.abort()
             raise
     finally:
@@ -249,7 +249,7 @@ def _rewrite_bucket(task: MaintenanceTask) -> TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskNews:
-    """A task that ended well, as its executor tells while others still run.
+    """A task that ended well, as its executor reports while others still run.
 
     Attributes:
         index: Its position among the tasks given to `TieringExecutor.run`.
@@ -271,7 +271,7 @@ class TaskProgress(Protocol):
         Args:
             done: Tasks that ended.
             total: Tasks in all.
-            ended: Tasks that ended well since the last call, as far as the executor knows; one may be told twice.
+            ended: Tasks that ended well since the last call, as far as the executor knows; one may come twice.
         """
 
 

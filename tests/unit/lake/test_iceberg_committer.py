@@ -172,7 +172,7 @@ def test_an_outcome_that_cannot_be_told_is_said_so_and_the_files_stay(lake, tabl
 
 
 def test_concurrent_committers_make_one_line(lake, table):
-    """Each plans, commits, and plans again after a conflict; nobody's commit gets lost or doubled."""
+    """Each plans, commits, and plans again after a conflict; no commit gets lost or doubled."""
     won: list[tuple[str, int]] = []
 
     def work(number: int) -> None:

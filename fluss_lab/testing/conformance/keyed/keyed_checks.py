@@ -16,7 +16,7 @@ from fluss_lab.lake import FetchContext
 from fluss_lab.model import ChangeType, TableInfo
 from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.records import LogRecords
-from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeFormat, LakeKit, Written
+from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeFormat, LakeKit, LakeWrite
 from fluss_lab.testing.rows import plain, plain_rows
 
 #: Keys are drawn from so many: few enough that they meet.
@@ -25,7 +25,7 @@ _ADDS: Final = (ChangeType.INSERT, ChangeType.UPDATE_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyedChange:
     """One record of a changelog."""
 
     change_type: ChangeType
@@ -50,8 +50,8 @@ class KeyedHistory:
         self.bucket = bucket
         self.partition = partition
         self.first = first
-        self.changes: list[Change] = []
-        self._live: dict[int, Change] = {}
+        self.changes: list[KeyedChange] = []
+        self._live: dict[int, KeyedChange] = {}
         buckets = iceberg_bucket_ids(pa.array(range(KEYS * info.descriptor.buckets)), info.descriptor.buckets)
         self.keys = [key for key, found in enumerate(buckets.to_pylist()) if found == bucket][:KEYS]
 
@@ -112,21 +112,21 @@ class KeyedHistory:
     def snapshot(self, end: int | None = None) -> list[LogRecords]:
         """Return the live rows as a split of a key-value snapshot gives them: ``+I``, each with its own offset and time."""
         rows = [
-            Change(ChangeType.INSERT, offset, self._at(offset).timestamp_ms, -1, row)
+            KeyedChange(ChangeType.INSERT, offset, self._at(offset).timestamp_ms, -1, row)
             for offset, row in sorted(self.state(end).items())
         ]
         return [run] if (run := changelog(self.info, rows)) is not None else []
 
-    def _at(self, offset: int) -> Change:
+    def _at(self, offset: int) -> KeyedChange:
         return self.changes[offset - self.first]
 
     def _add(self, change_type: ChangeType, previous_offset: int, row: dict[str, Any]) -> None:
         # Some records share a moment.
-        change = Change(change_type, self.end, EPOCH_MS + self.end // 3, previous_offset, row)
+        change = KeyedChange(change_type, self.end, EPOCH_MS + self.end // 3, previous_offset, row)
         self.changes.append(change)
 
 
-def changelog(info: TableInfo, changes: Sequence[Change]) -> LogRecords | None:
+def changelog(info: TableInfo, changes: Sequence[KeyedChange]) -> LogRecords | None:
     """Return changes as records; None for none."""
     if not changes:
         return None
@@ -200,7 +200,7 @@ class KeyedChecks(LakeFormat):
             if change.offset >= start
         ]
 
-    def write_history(self, kit: LakeKit, history: KeyedHistory, ranges: Sequence[tuple[int, int]]) -> list[Written]:
+    def write_history(self, kit: LakeKit, history: KeyedHistory, ranges: Sequence[tuple[int, int]]) -> list[LakeWrite]:
         """Write ranges of a history as the splits of one round."""
         return [
             kit.write(history.info, history.records(*each), history.bucket, history.partition, alone=len(ranges) == 1)

@@ -21,7 +21,7 @@ from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
 from fluss_lab.testing.conformance.catalogs import altered
-from fluss_lab.testing.conformance.keyed.keyed_checks import Change, KeyedChecks, KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, partition_id
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row, plain_rows
 
@@ -216,7 +216,7 @@ class KeyedLogConformance(KeyedChecks):
         assert [found[0].base_offset, *(run.next_offset for run in found)] == [5, *(run.next_offset for run in found)]
 
 
-def _changes(source: FlussLogSource, context: FetchContext) -> Iterator[Change]:
+def _changes(source: FlussLogSource, context: FetchContext) -> Iterator[KeyedChange]:
     """Yield what a fetch gives, one by one."""
     from fluss_lab.model import ChangeType
 
@@ -231,14 +231,14 @@ def _changes(source: FlussLogSource, context: FetchContext) -> Iterator[Change]:
             run.rows.to_pylist(),
             strict=True,
         ):
-            yield Change(ChangeType(kind), offset, timestamp, previous, row)
+            yield KeyedChange(ChangeType(kind), offset, timestamp, previous, row)
 
 
-def _expected(history: KeyedHistory, start: int, stop: int, names: Sequence[str] | None) -> list[Change]:
-    def row(change: Change) -> dict[str, Any]:
+def _expected(history: KeyedHistory, start: int, stop: int, names: Sequence[str] | None) -> list[KeyedChange]:
+    def row(change: KeyedChange) -> dict[str, Any]:
         return change.row if names is None else {name: change.row[name] for name in names}
 
     return [
-        Change(each.change_type, each.offset, each.timestamp_ms, each.previous_offset, row(each))
+        KeyedChange(each.change_type, each.offset, each.timestamp_ms, each.previous_offset, row(each))
         for each in history.changes[start:stop]
     ]

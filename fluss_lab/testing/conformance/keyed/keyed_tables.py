@@ -15,8 +15,8 @@ from fluss_lab.errors import CommitConflictError
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import ChangeType
 from fluss_lab.testing.conformance.catalogs import altered
-from fluss_lab.testing.conformance.keyed.keyed_checks import Change, KeyedChecks, KeyedHistory, changelog
-from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, Written, partition_id, summary
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory, changelog
+from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, LakeWrite, partition_id, summary
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row
 
 #: Types of a primary key, with three values each in ascending order.
@@ -118,7 +118,7 @@ class KeyedTableConformance(KeyedChecks):
         done = [0] * len(histories)
         for _ in range(rounds):
             planned = kit.newest(info)
-            written: list[Written] = []
+            written: list[LakeWrite] = []
             for number, history in enumerate(histories):
                 if rng.random() < 0.8:
                     history.go_on(rng, rng.randint(1, 20))
@@ -222,12 +222,14 @@ class KeyedTableConformance(KeyedChecks):
         columns = {"k": f"{key_type} not null", "v": "int"}
         info = keyed.table(columns, primary_key=["k"], buckets=1)
         values = KEY_TYPES[key_type]
-        inserts = [Change(ChangeType.INSERT, n, EPOCH_MS, -1, {"k": value, "v": n}) for n, value in enumerate(values)]
+        inserts = [
+            KeyedChange(ChangeType.INSERT, n, EPOCH_MS, -1, {"k": value, "v": n}) for n, value in enumerate(values)
+        ]
         count = len(values)
         changes = [
-            Change(ChangeType.UPDATE_BEFORE, count, EPOCH_MS, 0, inserts[0].row),
-            Change(ChangeType.UPDATE_AFTER, count + 1, EPOCH_MS, 0, {"k": values[0], "v": 9}),
-            Change(ChangeType.DELETE, count + 2, EPOCH_MS, count - 1, inserts[-1].row),
+            KeyedChange(ChangeType.UPDATE_BEFORE, count, EPOCH_MS, 0, inserts[0].row),
+            KeyedChange(ChangeType.UPDATE_AFTER, count + 1, EPOCH_MS, 0, {"k": values[0], "v": 9}),
+            KeyedChange(ChangeType.DELETE, count + 2, EPOCH_MS, count - 1, inserts[-1].row),
         ]
         for part in (inserts, changes):
             run = changelog(info, part)

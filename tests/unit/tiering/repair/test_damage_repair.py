@@ -206,7 +206,7 @@ def test_rows_that_need_what_is_damaged_are_not_given_up(tables, tiered):
         lake = f"the lake holds the bucket only up to offset {tables.known(broken.info).offsets[broken.bucket(0)].end}"
     text = (
         f"not possible: the rows are made from the changes since offset 0, where their newest key-value snapshot is, and {lake}: "
-        f"nobody knows what [{start}, {stop}) made of them; restore the file from a copy"
+        f"what [{start}, {stop}) made of them is not known; restore the file from a copy"
     )
     assert text in repr(broken.plan())
     with pytest.raises(UnsupportedError) as caught:
