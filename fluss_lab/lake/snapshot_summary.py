@@ -135,10 +135,10 @@ class SnapshotSummary:
         text = self.properties.get(BUCKET_OFFSET_KEY, "[]")
         offsets: dict[BucketKey, LakeOffset] = {}
         ids: dict[str, int] = {}
-        for key, number, entry in _entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
-            offsets[key] = LakeOffset(int(entry["offset"]), int(entry.get("max_timestamp", -1)), key[0])
-            if key[0] is not None and number:
-                ids[key[0]] = number
+        for key, partition_id, offset, timestamp_ms in _entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
+            offsets[key] = LakeOffset(offset, timestamp_ms, key[0])
+            if key[0] is not None and partition_id:
+                ids[key[0]] = partition_id
         return offsets, ids
 
     @property
@@ -206,11 +206,11 @@ def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
             that recovery can always merge the snapshot's buckets over what the cluster knows.
     """
     named = merged if len(merged) <= BUCKETS_NAMED_MAX else advanced_buckets(merged, known)
-    entries = [
-        _bucket_entry((offset.partition, bucket.bucket), bucket.partition_id)
-        | {"offset": offset.end, "max_timestamp": offset.max_timestamp_ms}
-        for bucket, offset in sorted(named.items(), key=lambda item: item[0].sort_key())
-    ]
+    entries = []
+    for bucket in sorted(named, key=TableBucket.sort_key):
+        offset = named[bucket]
+        entry = _bucket_entry((offset.partition, bucket.bucket), bucket.partition_id)
+        entries.append(entry | {"offset": offset.end, "max_timestamp": offset.max_timestamp_ms})
     return json.dumps(entries, separators=(",", ":"))
 
 
@@ -341,7 +341,7 @@ def read_starts(text: str, what: str) -> dict[BucketKey, ReplayStart]:
     Raises:
         CorruptDataError: It is not that form.
     """
-    return {key: ReplayStart(int(entry["offset"]), number) for key, number, entry in _entries(text, what)}
+    return {key: ReplayStart(offset, partition_id) for key, partition_id, offset, _ in _entries(text, what)}
 
 
 def write_starts(starts: Mapping[BucketKey, ReplayStart]) -> str:
@@ -436,8 +436,8 @@ def _bucket_entry(key: BucketKey, partition_id: int | None) -> dict[str, Any]:
     return named | {"bucket": bucket}
 
 
-def _entries(text: str, what: str) -> list[tuple[BucketKey, int | None, Mapping[str, Any]]]:
-    """Return the key of each bucket that a property names, its partition's id, and its JSON object.
+def _entries(text: str, what: str) -> list[tuple[BucketKey, int | None, int, int]]:
+    """Return each bucket that a property names: key, id of the partition, offset, last timestamp.
 
     Raises:
         CorruptDataError: It is no list of buckets with offsets.
@@ -445,10 +445,10 @@ def _entries(text: str, what: str) -> list[tuple[BucketKey, int | None, Mapping[
     try:
         found = []
         for entry in json.loads(text):
-            name, number = entry.get("partition_name"), entry.get("partition_id")
-            int(entry["offset"]), int(entry.get("max_timestamp", -1))
+            name, partition_id = entry.get("partition_name"), entry.get("partition_id")
             key = (None if name is None else str(name), int(entry["bucket"]))
-            found.append((key, None if number is None else int(number), entry))
+            partition_id = None if partition_id is None else int(partition_id)
+            found.append((key, partition_id, int(entry["offset"]), int(entry.get("max_timestamp", -1))))
         return found
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError(
