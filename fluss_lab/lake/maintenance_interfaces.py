@@ -10,6 +10,7 @@ from typing import Any
 from fluss_lab.clock import Clock
 from fluss_lab.closing import Closing
 from fluss_lab.model import LakeOffset, TableInfo
+from fluss_lab.model.names import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class ExpiredSnapshots:
     snapshot_ids: tuple[int, ...]
     files: int
     size_bytes: int
-    replay_starts: Mapping[tuple[str | None, int], int] = field(default_factory=dict)
+    replay_starts: Mapping[BucketKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class LakeSnapshotInfo:
     snapshot_id: int
     time_ms: int
     operation: str
-    offsets: Mapping[tuple[str | None, int], LakeOffset]
+    offsets: Mapping[BucketKey, LakeOffset]
     added_rows: int | None
     added_files: int | None
     rows: int | None
@@ -187,7 +188,7 @@ class LakeMaintenance(Closing):
     def abort_compaction(self, results: Sequence[bytes]) -> None:
         """Remove the files of results that will not be committed. Never one a snapshot refers to. Never raises."""
 
-    def taken_offsets(self, ends: Mapping[tuple[str | None, int], int]) -> list[TakenOffsets]:
+    def taken_offsets(self, ends: Mapping[BucketKey, int]) -> list[TakenOffsets]:
         """Return offsets of the newest snapshot that cannot be those of their rows: repeated, or of records to come.
 
         Args:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.json_codec import Whole, decode, encode
+from fluss_lab.model.names import BucketKey
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class LakeSource(ABC):
         self,
         snapshot_id: int,
         *,
-        stops: Mapping[tuple[str | None, int], int] | None = None,
+        stops: Mapping[BucketKey, int] | None = None,
         where: BooleanExpression | None = None,
     ) -> list[LakeSplit]:
         """Return the files that can hold rows asked for, ordered by partition, bucket, offset.
@@ -154,8 +155,8 @@ class LakeSource(ABC):
         columns: Sequence[str],
         *,
         where: pc.Expression | None = None,
-        stops: Mapping[tuple[str | None, int], int] | None = None,
-        ended: Mapping[tuple[str | None, int], NDArray[np.int64]] | None = None,
+        stops: Mapping[BucketKey, int] | None = None,
+        ended: Mapping[BucketKey, NDArray[np.int64]] | None = None,
     ) -> Iterator[tuple[LakeSplit, pa.RecordBatch]]:
         """Yield rows of files in order, in the table's own Arrow types (system columns in those of `fluss_lab.lake.SYSTEM_FIELDS`).
 
@@ -179,8 +180,8 @@ class LakeSource(ABC):
         self,
         splits: Sequence[LakeSplit],
         *,
-        stops: Mapping[tuple[str | None, int], int] | None = None,
-        ended: Mapping[tuple[str | None, int], NDArray[np.int64]] | None = None,
+        stops: Mapping[BucketKey, int] | None = None,
+        ended: Mapping[BucketKey, NDArray[np.int64]] | None = None,
     ) -> int:
         """Return how many rows `read` would yield without a filter; formats that know better need not read for it."""
         found = self.read(splits, ["__offset"], stops=stops, ended=ended)

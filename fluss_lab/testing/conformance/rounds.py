@@ -16,6 +16,7 @@ from fluss_lab.errors import FlussError, InvalidPropertyError, NotFoundError, Pa
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import DataType, OffsetSpec, TableInfo, TablePath, make_descriptor
+from fluss_lab.model.names import BucketKey
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, row_of
@@ -92,7 +93,7 @@ class ClusterKit:
         address = self.cluster.address.to_json()
         return TiererProcess(address, info.table_id, failpoints=armed, options={"renew_interval_s": 0.05})
 
-    def ends(self, info: TableInfo) -> dict[tuple[str | None, int], int]:
+    def ends(self, info: TableInfo) -> dict[BucketKey, int]:
         """Return the log end offset of each bucket."""
         statuses = self.connection.admin().buckets(info)
         return {(status.partition, status.bucket.bucket): status.end_offset for status in statuses}
@@ -101,7 +102,7 @@ class ClusterKit:
         """Assert that the lake holds every offset of every bucket once, up to its end, and every row once."""
         snapshot = self.connection.admin().lake_snapshot(info.path)
         source = self.storage.create_lake_source(info)
-        found: dict[tuple[str | None, int], list[int]] = {}
+        found: dict[BucketKey, list[int]] = {}
         ids: list[int] = []
         for split, rows in source.read(source.plan(snapshot.snapshot_id), ["id", "__offset"]):
             found.setdefault((split.partition, split.bucket), []).extend(rows.column("__offset").to_pylist())

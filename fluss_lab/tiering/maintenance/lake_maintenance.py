@@ -37,6 +37,7 @@ from fluss_lab.lake import (
 from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_AUTO_MAINTENANCE
+from fluss_lab.model.names import BucketKey
 from fluss_lab.tiering.maintenance.maintenance_report import (
     CompactionReport,
     ExpiryReport,
@@ -263,7 +264,7 @@ class TableMaintenance:
         )  # fmt: skip
 
     @staticmethod
-    def _starts(known: LakeSnapshot, moved: Mapping[tuple[str | None, int], int]) -> dict[TableBucket, int]:
+    def _starts(known: LakeSnapshot, moved: Mapping[BucketKey, int]) -> dict[TableBucket, int]:
         """Return by ids where replay starts now, of buckets where the cluster does not know it yet.
 
         All are compared, not those alone that moved now: the tierer that moved them may have died before it did the rest.

@@ -8,6 +8,7 @@ from typing import Any
 
 from fluss_lab.display import html_table
 from fluss_lab.model import TablePath
+from fluss_lab.model.names import BucketKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class ExpiryReport:
     snapshot_ids: tuple[int, ...] = ()
     files: int = 0
     bytes: int = 0
-    replay_starts: Mapping[tuple[str | None, int], int] = field(default_factory=dict)
+    replay_starts: Mapping[BucketKey, int] = field(default_factory=dict)
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:

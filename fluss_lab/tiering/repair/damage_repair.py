@@ -31,6 +31,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import SYSTEM_FIELDS, CommitterInitContext, LakeStorage
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableBucket, TableInfo, TablePath
+from fluss_lab.model.names import BucketKey
 from fluss_lab.records.kv_files import stored_schema
 from fluss_lab.tiering.repair.damage_plan import DamagePlan, plan_of, was_given_up
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
@@ -271,7 +272,7 @@ PART_BYTES: Final = 4 << 20
 
 
 def lake_bucket_rows(
-    storage: LakeStorage, table: TableInfo, snapshot_id: int, place: tuple[str | None, int], stop: int
+    storage: LakeStorage, table: TableInfo, snapshot_id: int, place: BucketKey, stop: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a bucket that were live at an offset of its log, ascending by their own.
 

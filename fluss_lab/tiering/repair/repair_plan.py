@@ -29,6 +29,7 @@ from fluss_lab.lake.snapshot_summary import (
     merge_offsets,
 )
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
+from fluss_lab.model.names import BucketKey
 
 #: What is wrong where the lake is as it should be, but cannot be gone on with.
 LEFT_UNTIERED: Final = "records left the cluster before they were tiered"
@@ -269,7 +270,7 @@ class RepairPlanner:
             raise LakeSnapshotNotFoundError(
                 f"table {self._table.path}: no snapshot of ours is left in the lake to say how far it is tiered"
             )
-        ends: dict[tuple[str | None, int], int] = {}
+        ends: dict[BucketKey, int] = {}
         with self._storage.create_lake_maintenance(self._table) as maintenance:
             for file in maintenance.files():
                 if file.max_offset is not None:

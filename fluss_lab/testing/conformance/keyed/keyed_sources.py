@@ -19,14 +19,14 @@ from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import SupportsMaintenance, splits_from_json, splits_to_json
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
 from fluss_lab.model import TableInfo
+from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.conformance.catalogs import altered
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, partition_id, summary
 from fluss_lab.testing.mock_clock import MockClock
 
-Key = tuple[str | None, int]
-Stops = Mapping[Key, int]
-Ended = Mapping[Key, NDArray[np.int64]]
+Stops = Mapping[BucketKey, int]
+Ended = Mapping[BucketKey, NDArray[np.int64]]
 _HOUR_MS = 3_600_000
 
 
@@ -147,14 +147,14 @@ class KeyedSourceConformance(KeyedChecks):
             ]
             snapshot = keyed.commit(info, *written)
         for share in (0.0, 0.3, 1.0):
-            ended: dict[Key, NDArray[np.int64]] = {
+            ended: dict[BucketKey, NDArray[np.int64]] = {
                 (None, history.bucket): np.array(
                     sorted(at for at in range(history.end + 3) if rng.random() < share), dtype=np.int64
                 )
                 for history in histories
             }
             self.check_read(keyed, histories, snapshot, None, ended)
-            stops: dict[Key, int] = {(None, history.bucket): rng.randint(0, history.end) for history in histories}
+            stops: dict[BucketKey, int] = {(None, history.bucket): rng.randint(0, history.end) for history in histories}
             self.check_read(keyed, histories, snapshot, stops, ended)
 
     def test_random_histories_at_random_stops(self, keyed: LakeKit, rng: random.Random) -> None:
@@ -176,7 +176,7 @@ class KeyedSourceConformance(KeyedChecks):
         )  # fmt: skip
         histories = [KeyedHistory(info, bucket, part) for bucket in range(2) for part in ("a", "b")]
         clock = MockClock(int(time.time() * 1000))
-        snapshots: list[tuple[int, dict[Key, int]]] = []
+        snapshots: list[tuple[int, dict[BucketKey, int]]] = []
         for _ in range(rounds):
             written = []
             for history in histories:
