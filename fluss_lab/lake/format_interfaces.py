@@ -1,4 +1,4 @@
-"""The plug-in interfaces of a lake format, in the words of the source documents.
+"""The plug-in interfaces of a lake format: storage, catalog, writer, committer, and what passes between them.
 
 Everything above speaks to a format through these classes only. Where the documents work record by record, these work by
 Arrow batches.

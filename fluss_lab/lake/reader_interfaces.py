@@ -168,7 +168,7 @@ class LakeSource(ABC):
             where: Rows for which it is not true are left out; its columns, user's or system, need not be among
                 `columns`.
             stops: As for `plan`, with the same values: only rows with smaller offsets are yielded. None: all.
-            ended: Of a primary-key table, by (partition, bucket): offsets, ascending, of rows that are left out besides:
+            ended: Of a primary-key table, by (partition, bucket): offsets, ascending, of rows that are left out too:
                 those that the log ended beyond the stop. None: none.
 
         Raises:

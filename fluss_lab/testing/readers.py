@@ -1,4 +1,4 @@
-"""Other people's readers of lake tables, to compare with."""
+"""Readers of lake tables by another engine, to compare with."""
 
 from __future__ import annotations
 

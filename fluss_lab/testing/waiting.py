@@ -1,4 +1,4 @@
-"""The wait, with a deadline, for what another process or thread does, where there is nothing to wait on."""
+"""The wait for a condition, with a deadline, where there is nothing to wait on."""
 
 from __future__ import annotations
 

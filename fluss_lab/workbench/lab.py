@@ -1,4 +1,4 @@
-"""The lab: one cluster, its lake, and its Spark, in the hand."""
+"""The lab: one cluster, its lake and its Spark behind one object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lake side of a table in the hand: its listings, its rounds, and its upkeep by hand."""
+"""The lake side of a table: its listings, its rounds, and its upkeep by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real data to begin with, from packages that carry it."""
+"""Sample data to begin with, from packages that carry it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table in the hand: one object for writing, tiering and reading across."""
+"""A table of a lab: written, tiered and read by one object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lake tables are made, taken over, altered, dropped and renamed."""
+"""The tests of catalogs: lake tables are made, taken over, altered, dropped and renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round is in the lake whole or not at all, once, and only where it was planned."""
+"""The tests of commits, of killed ones too: a round is in the lake whole or not at all, once, and only where it was planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake under test, spoken to through the plug-in interfaces only."""
+"""A lake format under test: what its author says of it, and a kit that uses it by the plug-in interfaces only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a table read back from the lake: by offset and by time."""
+"""The tests of log sources: the log of a table read back from the lake: by offset and by time."""
 
 from __future__ import annotations
 

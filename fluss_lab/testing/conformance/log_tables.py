@@ -1,4 +1,4 @@
-"""A log table's snapshots give back exactly the rows that were written."""
+"""The tests of log tables: their snapshots return exactly the rows that were written."""
 
 from __future__ import annotations
 

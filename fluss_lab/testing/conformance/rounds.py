@@ -1,4 +1,4 @@
-"""Whole tiering rounds: a cluster whose lake is of the format, rounds that run, fail and die, and readers across both."""
+"""The tests of whole tiering rounds: a cluster whose lake is of the format, rounds that run, fail and die, and readers across both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole suite."""
+"""The conformance suite as one class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table's snapshots, and of single files."""
+"""The rows of a table's snapshots, and its log read back: by offset and by time. Files of a bucket never overlap."""
 
 from __future__ import annotations
 

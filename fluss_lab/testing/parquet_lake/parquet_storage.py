@@ -1,4 +1,4 @@
-"""The format: where everything else comes from."""
+"""The storage of the parquet format, and the rows of a table's snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance asked for by hand: the table is held for it as for a round."""
+"""Maintenance by hand: the table is held for it as for a round."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class RangePlan:
         return self.discarded is not None or self.anew or is_missed
 
     def lines(self) -> Iterator[str]:
-        """Yield what is said of it."""
+        """Yield its lines in a plan."""
         damage, start = self.damage, self.damage.start
         if start == damage.stop:
             yield f"{self}: {damage.file}: nothing of the log is left, and no record is known that was in it"

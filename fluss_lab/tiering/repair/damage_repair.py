@@ -1,4 +1,4 @@
-"""Repair of damaged logs: what cannot be read is given up, and nothing else that is sound without a word.
+"""Repair of damaged logs: what cannot be read is given up; sound records are lost only where that is accepted.
 
 Range by range, of each bucket the first: sound records before it that only the log holds are tiered; then the log is made
 to begin behind it, of a primary-key table with the lake's rows where it needs them; then the offsets that are lost are

@@ -248,7 +248,7 @@ class RepairPlanner:
         if ours is None:
             return ({}, {}) if newest_id is None else self._by_files(known)
         try:
-            # The cluster's own word of that snapshot has every bucket.
+            # What the cluster keeps of that snapshot has every bucket.
             remembered = self._connection.admin().lake_snapshot(
                 self._table.path, ours.snapshot_id, table_id=self._table.table_id
             )

@@ -1,4 +1,4 @@
-"""The checks that tests of primary-key tables share: the table, its rounds, and its rows and changes in the lake."""
+"""What tests of primary-key tables share: histories of changes, and checks of the rows and changes in the lake."""
 
 from __future__ import annotations
 

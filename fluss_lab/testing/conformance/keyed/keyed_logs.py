@@ -1,4 +1,4 @@
-"""The changelog of a primary-key table read back from the lake: by offset and by time."""
+"""The tests of changelogs: that of a primary-key table read back from the lake: by offset and by time."""
 
 from __future__ import annotations
 

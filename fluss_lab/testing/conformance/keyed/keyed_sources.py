@@ -1,4 +1,4 @@
-"""Rows of primary-key tables read out of snapshots, as they were at any offset."""
+"""The tests of sources: rows of primary-key tables read out of snapshots, as they were at any offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary-key table's snapshots hold the rows that its changes leave, and the changes."""
+"""The tests of writers and commits of changes: a primary-key table's snapshots hold the rows that its changes leave, and the changes."""
 
 from __future__ import annotations
 
