@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 REACH = "fluss_lab/spark/tiering/worker_preflight.py"
 IN_REACH = "tests/unit/spark/tiering/test_worker_preflight.py"
-IN_MASTERS = "tests/unit/spark/session/test_spark_masters.py"
+IN_MASTERS = "tests/unit/spark/session/test_worker_placement.py"
 IN_TIERING_SERVICE = "tests/unit/tiering/service/test_tiering_service.py"
 
 RUNNING = (
@@ -30,7 +30,7 @@ RUNNING = (
         "workers_of_any_release", "P2", "fluss_lab/spark/tiering/spark_executor.py",
         "    if (found := release()) != expected:\n",
         "    if not (found := release()):\n",
-        ("tests/unit/spark/session/test_package_archive.py::test_workers_of_another_release_are_refused",),
+        ("tests/unit/spark/session/test_worker_placement.py::test_workers_of_another_release_are_refused",),
     ),
     Mutant(
         "jvm_started_by_a_fork", "P6", "fluss_lab/spark/session/jvm_launch.py",

@@ -114,6 +114,7 @@ PLANS = {
     ("LogScanner", "subscribe"): {"bucket": 0, "offset": 0}, ("LogScanner", "subscribe_all"): {"spec": OffsetSpec.latest()},
     ("LogScanner", "subscribe_from_beginning"): {"bucket": 0}, ("LogScanner", "unsubscribe"): {"bucket": 0},
     ("LogScanner", "subscribe_at"): {"offsets": {}}, ("TableReader", "starts"): {"start": "earliest"},
+    ("TableReader", "subscribe"): {"start": "latest"},
     ("LogScanner", "poll"): {"timeout_s": 0}, ("TieringService", "status"): {}, ("TieringService", "stop"): {},
 }  # fmt: skip
 #: Between modules of the house: their callers are not people.

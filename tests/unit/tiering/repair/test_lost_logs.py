@@ -186,7 +186,7 @@ def test_a_bucket_that_never_had_a_record_begins_anew(tables):
     tables.cluster.stop()
     shutil.rmtree(broken.folder(0))
     tables.cluster.start()
-    assert "nobody knows of a record that was in it" in repr(broken.plan())
+    assert "no record is known that was in it" in repr(broken.plan())
     broken.repair()
     broken.write(2)
     assert min(broken.ends().values()) > 0
