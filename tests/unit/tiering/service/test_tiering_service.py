@@ -13,6 +13,7 @@ from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
+from fluss_lab.tiering.task.task_dispatch import parse_task
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 
 SOON = {"table.datalake.freshness": "50ms"}
@@ -62,7 +63,7 @@ class Failing(LocalTieringExecutor):
         self.table = table
 
     def run(self, tasks, progress=None):
-        if any(self.table.encode() in task for task in tasks):
+        if any(str(parse_task(task).table.path) == self.table for task in tasks):
             raise StorageError("no room")
         return super().run(tasks, progress)
 
