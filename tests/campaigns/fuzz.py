@@ -8,39 +8,33 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
-from fluss_lab.client import Connection, ServerAddress
-from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.model.offsets import OffsetSpec
+from fluss_lab.client import ServerAddress
+from fluss_lab.model import make_descriptor
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.token import header_of
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, Method, methods_of
+from tests.campaigns.fuzz_world import CARRIERS, DATABASE, TIMEOUT_S, World
 
-DATABASE = "fuzz"
-#: Of the canaries. No request names it.
-AVIARY = "aviary"
-CANARY_ROWS = 500
-#: A call that takes longer hangs; long polls are asked to wait less.
-TIMEOUT_S = 30.0
 #: Above what a server takes in one request.
 OVERSIZE_BYTES = (32 << 20) + 1
+
 #: Answers that tell a caller what is wrong. Not among them: UNKNOWN and INTERNAL, which tell of our defects.
 ALLOWED = frozenset({
     "OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED",
     "RESOURCE_EXHAUSTED", "ABORTED", "UNAVAILABLE", "DATA_LOSS",
 })  # fmt: skip
+
 #: Never sent: it ends the server, as it should.
 SPARED = frozenset({"stop_cluster"})
-#: Requests that carry records: sent four times as often.
-CARRIERS = ("produce_log", "put_kv", "lookup", "prefix_lookup", "fetch_log", "scan_kv")
 #: Ids that no table of the world has: what servers tell each other is obeyed, and must not be about the canary.
 ELSEWHERE = 1_000_000
 
@@ -51,77 +45,13 @@ OBEYED = frozenset(
 )
 
 INTEGERS = (0, 1, -1, 2, 7, 127, 255, 2**15, 2**31 - 1, -(2**31), 2**31, 2**53, 2**63 - 1, -(2**63), 10**12)
+
 TEXTS = (
     "", "a", "x" * 201, "y" * 70_000, "..", "../../etc/passwd", "a/b", "a.b", "-", "__a", "ä", "名", "\0", "a\nb",
     "'; DROP TABLE tables; --", "%s%n", "CON", " ", "{}", "\U0001f600",
 )  # fmt: skip
+
 BODIES = (b"", b"\0", b"{}", b"[]", b"null", b"1e999", b'{"a":' * 2_000, b"[" * 100_000, b"\xff\xfe", b"\xff" * 64)
-
-
-class World:
-    """The tables that requests are about, and a canary that none is about.
-
-    Args:
-        address: The server's.
-    """
-
-    def __init__(self, address: Callable[[], ServerAddress]) -> None:
-        self.connection = Connection(address)
-        admin = self.connection.admin()
-        admin.create_database(DATABASE)
-        admin.create_database(AVIARY)
-        types = {"id": "bigint not null", "name": "string", "price": "double"}
-        self.types = types
-        self.log = admin.create_table(TablePath(DATABASE, "events"), make_descriptor(types, buckets=2))
-        self.parted = admin.create_table(
-            TablePath(DATABASE, "parted"),
-            make_descriptor({**types, "day": "string not null"}, partitioned_by=["day"]),
-        )
-        admin.create_partition(self.parted.path, {"day": "d1"})
-        self.keyed = self._keyed(DATABASE, "rows")
-        self.canary = admin.create_table(TablePath(AVIARY, "canary"), make_descriptor(types))
-        self.keyed_canary = self._keyed(AVIARY, "canary_rows")
-        self.schema = self.log.descriptor.schema.arrow()
-        rows = [{"id": number, "name": f"n{number}", "price": number / 4} for number in range(CANARY_ROWS)]
-        self.rows = pa.Table.from_pylist(rows, schema=self.schema)
-        with self.connection.append_writer(self.canary.path) as writer:
-            writer.append(self.rows)
-        with self.connection.upsert_writer(self.keyed_canary.path) as keyed:
-            keyed.upsert(self.rows)
-
-    def _keyed(self, database: str, name: str) -> Any:
-        descriptor = make_descriptor(self.types, primary_key=["id"], buckets=1)
-        return self.connection.admin().create_table(TablePath(database, name), descriptor)
-
-    def check(self) -> None:
-        """Check that the canaries are what they were, and that the tables under fire still take rows."""
-        with self.connection.log_scanner(self.canary.path) as scanner:
-            scanner.subscribe_all(OffsetSpec.earliest())
-            found: list[pa.RecordBatch] = []
-            while sum(rows.num_rows for rows in found) < CANARY_ROWS:
-                found += [batch.records.rows for batch in scanner.poll(10)]
-        assert pa.Table.from_batches(found).equals(self.rows)
-        looked_up = self.connection.lookuper(self.keyed_canary.path).lookup(self.rows.select(["id"]))
-        assert looked_up.cast(self.schema).equals(self.rows)
-        with self.connection.append_writer(self.log.path) as writer:
-            writer.append([{"id": 1, "name": "still", "price": 1.0}])
-        with self.connection.upsert_writer(self.keyed.path) as keyed:
-            keyed.upsert([{"id": 1, "name": "still", "price": 1.0}])
-
-    def tidy(self) -> None:
-        """Drop what requests made, so that only what is forgotten by mistake stays in memory."""
-        admin = self.connection.admin()
-        kept = {self.log.path, self.parted.path, self.keyed.path, self.canary.path, self.keyed_canary.path}
-        for database in admin.databases():
-            for name in admin.tables(database):
-                if (path := TablePath(database, name)) not in kept:
-                    admin.drop_table(path, if_exists=True)
-            if database not in {DATABASE, AVIARY}:
-                admin.drop_database(database, if_exists=True)
-
-    def close(self) -> None:
-        """Let go of the server."""
-        self.connection.close()
 
 
 class Fuzzer:

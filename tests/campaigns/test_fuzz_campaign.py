@@ -7,7 +7,8 @@ import pytest
 
 from fluss_lab.rpc.allocator import resident_bytes
 from fluss_lab.testing import ServerProcess
-from tests.campaigns.fuzz import Fuzzer, World
+from tests.campaigns.fuzz import Fuzzer
+from tests.campaigns.fuzz_world import World
 
 pytestmark = pytest.mark.campaign
 

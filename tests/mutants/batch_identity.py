@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import IN_WRITERS, RECOVERY, Mutant
 
+IN_SINK_JOURNAL = "tests/unit/spark/sink/test_sink_journal.py"
 ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
 IN_PUT = "tests/unit/server/tablet/test_kv_put.py"
 IN_SINK = "tests/unit/spark/sink/test_table_sink.py"
@@ -43,12 +44,12 @@ BATCH_IDENTITY = (
         "numbers_too_old_look_like_a_forgotten_writer", "P6", ADMISSION,
         '            return DuplicateSequenceError(\n                f"{text}; it is older',
         '            return OutOfOrderSequenceError(\n                f"{text}; it is older',
-        (f"{IN_SINK}::test_a_checkpoint_that_was_restored_from_a_backup_is_refused[log-3-False]",),
+        (f"{IN_SINK_JOURNAL}::test_a_checkpoint_that_was_restored_from_a_backup_is_refused[log-3-False]",),
     ),
     Mutant(
         "answers_before_the_batch_believed", "P6", "fluss_lab/spark/sink/sink_resend.py",
         "            if answer < expected:\n",
         "            if answer < 0:\n",
-        (f"{IN_SINK}::test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction[log]",),
+        (f"{IN_SINK_JOURNAL}::test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction[log]",),
     ),
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_STREAM_LOSSES = "tests/unit/spark/source/test_stream_losses.py"
+IN_SINK_JOURNAL = "tests/unit/spark/sink/test_sink_journal.py"
 OFFSETS = "fluss_lab/read/changelog/stream_offsets.py"
 STREAM = "fluss_lab/read/changelog/table_stream.py"
 COMMIT = "fluss_lab/spark/sink/sink_commit.py"
@@ -72,7 +74,7 @@ SOURCE = (
         STREAM,
         "        if info.table_id != expected:",
         "        if info.table_id < 0:",
-        (f"{IN_SOURCE}::test_a_table_made_again_is_refused",),
+        (f"{IN_STREAM_LOSSES}::test_a_table_made_again_is_refused",),
     ),
     Mutant(
         "available_now_follows_the_table",
@@ -88,7 +90,7 @@ SOURCE = (
         STREAM,
         "        if self._fails:\n            raise error",
         "        if False:\n            raise error",
-        (f"{IN_SOURCE}::test_records_that_are_gone_end_a_stream_unless_they_may_be_lost",),
+        (f"{IN_STREAM_LOSSES}::test_records_that_are_gone_end_a_stream_unless_they_may_be_lost",),
     ),
 )
 
@@ -128,7 +130,7 @@ SINK = (
         COMMIT,
         "        if state.query != query:",
         "        if not query:",
-        (f"{IN_SINK}::test_another_query_is_refused",),
+        (f"{IN_SINK_JOURNAL}::test_another_query_is_refused",),
     ),
     Mutant(
         "sink_of_another_table",
@@ -136,7 +138,7 @@ SINK = (
         COMMIT,
         "        if state.table_id != self._info.table_id:",
         "        if not state.table_id:",
-        (f"{IN_SINK}::test_a_table_made_again_is_refused",),
+        (f"{IN_SINK_JOURNAL}::test_a_table_made_again_is_refused",),
     ),
     Mutant(
         "progress_of_the_batch_before",
@@ -144,7 +146,7 @@ SINK = (
         JOURNAL,
         'if value is None or value["batch_id"] != intent.batch_id:',
         "if value is None:",
-        (f"{IN_SINK}::test_progress_of_another_batch_is_not_taken",),
+        (f"{IN_SINK_JOURNAL}::test_progress_of_another_batch_is_not_taken",),
     ),
     Mutant(
         "first_number_not_noted",
@@ -176,7 +178,7 @@ SINK = (
         JOURNAL,
         "            while not try_lock(fd):",
         "            while False:",
-        (f"{IN_SINK}::test_two_processes_do_not_write_at_once",),
+        (f"{IN_SINK_JOURNAL}::test_two_processes_do_not_write_at_once",),
     ),
     Mutant(
         "deletes_after_all_upserts",

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_LAB_LIFETIME = "tests/unit/workbench/test_lab_lifetime.py"
 INTERRUPTS = "fluss_lab/interrupts.py"
 CHANNEL = "fluss_lab/rpc/channel.py"
 ACCUMULATOR = "fluss_lab/client/write/record_accumulator.py"
@@ -86,25 +87,25 @@ STOPPING = (
         "interrupted_poll_drops_what_it_took", "P12", "fluss_lab/client/log/log_scanner.py",
         "                    self._positions.put_back(taken, offsets)\n",
         "",
-        (f"{IN_LAB}::test_a_poll_that_is_interrupted_loses_no_record",),
+        (f"{IN_LAB_LIFETIME}::test_a_poll_that_is_interrupted_loses_no_record",),
     ),
     Mutant(
         "forgotten_scanner_fetches_on", "P12", "fluss_lab/client/log/log_scanner.py",
         "        weakref.finalize(self, self._positions.abandon).atexit = False\n",
         "        weakref.finalize(self, int).atexit = False\n",
-        (f"{IN_LAB}::test_a_scanner_that_nobody_holds_ends_its_threads",),
+        (f"{IN_LAB_LIFETIME}::test_a_scanner_that_nobody_holds_ends_its_threads",),
     ),
     Mutant(
         "closed_lab_leaves_threads", "P12", "fluss_lab/closing.py",
         "                end()\n",
         "                del end\n",
-        (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
+        (f"{IN_LAB_LIFETIME}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
     ),
     Mutant(
         "lab_closed_while_its_server_writes", "P12", "fluss_lab/server/cluster.py",
         "        if ending is not None:\n            wait_until_gone(ending)",
         "        if ending is None:\n            wait_until_gone(ending)",
-        (f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
+        (f"{IN_LAB_LIFETIME}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),
     ),
     Mutant(
         "server_ended_under_another_lab", "P12", "fluss_lab/server/coordinator/client_sessions.py",
@@ -112,7 +113,7 @@ STOPPING = (
         "            if not session_ids:\n",
         (
             "tests/unit/server/coordinator/test_client_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told",
-            f"{IN_LAB}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",
+            f"{IN_LAB_LIFETIME}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",
         ),
     ),
     Mutant(
@@ -131,6 +132,6 @@ STOPPING = (
         "forgotten_lab_stays_attached", "P12", "fluss_lab/server/cluster.py",
         "        weakref.finalize(owner, _thread.start_new_thread, self.close, ()).atexit = False\n",
         "        weakref.finalize(owner, int).atexit = False\n",
-        (f"{IN_LAB}::test_a_lab_that_nobody_holds_lets_go_of_its_server",),
+        (f"{IN_LAB_LIFETIME}::test_a_lab_that_nobody_holds_lets_go_of_its_server",),
     ),
 )  # fmt: skip

@@ -6,7 +6,8 @@ import pytest
 
 from fluss_lab.rpc.allocator import resident_bytes
 from fluss_lab.testing import ServerProcess
-from tests.campaigns.fuzz import Fuzzer, World
+from tests.campaigns.fuzz import Fuzzer
+from tests.campaigns.fuzz_world import World
 
 REQUESTS = 4_000
 #: Twice what such a run grew by where it was measured; what leaks with each request leaks more.

@@ -12,7 +12,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder, SinkState
 from fluss_lab.testing import EmbeddedCluster
 from tests.damage.damages import flipped_bits
-from tests.unit.spark.sink.test_table_sink import Sink
+from tests.unit.spark.sink.sink_kit import Sink
 
 BUCKETS = (TableBucket(3, None, 0), TableBucket(3, 7, 1))
 STATE = SinkState(3, "a query", 41, {each: (12, 40 + each.bucket) for each in BUCKETS})

@@ -1,7 +1,5 @@
 """The sink: every batch written once, whichever process dies between whichever two steps, and whoever runs it again."""
 
-import json
-import shutil
 import threading
 from contextlib import suppress
 
@@ -13,7 +11,6 @@ from fluss_lab import failpoints
 from fluss_lab.client.write.idempotent_resend import distance, following
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
-    CorruptDataError,
     FlussError,
     InvalidPropertyError,
     InvalidRecordError,
@@ -21,12 +18,9 @@ from fluss_lab.errors import (
     InvalidSchemaError,
     PartitionNotFoundError,
     RecordTooLargeError,
-    TableNotFoundError,
-    UnavailableError,
     UnsupportedError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server.tablet.requests import write_payloads
 from fluss_lab.spark.sink.sink_commit import SinkCommit
@@ -34,122 +28,8 @@ from fluss_lab.spark.sink.sink_journal import SinkFolder
 from fluss_lab.spark.sink.sink_staging import StagedFile
 from fluss_lab.spark.sink.table_sink import FlussBatchWriter, FlussStreamWriter
 from fluss_lab.spark.source.source_options import parse_options, place_options
-from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import until
-
-COLUMNS = {"id": "int", "month": "string", "v": "string"}
-SCHEMA = T.StructType(
-    [T.StructField("id", T.IntegerType()), T.StructField("month", T.StringType()), T.StructField("v", T.StringType())]
-)
-CHANGES = T.StructType([T.StructField("_change_type", T.StringType()), *SCHEMA.fields])
-#: Small requests, so that rows come to be too large for one.
-OPTIONS = {"server.request-size-max": "256kb", "log.retention.check-interval": "10ms", "log.segment.file-size": "2kb"}
-KINDS = {
-    "log": {},
-    "log by key": {"bucket_key": ["id"]},
-    "partitioned log": {"partitioned_by": ["month"]},
-    "keyed": {"primary_key": ["id"]},
-    "partitioned keyed": {"primary_key": ["id", "month"], "partitioned_by": ["month"], "bucket_key": ["id"]},
-}
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
-
-
-@pytest.fixture(scope="module")
-def cluster(clock):
-    with EmbeddedCluster(options=OPTIONS, clock=clock, lake=False) as running:
-        running.connection.admin().create_database("db")
-        yield running
-
-
-class Sink:
-    """The sink of one query, as Spark would use it: tasks stage, then somebody commits; all of it in new objects."""
-
-    def __init__(
-        self, cluster, folder, *, schema=SCHEMA, query="q", columns=COLUMNS, path="db.t", whole=False, **options
-    ):
-        self.whole = whole
-        self.cluster = cluster
-        self.folder = folder
-        self.schema = schema
-        self.path = TablePath.parse(path)
-        self.options = {"client.request-timeout": "20s"}
-        admin = cluster.connection.admin()
-        admin.drop_table(self.path, if_exists=True)
-        self.info = admin.create_table(self.path, make_descriptor(columns, **{"buckets": 2} | options))
-        self.name(query)
-
-    def name(self, query):
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / "metadata").write_text(json.dumps({"id": query}))
-
-    def writer(self):
-        given = {"table": str(self.path), "checkpointLocation": str(self.folder), **self.options}
-        return FlussStreamWriter(parse_options(given | place_options(self.cluster.address)), self.schema, self.whole)
-
-    def stage(self, tasks):
-        return [self.writer().write(iter(batches)) for batches in tasks]
-
-    def run(self, batch_id, tasks):
-        self.commit(batch_id, self.stage(tasks))
-
-    def commit(self, batch_id, messages):
-        """Commit as Spark does: what fails is aborted."""
-        try:
-            self.writer().commit(messages, batch_id)
-        except Exception:
-            self.writer().abort(messages, batch_id)
-            raise
-
-    def rows(self):
-        """Return what the table's log holds: change type, and the row."""
-        found = TableReader(self.cluster.connection, self.path).changelog().to_arrow().to_pylist()
-        return [(row["_change_type"], row["id"], row["v"]) for row in found]
-
-    def files(self):
-        return sorted(path.name for path in (self.folder / "_fluss_sink" / "staged").iterdir())
-
-
-@pytest.fixture
-def make(cluster, tmp_path):
-    return lambda **options: Sink(cluster, tmp_path / "checkpoint", **options)
-
-
-def rows(*ids, month="m0", text="v"):
-    return pa.record_batch(
-        {
-            "id": pa.array(ids, pa.int32()),
-            "month": pa.array([month] * len(ids)),
-            "v": pa.array([f"{text}{i}" for i in ids]),
-        }
-    )
-
-
-def changes(*given):
-    kinds, ids, texts = zip(*given, strict=True)
-    return pa.record_batch(
-        {
-            "_change_type": pa.array(kinds, pa.string()),
-            "id": pa.array(ids, pa.int32()),
-            "month": pa.array(["m0"] * len(ids)),
-            "v": pa.array(texts, pa.string()),
-        }
-    )
-
-
-def six_tasks(first=0):
-    """Return tasks with ten rows each, of two partitions: so many runs of each bucket that notes are made in between."""
-    return [[rows(*range(at, at + 10), month=f"m{at // 10 % 2}")] for at in range(first, first + 60, 10)]
-
-
-def complete(sink, count):
-    found = sink.rows()
-    assert sorted(row[1] for row in found) == list(range(count))
-    assert {row[0] for row in found} == ({"+A"} if sink.info.is_log_table else {"+I"})
-
+from tests.unit.spark.sink.sink_kit import CHANGES, COLUMNS, KINDS, SCHEMA, changes, complete, rows, six_tasks
 
 # -- exactly once ---------------------------------------------------------------------------------------------------------
 
@@ -167,8 +47,9 @@ STEPS = [
     "sink.done.after",
 ]
 
-
 CASES = [(kind, step) for kind in ("log by key", "keyed") for step in STEPS]
+
+
 CASES += [
     (kind, step) for kind in KINDS for step in ("sink.send.after@2", "sink.done.after") if (kind, step) not in CASES
 ]
@@ -424,136 +305,6 @@ def test_numbers_begin_again_after_the_largest():
     assert following(0) == 1
     assert distance(2**31 - 2, 1) == 3
     assert distance(5, 4) == 2**31 - 1
-
-
-# -- whose folder it is -------------------------------------------------------------------------------------------------------
-
-
-def test_another_query_is_refused(make):
-    sink = make()
-    sink.run(0, [[rows(0)]])
-    sink.name("another")
-    with pytest.raises(InvalidRequestError, match="another"):
-        sink.run(0, [[rows(1)]])
-    (sink.folder / "metadata").unlink()
-    with pytest.raises(InvalidRequestError, match="metadata"):
-        sink.run(0, [[rows(1)]])
-    sink.name("q")
-    sink.run(1, [[rows(1)]])
-    complete(sink, 2)
-
-
-def test_a_table_made_again_is_refused(make, cluster):
-    sink = make()
-    sink.run(0, [[rows(0)]])
-    admin = cluster.connection.admin()
-    admin.drop_table(sink.path)
-    with pytest.raises(TableNotFoundError):
-        sink.run(1, [[rows(1)]])
-    admin.create_table(sink.path, sink.info.descriptor)
-    with pytest.raises(TableNotFoundError, match="made again"):
-        sink.run(1, [[rows(1)]])
-
-
-def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
-    sink = make()
-    sink.run(0, [[rows(7)]])
-    failpoints.arm("sink.intent.after", "error")
-    with pytest.raises(FailpointError):
-        sink.run(1, [[rows(0)]])
-    failpoints.disarm()
-    with pytest.raises(CorruptDataError, match="batch 1 is under way"):
-        sink.run(2, [[rows(1)]])
-
-
-RESTORED = [(kind, later, same) for kind in ("log", "keyed") for later in (1, 3) for same in (False, True)]
-
-
-@pytest.mark.parametrize(("kind", "later", "same"), RESTORED)
-def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path, kind, later, same):
-    """However many batches were written since (servers remember few), of other rows, or of the same and more."""
-    sink = make(**KINDS[kind], buckets=1)
-    sink.run(0, [[rows(*range(10))]])
-    shutil.copytree(sink.folder, tmp_path / "backup")
-    for batch_id in range(1, 1 + later):
-        sink.run(batch_id, [[rows(batch_id * 10 + at)] for at in range(2)])
-    written = sink.rows()
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
-    tasks = [[rows(*((10, 11) if same else (50, 51)))], [rows(52)]]
-    for _ in range(2):
-        text = rf"db\.t, bucket .*batch 1 of the sink in {sink.folder}.*restored from a backup.*a new checkpoint"
-        with pytest.raises(CorruptDataError, match=text):
-            sink.run(1, tasks)
-    assert sink.rows() == written
-
-
-@pytest.mark.parametrize("kind", ["log", "log by key"])
-def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction(make, tmp_path, kind):
-    """The very same rows under the same number: whether they are the same or come again is not known."""
-    sink = make(**KINDS[kind], buckets=1)
-    sink.run(0, [[rows(0)]])
-    shutil.copytree(sink.folder, tmp_path / "backup")
-    sink.run(1, [[rows(7)]])
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
-    with pytest.raises(CorruptDataError, match=r"expected log offset 3 or a later one, found 2\)"):
-        sink.run(1, [[rows(7)]])
-    assert [row[1] for row in sink.rows()] == [0, 7]
-
-
-def test_two_processes_do_not_write_at_once(make):
-    sink = make()
-    messages = sink.stage([[rows(0)]])
-    sink.options["client.request-timeout"] = "100ms"
-    folder = SinkFolder(sink.folder / "_fluss_sink")
-    with folder.locked(5), pytest.raises(UnavailableError, match="another process"):
-        sink.writer().commit(messages, 0)
-    sink.options["client.request-timeout"] = "20s"
-    sink.writer().commit(messages, 0)
-    complete(sink, 1)
-
-
-def test_progress_of_another_batch_is_not_taken(make):
-    sink = make(buckets=1)
-    progress = sink.folder / "_fluss_sink" / "progress.json"
-    failpoints.arm("sink.done.before", "error")
-    with pytest.raises(FailpointError):
-        sink.run(0, six_tasks())
-    failpoints.disarm()
-    left = progress.read_bytes()
-    sink.run(0, six_tasks())
-    # As if the process had died between the removal of the one file and of the other.
-    progress.write_bytes(left)
-    sink.run(1, six_tasks(60))
-    complete(sink, 120)
-
-
-@pytest.mark.parametrize("name", ["sink.json", "intent.json", "progress.json"])
-def test_notes_that_are_damaged_stop_the_sink(make, name):
-    sink = make(buckets=1)
-    sink.run(0, [[rows(0)]])
-    failpoints.arm("sink.note.after", "error")
-    with pytest.raises(FailpointError):
-        sink.run(1, six_tasks(1))
-    failpoints.disarm()
-    path = sink.folder / "_fluss_sink" / name
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CorruptDataError, match=name):
-        sink.run(1, six_tasks(1))
-
-
-def test_staged_rows_that_are_damaged_are_not_sent(make):
-    sink = make()
-    messages = sink.stage([[rows(*range(50))]])
-    path = sink.folder / "_fluss_sink" / "staged" / sink.files()[0]
-    data = path.read_bytes()
-    path.write_bytes(data[:-1])
-    with pytest.raises(CorruptDataError, match="staged rows"):
-        sink.writer().commit(messages, 0)
-    path.write_bytes(data)
-    sink.writer().commit(messages, 0)
-    complete(sink, 50)
 
 
 # -- partitions ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,150 @@
+"""What a sink has written down, and what it refuses to go on from: other queries, tables, checkpoints, damaged notes."""
+
+import shutil
+
+import pytest
+
+from fluss_lab import failpoints
+from fluss_lab.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    TableNotFoundError,
+    UnavailableError,
+)
+from fluss_lab.failpoints import FailpointError
+from fluss_lab.spark.sink.sink_journal import SinkFolder
+from tests.unit.spark.sink.sink_kit import (
+    KINDS,
+    complete,
+    rows,
+    six_tasks,
+)
+
+# -- whose folder it is -------------------------------------------------------------------------------------------------------
+
+
+def test_another_query_is_refused(make):
+    sink = make()
+    sink.run(0, [[rows(0)]])
+    sink.name("another")
+    with pytest.raises(InvalidRequestError, match="another"):
+        sink.run(0, [[rows(1)]])
+    (sink.folder / "metadata").unlink()
+    with pytest.raises(InvalidRequestError, match="metadata"):
+        sink.run(0, [[rows(1)]])
+    sink.name("q")
+    sink.run(1, [[rows(1)]])
+    complete(sink, 2)
+
+
+def test_a_table_made_again_is_refused(make, cluster):
+    sink = make()
+    sink.run(0, [[rows(0)]])
+    admin = cluster.connection.admin()
+    admin.drop_table(sink.path)
+    with pytest.raises(TableNotFoundError):
+        sink.run(1, [[rows(1)]])
+    admin.create_table(sink.path, sink.info.descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        sink.run(1, [[rows(1)]])
+
+
+def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
+    sink = make()
+    sink.run(0, [[rows(7)]])
+    failpoints.arm("sink.intent.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, [[rows(0)]])
+    failpoints.disarm()
+    with pytest.raises(CorruptDataError, match="batch 1 is under way"):
+        sink.run(2, [[rows(1)]])
+
+
+RESTORED = [(kind, later, same) for kind in ("log", "keyed") for later in (1, 3) for same in (False, True)]
+
+
+@pytest.mark.parametrize(("kind", "later", "same"), RESTORED)
+def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path, kind, later, same):
+    """However many batches were written since (servers remember few), of other rows, or of the same and more."""
+    sink = make(**KINDS[kind], buckets=1)
+    sink.run(0, [[rows(*range(10))]])
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    for batch_id in range(1, 1 + later):
+        sink.run(batch_id, [[rows(batch_id * 10 + at)] for at in range(2)])
+    written = sink.rows()
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    tasks = [[rows(*((10, 11) if same else (50, 51)))], [rows(52)]]
+    for _ in range(2):
+        text = rf"db\.t, bucket .*batch 1 of the sink in {sink.folder}.*restored from a backup.*a new checkpoint"
+        with pytest.raises(CorruptDataError, match=text):
+            sink.run(1, tasks)
+    assert sink.rows() == written
+
+
+@pytest.mark.parametrize("kind", ["log", "log by key"])
+def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction(make, tmp_path, kind):
+    """The very same rows under the same number: whether they are the same or come again is not known."""
+    sink = make(**KINDS[kind], buckets=1)
+    sink.run(0, [[rows(0)]])
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    sink.run(1, [[rows(7)]])
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    with pytest.raises(CorruptDataError, match=r"expected log offset 3 or a later one, found 2\)"):
+        sink.run(1, [[rows(7)]])
+    assert [row[1] for row in sink.rows()] == [0, 7]
+
+
+def test_two_processes_do_not_write_at_once(make):
+    sink = make()
+    messages = sink.stage([[rows(0)]])
+    sink.options["client.request-timeout"] = "100ms"
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    with folder.locked(5), pytest.raises(UnavailableError, match="another process"):
+        sink.writer().commit(messages, 0)
+    sink.options["client.request-timeout"] = "20s"
+    sink.writer().commit(messages, 0)
+    complete(sink, 1)
+
+
+def test_progress_of_another_batch_is_not_taken(make):
+    sink = make(buckets=1)
+    progress = sink.folder / "_fluss_sink" / "progress.json"
+    failpoints.arm("sink.done.before", "error")
+    with pytest.raises(FailpointError):
+        sink.run(0, six_tasks())
+    failpoints.disarm()
+    left = progress.read_bytes()
+    sink.run(0, six_tasks())
+    # As if the process had died between the removal of the one file and of the other.
+    progress.write_bytes(left)
+    sink.run(1, six_tasks(60))
+    complete(sink, 120)
+
+
+@pytest.mark.parametrize("name", ["sink.json", "intent.json", "progress.json"])
+def test_notes_that_are_damaged_stop_the_sink(make, name):
+    sink = make(buckets=1)
+    sink.run(0, [[rows(0)]])
+    failpoints.arm("sink.note.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, six_tasks(1))
+    failpoints.disarm()
+    path = sink.folder / "_fluss_sink" / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptDataError, match=name):
+        sink.run(1, six_tasks(1))
+
+
+def test_staged_rows_that_are_damaged_are_not_sent(make):
+    sink = make()
+    messages = sink.stage([[rows(*range(50))]])
+    path = sink.folder / "_fluss_sink" / "staged" / sink.files()[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(CorruptDataError, match="staged rows"):
+        sink.writer().commit(messages, 0)
+    path.write_bytes(data)
+    sink.writer().commit(messages, 0)
+    complete(sink, 50)

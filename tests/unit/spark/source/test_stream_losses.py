@@ -1,0 +1,133 @@
+"""Streams of tables that lose records: partitions that go, tables made again, records that nobody holds any more."""
+
+import json
+import logging
+import random
+
+import pytest
+
+from fluss_lab.errors import (
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+)
+from tests.unit.read.kit import BUCKETS, ModelTable, until
+from tests.unit.spark.source.stream_kit import MONTHS, expected, same
+from tests.unit.spark.streams import in_order
+
+# -- partitions -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_partition_is_read_as_far_as_the_lake_holds_it(make, query):
+    table = make()
+    table.append_random(random.Random(15), 60, MONTHS)
+    table.tier()
+    held = dict(table.ends)
+    table.append_random(random.Random(16), 30, MONTHS)
+    stream = query(table, maxRowsPerTrigger=5)
+    stream.step()
+    table.drop_partition(MONTHS[0])
+    wanted = [
+        row
+        for row in expected(table)
+        if row["_partition"] != MONTHS[0] or row["_log_offset"] < held[MONTHS[0], row["_bucket"]]
+    ]
+    same(stream.run(), wanted)
+    table.append_random(random.Random(17), 10, MONTHS[1:])
+    stream.run()
+    assert len(stream.rows) == len(wanted) + 10
+
+
+def test_a_partition_made_again_is_another_one(make, query):
+    table = make()
+    table.append_random(random.Random(18), 40, MONTHS)
+    table.tier()
+    stream = query(table)
+    stream.run()
+    table.connection.admin().drop_partition(table.path, {"month": MONTHS[0]}, lake=True)
+    assert len(stream.run()) == 40
+    again = ModelTable.append
+    first = len(stream.rows)
+    table.ends.update({(MONTHS[0], bucket): 0 for bucket in range(BUCKETS)})
+    count = len(table.records)
+    again(table, [(number, MONTHS[0], 1, None, None) for number in range(1000, 1020)])
+    stream.run()
+    found = [(row["_bucket"], row["_log_offset"], row["id"]) for row in in_order(stream.rows[first:])]
+    assert found == [(e.bucket, e.offset, e.row[0]) for e in sorted(table.records[count:], key=lambda each: each.key)]
+
+
+def test_a_table_made_again_is_refused(make, query, cluster):
+    table = make()
+    table.append_random(random.Random(19), 10, MONTHS)
+    stream = query(table)
+    stream.run()
+    admin = cluster.connection.admin()
+    descriptor = table.info.descriptor
+    admin.drop_table(table.path)
+    with pytest.raises(TableNotFoundError):
+        stream.step()
+    admin.create_table(table.path, descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        stream.step()
+    stream.start()
+    with pytest.raises(TableNotFoundError, match="made again"):
+        stream.step()
+
+
+# -- loss -----------------------------------------------------------------------------------------------------------------
+
+
+def lose(table):
+    """Let the cluster drop old segments of a table that no lake holds."""
+    admin = table.connection.admin()
+    table.clock.advance(1_000)
+    admin.alter_table(table.path, set={"table.log.ttl": "1ms", "table.datalake.enabled": False})
+    until(lambda: all(s.start_offset > 0 for s in admin.buckets(table.info) if s.end_offset > 60), "retention")
+    admin.alter_table(table.path, set={"table.log.ttl": "7d"})
+    return {(s.partition, s.bucket.bucket): s.start_offset for s in admin.buckets(table.info)}
+
+
+def test_records_that_are_gone_end_a_stream_unless_they_may_be_lost(make, query, caplog):
+    table = make(partitioned=False)
+    table.append_random(random.Random(20), 900, MONTHS)
+    strict = query(table, maxRowsPerTrigger=30)
+    lax = query(table, maxRowsPerTrigger=30, failOnDataLoss="false")
+    for each in (strict, lax):
+        each.step()
+    for _ in range(3):
+        table.append_random(random.Random(21), 300, MONTHS)
+    starts = lose(table)
+    assert max(starts.values()) > 60
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss"):
+        strict.step()
+    before = len(lax.rows)
+    with caplog.at_level(logging.WARNING):
+        lax.run()
+    assert "going on without them" in caplog.text
+    read = {key: max(starts[key], 10) for key in starts}
+    same(lax.rows[before:], expected(table, read))
+
+
+def test_records_that_go_while_a_task_reads_are_lost_or_end_it(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(22), 900, MONTHS)
+    strict, lax = query(table), query(table, failOnDataLoss="false")
+    tasks = []
+    for each in (strict, lax):
+        each.offsets.append(json.dumps(each.reader.latestOffset(json.loads(each.offsets[0]), each.everything)))
+        tasks.append(each.tasks(0))
+    starts = lose(table)
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss"):
+        strict.read(tasks[0])
+    same(lax.read(tasks[1]), expected(table, starts))
+
+
+def test_what_moves_into_the_lake_while_a_batch_waits_is_read_there(make, query):
+    table = make()
+    table.append_random(random.Random(23), 300, MONTHS)
+    stream = query(table, tasks=3)
+    stream.offsets.append(json.dumps(stream.reader.latestOffset(json.loads(stream.offsets[0]), stream.everything)))
+    tasks = stream.tasks(0)
+    table.tier()
+    table.expire()
+    same(stream.read(tasks), expected(table))
+    same(stream.batch(0), expected(table))
