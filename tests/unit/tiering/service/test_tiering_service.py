@@ -13,7 +13,7 @@ from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
-from fluss_lab.tiering.task.task_dispatch import parse_task
+from fluss_lab.tiering.task.tiering_task import parse_task
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 
 SOON = {"table.datalake.freshness": "50ms"}
