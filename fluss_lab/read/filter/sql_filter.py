@@ -29,12 +29,12 @@ from sqlglot import exp
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
 from fluss_lab.model.types import DataType
 from fluss_lab.read.filter import sql_terms
+from fluss_lab.read.filter.expression_form import form_of
 from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
 from fluss_lab.read.filter.sql_terms import Term
 from fluss_lab.read.filter.sql_text import DEPTH_MAX, parse_condition, span, syntax_error
-from fluss_lab.read.filter.substrait_form import form_of
 from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {

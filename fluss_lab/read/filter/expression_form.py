@@ -2,7 +2,8 @@
 
 An expression cannot be looked into, but Arrow writes it out: a file of one row that holds the literals and options, whose
 metadata lists, in order, what the expression is made of (``call`` equal, ``field_ref`` k, ``literal`` 0, ``end`` equal).
-Substrait's form is not used: it has no cast that may fail (``k == 5.5`` on INT), no options and few of the functions.
+Substrait's form is not used: `to_substrait` refuses casts that may fail (``k == 5.5`` on INT, a TIME beside a literal), `match_like`,
+`utf8_upper` and most other functions, drops options, and does not end within a minute for an OR of 50 terms.
 """
 
 from __future__ import annotations
