@@ -26,9 +26,9 @@ from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import shown_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
-from fluss_lab.read.changelog.offset_ranges import OffsetRange, resolve_ranges
+from fluss_lab.read.changelog.offset_ranges import LogRange, resolve_ranges
 from fluss_lab.read.moment.log_retention import log_starts
-from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.moment.table_state import TableSource, TableState
 from fluss_lab.read.union.plan_execution import FAILURES_MAX, gone
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
@@ -100,7 +100,7 @@ class Changelog:
         return changelog_schema(self.source.info, self.columns)
 
     @cached_property
-    def offset_ranges(self) -> list[OffsetRange]:
+    def offset_ranges(self) -> list[LogRange]:
         """Return the range of each bucket, decided at first use."""
         return resolve_ranges(self.source, self.start, self.end, self.buckets)
 
@@ -238,23 +238,19 @@ def changelog_batch(
     return conform(pa.RecordBatch.from_arrays([arrays[name] for name in names], names), schema)
 
 
-def divide(source: TableSource, ranges: Sequence[OffsetRange]) -> list[ChangelogRange]:
+def divide(source: TableSource, ranges: Sequence[LogRange]) -> list[ChangelogRange]:
     """Decide what comes from the lake: that which the cluster does not hold any more."""
     if not ranges:
         return []
     state = source.look()
-    now = {each.key: each for each in state.buckets}
-    return [
-        ChangelogRange(
-            each.bucket.bucket,
-            each.bucket.partition,
-            each.start,
-            now.get(each.bucket.key, each.bucket).lake_stop(each.start, each.stop),
-            each.stop,
-            state.snapshot_id,
-        )
-        for each in ranges
-    ]
+    return [locate_range(each, state) for each in ranges]
+
+
+def locate_range(wanted: LogRange, state: TableState) -> ChangelogRange:
+    """Return a range with what of it comes from the lake, in a state of the table; reading divides again when that is over."""
+    bucket = state.by_bucket.get(wanted.bucket)
+    lake_stop = wanted.start if bucket is None else bucket.lake_stop(wanted.start, wanted.stop)
+    return ChangelogRange(wanted.bucket, wanted.partition, wanted.start, lake_stop, wanted.stop, state.snapshot_id)
 
 
 def read_changes(

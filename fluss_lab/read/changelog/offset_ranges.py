@@ -29,15 +29,6 @@ OTHER_EDGES = "'earliest', 'latest', offsets by bucket, a Seek, a ReadPoint or a
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets ``[start, stop)`` of one bucket."""
-
-    bucket: BucketState
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
 class LogRange:
     """Offsets ``[start, stop)`` of one bucket's log, by identity: whatever becomes of the bucket meanwhile."""
 
@@ -45,6 +36,11 @@ class LogRange:
     partition: str | None
     start: int
     stop: int
+
+    @property
+    def key(self) -> BucketKey:
+        """Return partition name and bucket."""
+        return (self.partition, self.bucket.bucket)
 
     @property
     def records(self) -> int:
@@ -80,7 +76,7 @@ class _Edge:
 
 def resolve_ranges(
     source: TableSource, start: Any, end: Any, buckets: Collection[int | BucketKey] | None = None
-) -> list[OffsetRange]:
+) -> list[LogRange]:
     """Return the range of each bucket, by partition name and bucket; buckets without records in it are left out.
 
     Args:
@@ -161,7 +157,7 @@ def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[Bu
 
 def ranges_between(
     source: TableSource, wanted: Mapping[TableBucket, tuple[int, int]], what: str, unsure: Collection[TableBucket] = ()
-) -> list[OffsetRange]:
+) -> list[LogRange]:
     """Return ranges of offsets ``[start, stop)``, by partition name and bucket; empty ones are left out.
 
     Args:
@@ -195,7 +191,7 @@ def _between(
     wanted: Mapping[TableBucket, tuple[int, int]],
     what: str,
     unsure: Collection[TableBucket],
-) -> list[OffsetRange]:
+) -> list[LogRange]:
     low, known = log_starts(source, state), {each.bucket for each in state.buckets}
     if gone := [bucket for bucket, (start, stop) in wanted.items() if start < stop and bucket not in known]:
         raise PartitionNotFoundError(
@@ -216,7 +212,7 @@ def _between(
             if start < low.get(bucket.key, 0):
                 lost.append(_Lost(bucket, start, stop))
         # Of one that is not known, reading finds out: it gives every offset or an error.
-        found.append(OffsetRange(bucket, start, stop))
+        found.append(LogRange(bucket.bucket, bucket.partition, start, stop))
     _check_held(source, state, lost, low, what)
     return found
 
@@ -255,7 +251,7 @@ def _check_held(
         raise OffsetOutOfRangeError(too_early(source, state, missing, low, what))
 
 
-def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[OffsetRange]:
+def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[LogRange]:
     low = log_starts(source, state)
     first = _resolve_start(source, state, start, low)
     last = _resolve(source, state, LATEST if end is None else end, low)
@@ -278,7 +274,7 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
                 raise _outside(source, bucket, low, "offsets", f"[{begin}, {stop})")
             if begin < low.get(bucket.key, 0):
                 lost.append(_Lost(bucket, begin, stop))
-        found.append(OffsetRange(bucket, begin, stop))
+        found.append(LogRange(bucket.bucket, bucket.partition, begin, stop))
     _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
 

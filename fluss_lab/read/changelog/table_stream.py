@@ -22,7 +22,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.times import fixed_moment, shown_moment, whole_number
-from fluss_lab.read.changelog.changelog import ChangelogRange, read_changes
+from fluss_lab.read.changelog.changelog import ChangelogRange, locate_range, read_changes
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, LogRange, resolve_starts
 from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset, shares
 from fluss_lab.read.moment.log_retention import log_starts
@@ -180,7 +180,7 @@ class TableStream:
     def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
         """Return from where records of a batch are read now."""
         state = self._seen or self._look(None)
-        return [_range(each, state) for each in buckets]
+        return [locate_range(each, state) for each in buckets]
 
     def _held(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
         """Return buckets from the first record on that is held."""
@@ -264,13 +264,6 @@ def _first_held(wanted: LogRange, state: BucketState, first: int) -> int:
     if wanted.start < state.lake_end:
         return first
     return wanted.stop if state.start is None else state.start
-
-
-def _range(each: LogRange, state: TableState) -> ChangelogRange:
-    """Divide between lake and cluster as the table was when last looked at; the reader divides again when that is over."""
-    bucket = state.by_bucket.get(each.bucket)
-    lake_stop = each.start if bucket is None else bucket.lake_stop(each.start, each.stop)
-    return ChangelogRange(each.bucket, each.partition, each.start, lake_stop, each.stop, state.snapshot_id)
 
 
 # -- starts as text -----------------------------------------------------------------------------------------------------

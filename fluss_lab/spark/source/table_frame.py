@@ -108,8 +108,7 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
 
     source = log.source
     parts = [
-        BucketPart(each.bucket.bucket, each.bucket.partition, each.start, each.start, each.stop, None)
-        for each in log.offset_ranges
+        BucketPart(each.bucket, each.partition, each.start, each.start, each.stop, None) for each in log.offset_ranges
     ]
     plan = make_plan(source, parts, None, None)
     partitions = list(source.info.descriptor.partitioned_by)
@@ -329,7 +328,7 @@ def _changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
     """Return a changelog's records, read by tasks in the ranges of the changelog."""
     starts, ends = {}, {}
     for each in log.offset_ranges:
-        partition, bucket = each.bucket.key
+        partition, bucket = each.key
         key = str(bucket) if partition is None else f"{partition}/{bucket}"
         starts[key], ends[key] = each.start, each.stop
     options = {
