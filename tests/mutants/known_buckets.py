@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
-IN_GAPS = "tests/unit/read/test_log_gaps.py"
+IN_GAPS = "tests/unit/read/test_log_retention.py"
 SCAN = "fluss_lab/read/union/scan.py"
 GENERATOR = "fluss_lab/tiering/round/split_generator.py"
 
@@ -63,13 +63,13 @@ KNOWN_BUCKETS = (
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
     ),
     Mutant(
-        "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/moment/log_gaps.py",
+        "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/moment/log_retention.py",
         "if (gap := early or gap_of(source, part)) is not None:",
         "if (gap := early) is not None:",
         (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
     ),
     Mutant(
-        "gaps_before_the_lake_read_as_empty", "P4", "fluss_lab/read/moment/log_gaps.py",
+        "gaps_before_the_lake_read_as_empty", "P4", "fluss_lab/read/moment/log_retention.py",
         "if each.start < start}",
         "if each.start > start}",
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),

@@ -16,8 +16,15 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import parse_moment, shown_moment, whole_number
-from fluss_lab.read.moment.log_gaps import Gap, gap_error
-from fluss_lab.read.moment.log_retention import bucket_text, held_ranges, known_start, log_starts, too_early
+from fluss_lab.read.moment.log_retention import (
+    Gap,
+    bucket_text,
+    gap_error,
+    held_ranges,
+    known_start,
+    log_starts,
+    too_early,
+)
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.read_point_choice import snapshot_moment
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState

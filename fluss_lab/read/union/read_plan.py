@@ -23,7 +23,7 @@ from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
 from fluss_lab.model.names import BucketKey, partition_values
 from fluss_lab.read.filter.filter_compiler import Filter
 from fluss_lab.read.filter.predicates import bounds, equal_values
-from fluss_lab.read.moment.log_gaps import check_gaps
+from fluss_lab.read.moment.log_retention import check_gaps
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.union.pk_plan import joins, place_part

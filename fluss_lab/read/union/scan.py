@@ -12,7 +12,7 @@ from fluss_lab.display import html_table
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.values.pandas_frames import to_pandas
-from fluss_lab.read.moment.log_gaps import Gap, is_vouched, warn_of_gaps, without_gaps
+from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_rows import keyed_count

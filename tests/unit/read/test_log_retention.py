@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluss_lab.errors import InvalidRequestError, OffsetOutOfRangeError, UnsupportedError
-from fluss_lab.read.moment.log_gaps import GapWarning
+from fluss_lab.read.moment.log_retention import GapWarning
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from tests.unit.read.kit import ModelTable, until
 
