@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
-from fluss_lab.errors import InvalidBucketsError, InvalidSchemaError, UnsupportedError
+from fluss_lab.errors import InvalidBucketsError, InvalidPropertyError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model.auto_partition import check_auto_partition
 from fluss_lab.model.bucketing import bucketing_kind
 from fluss_lab.model.config import options
-from fluss_lab.model.config.merge_options import check_merging
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.schema import COMMENT_LENGTH_MAX, Schema, make_schema
@@ -25,6 +25,12 @@ BUCKETS_DEFAULT: Final = 1
 PARTITION_COLUMNS_MAX: Final = 16
 #: Bytes of a definition as JSON: it travels with each table that a server holds, and with each task of a round.
 DEFINITION_BYTES_MAX: Final = 1 << 20
+#: How many definitions a cache keeps, and how long the text of one may be: at most 64 MiB of text.
+_KEPT: Final = 1024
+_TEXT_LENGTH_MAX: Final = 64 << 10
+#: Types whose values have an order that a version can go by.
+_VERSION_TYPES: Final = ("INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
+_OF_KEYED_TABLES: Final = (options.MERGE_ENGINE, options.VERSION_COLUMN, options.DELETE_BEHAVIOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +236,7 @@ def check_descriptor(descriptor: TableDescriptor) -> None:
     """
     _check_keys(descriptor)
     _check_partitions(descriptor)
-    check_merging(descriptor.schema, descriptor.properties)
+    _check_merging(descriptor.schema, descriptor.properties)
     check_auto_partition(descriptor.partitioned_by, descriptor.properties)
     if descriptor.lake_enabled:
         check_lake(descriptor)
@@ -309,3 +315,72 @@ def _check_lake_type(name: str, dtype: DataType) -> None:
         raise UnsupportedError(f"column {name!r}: {dtype} is finer than Iceberg's microseconds; use {dtype.name}(6)")
     for inner in dtype.fields:
         _check_lake_type(f"{name}.{inner.name}", inner.type)
+
+
+def _check_merging(schema: Schema, properties: Mapping[str, str]) -> None:
+    """Check merge engine, version column and delete behavior: which of two rows of a key stays.
+
+    Raises:
+        InvalidPropertyError: They do not fit the table or each other; the text says why.
+
+    Source: Apache Fluss ``TableDescriptorValidation``.
+    """
+    if not schema.primary_key:
+        if given := [option.key for option in _OF_KEYED_TABLES if option.key in properties]:
+            raise InvalidPropertyError(
+                f"property {given[0]!r}: it is for primary-key tables; give the table a primary key"
+            )
+        return
+    engine = options.MERGE_ENGINE.of(properties)
+    version = options.VERSION_COLUMN.of(properties)
+    if engine == "versioned":
+        _check_version(schema, version)
+    elif version:
+        raise InvalidPropertyError(
+            f"property {options.VERSION_COLUMN.key!r}: it is for {options.MERGE_ENGINE.key}=versioned, found {engine}"
+        )
+    if engine != "default" and options.DELETE_BEHAVIOR.of(properties) == "allow":
+        raise InvalidPropertyError(
+            f"property {options.DELETE_BEHAVIOR.key!r}: expected ignore or disable with {options.MERGE_ENGINE.key}={engine}, "
+            "whose rows cannot be deleted, found allow"
+        )
+
+
+def _check_version(schema: Schema, name: str) -> None:
+    what = f"property {options.VERSION_COLUMN.key!r}"
+    if not name:
+        raise InvalidPropertyError(f"{what}: expected a column with {options.MERGE_ENGINE.key}=versioned, found none")
+    if name not in schema.names:
+        raise InvalidPropertyError(f"{what}: expected one of the columns {', '.join(schema.names)}, found {name!r}")
+    if (found := schema.column(name).type).name not in _VERSION_TYPES:
+        raise InvalidPropertyError(
+            f"{what}: expected a column of type {', '.join(_VERSION_TYPES)}, found {name!r} of type {found}"
+        )
+
+
+class DefinitionCache:
+    """Definitions by their JSON text, parsed once: one comes with every answer about a table, and changes almost never.
+
+    It forgets the ones that were not asked for longest. Safe for threads.
+    """
+
+    def __init__(self) -> None:
+        self._known = lru_cache(_KEPT)(_parsed)
+
+    def parsed(self, text: str | bytes) -> TableDescriptor:
+        """Return the definition that a text says; its properties are the caller's own.
+
+        Raises:
+            InvalidSchemaError: The form is not that of a table definition.
+            UnsupportedError: A newer version wrote it.
+            ValueError: The text is not JSON.
+        """
+        if len(text) > _TEXT_LENGTH_MAX:
+            return _parsed(text)
+        found = self._known(text)
+        # Whoever is given it may change it: it is a dict.
+        return replace(found, properties=dict(found.properties))
+
+
+def _parsed(text: str | bytes) -> TableDescriptor:
+    return TableDescriptor.from_json(json.loads(text))

@@ -56,7 +56,7 @@ IDENTITY = (
         (f"{IN_METADATA}::test_quick_ids_within_a_transaction_that_is_taken_back_are_not_given_out_as_others",),
     ),
     Mutant(
-        "definition_changed_for_others", "P13", "fluss_lab/model/definition_cache.py",
+        "definition_changed_for_others", "P13", "fluss_lab/model/descriptor.py",
         "        return replace(found, properties=dict(found.properties))\n",
         "        return found\n",
         ("tests/unit/model/test_descriptor.py::test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody",),

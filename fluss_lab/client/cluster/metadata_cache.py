@@ -14,7 +14,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
-from fluss_lab.model.definition_cache import DefinitionCache
+from fluss_lab.model.descriptor import DefinitionCache
 from fluss_lab.model.names import partition_name
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway

@@ -9,7 +9,7 @@ import pytest
 from fluss_lab import errors
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.config.options import CLUSTER_OPTIONS, DATALAKE_FRESHNESS, LOG_TTL, check_options
-from fluss_lab.model.definition_cache import DefinitionCache
+from fluss_lab.model.descriptor import DefinitionCache
 from fluss_lab.model.names import RESERVED_COLUMNS, partition_name, partition_values
 
 SCHEMA = {"id": "bigint", "day": "string", "name": "string", "price": "double"}

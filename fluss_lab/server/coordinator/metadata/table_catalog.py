@@ -18,7 +18,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import PartitionInfo, Schema, TableDescriptor, TableInfo, TablePath
-from fluss_lab.model.definition_cache import DefinitionCache
+from fluss_lab.model.descriptor import DefinitionCache
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
 #: Stands for "the table itself" where a partition id is part of a key.
