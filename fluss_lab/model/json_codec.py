@@ -32,13 +32,13 @@ class _Head(msgspec.Struct):
     version: Any = None
 
 
-def encode(value: object, *, version: int | None = None, spaced: bool = False, forms: Forms = _NO_FORMS) -> bytes:
+def encode(value: object, *, version: int | None = None, indent: int = -1, forms: Forms = _NO_FORMS) -> bytes:
     """Return a value as JSON, in ASCII, byte for byte as `json.dumps` writes it.
 
     Args:
         value: Of types that the codec knows, or that `forms` has.
         version: Of the form; the first member of the object that the value is. None: it says none.
-        spaced: Whether a blank follows commas and colons.
+        indent: As of `json.dumps`; 0 has a blank behind commas and colons, -1 has none.
         forms: By type.
 
     Raises:
@@ -49,7 +49,7 @@ def encode(value: object, *, version: int | None = None, spaced: bool = False, f
         data = b'{"version":%d%s%s' % (version, b"" if data == b"{}" else b",", data[1:])
     if not data.isascii() or b"\x7f" in data:
         data = json.dumps(msgspec.json.decode(data), separators=(",", ":")).encode()
-    return msgspec.json.format(data, indent=0) if spaced else data
+    return data if indent < 0 else msgspec.json.format(data, indent=indent)
 
 
 def to_plain(value: object, *, version: int | None = None, forms: Forms = _NO_FORMS) -> Any:

@@ -36,8 +36,8 @@ BATCH_IDENTITY = (
     ),
     Mutant(
         "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/writer_state.py",
-        "crc: int | None = None) -> WrittenBatch:",
-        "crc: int | None) -> WrittenBatch:",
+        "    crc: int | None = None\n",
+        "    crc: int | None\n",
         (f"{IN_WRITERS}::test_batches_of_checkpoints_without_crcs_are_accepted",),
     ),
     Mutant(

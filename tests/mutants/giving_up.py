@@ -120,7 +120,7 @@ GIVING_UP = (
     ),
     Mutant(
         "note_of_another_bucket_believed", "P13", NOTES,
-        '    if value.get("identity") != (identity := folder_identity(folder)):\n',
+        "    if noted.identity != (identity := folder_identity(folder)):\n",
         "    if (identity := folder_identity(folder)) is None:\n",
         TOLD,
     ),
@@ -132,8 +132,8 @@ GIVING_UP = (
     ),
     Mutant(
         "newer_note_of_what_was_given_up_read", "P7", NOTES,
-        '    check_format(path, value.get("version"), VERSION)\n',
-        "",
+        "body, path, version=VERSION, remedy",
+        "body, path, remedy",
         TOLD,
     ),
     Mutant(

@@ -18,14 +18,14 @@ NEWER_FORMATS = (
     ),
     Mutant(
         "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/log/recovery_point.py",
-        '        check_format(path, value["version"], VERSION)\n',
-        "",
+        "body, path, version=VERSION, forms",
+        "body, path, version=VERSION, peer=True, forms",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
     ),
     Mutant(
         "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log/log_start.py",
-        '        check_format(path, value.get("version"), VERSION)\n',
-        "",
+        "body, path, version=VERSION)",
+        "body, path)",
         (_of_kind("tablet/data/t#/b#/log-start: json"),),
     ),
     Mutant(

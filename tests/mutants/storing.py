@@ -205,8 +205,8 @@ KEEPING = (
     ),
     Mutant(
         "raised_floor_forgotten", "P4", "fluss_lab/server/tablet/log/recovery_point.py",
-        '"floor_ms": checkpoint.floor_ms,',
-        '"floor_ms": 0,',
+        "encode(checkpoint, version",
+        "encode(Checkpoint(checkpoint.recovery_point, 0, checkpoint.segments, checkpoint.writers), version",
         (f"{IN_LOG}::test_a_raised_floor_holds_after_a_clean_and_an_unclean_restart",),
     ),
     Mutant(
@@ -223,8 +223,8 @@ KEEPING = (
     ),
     Mutant(
         "writers_not_checkpointed", "P1", "fluss_lab/server/tablet/log/recovery_point.py",
-        "checkpoint.writers.to_json()",
-        "WriterStates().to_json()",
+        "(WriterStates.to_json, WriterStates.from_json)",
+        "(lambda _: [], WriterStates.from_json)",
         (f"{IN_WRITERS}::test_writers_are_remembered_across_restarts",),
     ),
     Mutant(

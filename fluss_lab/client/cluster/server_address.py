@@ -52,7 +52,7 @@ class ServerAddress:
 
     def to_json(self) -> str:
         """Return the address as text that `from_json` reads; it holds the token, so treat it as a secret."""
-        return encode(self, spaced=True).decode()
+        return encode(self, indent=0).decode()
 
     @staticmethod
     def from_json(text: str) -> ServerAddress:

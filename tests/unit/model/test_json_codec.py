@@ -39,8 +39,9 @@ def test_bytes_are_those_of_json_and_come_back(note):
     plain = to_plain(note)
     assert plain["marks"] == tuple([mark.name, mark.start] for mark in note.marks)
     assert encode(note) == json.dumps(plain, separators=(",", ":")).encode()
-    assert encode(note, spaced=True) == json.dumps(plain).encode()
-    assert encode(note, version=3, spaced=True) == json.dumps({"version": 3} | plain).encode()
+    assert encode(note, indent=0) == json.dumps(plain).encode()
+    assert encode(note, indent=1) == json.dumps(plain, indent=1).encode()
+    assert encode(note, version=3, indent=0) == json.dumps({"version": 3} | plain).encode()
     assert decode(Note, encode(note, version=3), "a note", version=3) == note
     assert from_plain(Note, json.loads(encode(note)), "a note") == note
 

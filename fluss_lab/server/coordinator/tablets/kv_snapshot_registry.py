@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -190,7 +189,7 @@ class KvSnapshotRegistry:
         return True
 
     def _replace(self, bucket: _Bucket, completed: CompletedSnapshot) -> None:
-        text = json.dumps(completed.to_json())
+        text = completed.to_json().decode()
         with self._store.write() as db:
             query = "SELECT snapshot_id FROM kv_snapshots WHERE table_id = ? AND partition_id = ? AND bucket = ?"
             known = [int(row[0]) for row in db.execute(query, bucket.key)]
@@ -219,7 +218,7 @@ class KvSnapshotRegistry:
 
     def _read(self, bucket: _Bucket, text: str) -> CompletedSnapshot:
         with self._store.parse_guard(f"a key-value snapshot of {bucket}"):
-            return CompletedSnapshot.from_json(json.loads(text))
+            return CompletedSnapshot.from_json(text)
 
     def _check_formats(self) -> None:
         query = "SELECT table_id, partition_id, bucket, completed FROM kv_snapshots WHERE completed NOT LIKE ?"
@@ -247,9 +246,9 @@ def _completed_of(data: bytes) -> CompletedSnapshot:
     if len(data) > REPORT_BYTES_MAX:
         raise InvalidRequestError(f"completed snapshot: expected at most {REPORT_BYTES_MAX} bytes, found {len(data)}")
     try:
-        completed = CompletedSnapshot.from_json(json.loads(data))
-    except (KeyError, TypeError, ValueError, RecursionError, UnsupportedError) as error:
-        raise InvalidRequestError(f"not a completed snapshot in JSON: {error!r}") from error
+        completed = CompletedSnapshot.from_json(data)
+    except UnsupportedError as error:
+        raise InvalidRequestError(str(error)) from error
     if completed.snapshot_id not in completed.retained:
         raise InvalidRequestError(f"snapshot {completed.snapshot_id} is not among those retained, {completed.retained}")
     return completed

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from fluss_lab.model.format_versions import check_format
+import msgspec
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 
 #: Of the JSON form.
@@ -42,58 +45,40 @@ class CompletedSnapshot:
     broken: tuple[int, ...] = ()
     writers: object = field(default=None, repr=False, compare=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what the coordinator is told: plain values."""
-        return {
-            "version": FORMAT,
-            "table_id": self.bucket.table_id,
-            "partition_id": self.bucket.partition_id,
-            "bucket_id": self.bucket.bucket,
-            "snapshot_id": self.snapshot_id,
-            "snapshot_location": self.location,
-            "log_offset": self.log_offset,
-            "row_count": self.row_count,
-            "size_bytes": self.size_bytes,
-            "snapshot_incremental_size": self.new_bytes,
-            "created_ms": self.created_ms,
-            "retained": list(self.retained),
-            "broken": list(self.broken),
-        }
+    def to_json(self) -> bytes:
+        """Return what the coordinator is told, as JSON."""
+        names = _Report.__struct_fields__[3:]
+        report = _Report(
+            self.bucket.table_id, self.bucket.partition_id, self.bucket.bucket, *(getattr(self, name) for name in names)
+        )
+        return encode(report, version=FORMAT, indent=0)
 
     @staticmethod
-    def from_json(value: Any) -> CompletedSnapshot:
+    def from_json(data: bytes | str) -> CompletedSnapshot:
         """Read what `to_json` returned.
 
         Raises:
-            ValueError, TypeError, KeyError: It is nothing of that form.
+            InvalidRequestError: It is nothing of that form.
             UnsupportedError: A newer version wrote it.
         """
-        check_format("completed snapshot in JSON", value["version"], FORMAT)
-        if value["version"] != FORMAT:
-            raise ValueError(f"version: expected {FORMAT}, found {value['version']!r}")
-        partition_id = value["partition_id"]
-        bucket = TableBucket(
-            _whole(value["table_id"]),
-            None if partition_id is None else _whole(partition_id),
-            _whole(value["bucket_id"]),
-        )
-        if not isinstance(value["snapshot_location"], str):
-            raise TypeError("snapshot_location: expected a string")
-        return CompletedSnapshot(
-            bucket,
-            snapshot_id=_whole(value["snapshot_id"]),
-            log_offset=_whole(value["log_offset"]),
-            row_count=_whole(value["row_count"]),
-            size_bytes=_whole(value["size_bytes"]),
-            new_bytes=_whole(value["snapshot_incremental_size"]),
-            location=value["snapshot_location"],
-            created_ms=_whole(value["created_ms"]),
-            retained=tuple(map(_whole, value["retained"])),
-            broken=tuple(map(_whole, value["broken"])),
-        )
+        report = decode(_Report, data, "completed snapshot in JSON", version=FORMAT, error=InvalidRequestError)
+        values = msgspec.structs.asdict(report)
+        bucket = TableBucket(values.pop("table_id"), values.pop("partition_id"), values.pop("bucket_id"))
+        return CompletedSnapshot(bucket, **values)
 
 
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ValueError(f"expected a whole number of at least 0, found {value!r}")
-    return value
+class _Report(msgspec.Struct, rename={"location": "snapshot_location", "new_bytes": "snapshot_incremental_size"}):
+    """The JSON form: names as in Apache Fluss."""
+
+    table_id: Whole
+    partition_id: Whole | None
+    bucket_id: Whole
+    snapshot_id: Whole
+    location: str
+    log_offset: Whole
+    row_count: Whole
+    size_bytes: Whole
+    new_bytes: Whole
+    created_ms: Whole
+    retained: tuple[Whole, ...]
+    broken: tuple[Whole, ...]

@@ -6,9 +6,11 @@ batches of each writer are remembered with their offsets (as many as a writer ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import from_plain
 
 #: Batches remembered of each writer, as Apache Fluss: what a writer may have in flight at once.
 BATCHES_KEPT: Final = 5
@@ -113,26 +115,15 @@ class WriterStates:
 
     @staticmethod
     def from_json(value: object) -> WriterStates:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote. Batches of older versions have no CRC.
 
         Raises:
-            ValueError, TypeError: It is nothing of that form.
+            CorruptDataError: It is nothing of that form.
         """
         states = WriterStates()
-        for writer_id, used_ms, batches in _triples(value):
-            read = [_batch(*each) for each in batches]
-            if not read:
-                raise ValueError(f"writer {writer_id} without batches")
-            states._writers[int(writer_id)] = _Writer(int(used_ms), read)
+        writers = from_plain(list[tuple[int, int, list[WrittenBatch]]], value, "writers of a log")
+        for writer_id, used_ms, batches in writers:
+            if not batches:
+                raise CorruptDataError(f"writers of a log: writer {writer_id} without batches")
+            states._writers[writer_id] = _Writer(used_ms, batches)
         return states
-
-
-def _batch(sequence: int, base_offset: int, end_offset: int, crc: int | None = None) -> WrittenBatch:
-    """Return what a checkpoint says of a batch; those of older versions say no CRC."""
-    return WrittenBatch(int(sequence), int(base_offset), int(end_offset), None if crc is None else int(crc))
-
-
-def _triples(value: object) -> Iterator[tuple[int, int, list[list[int]]]]:
-    if not isinstance(value, list):
-        raise TypeError(f"expected a list of writers, found {type(value).__name__}")
-    yield from value

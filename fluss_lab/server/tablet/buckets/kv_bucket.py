@@ -439,7 +439,7 @@ def _restored(table: Table, log: BucketLog, snapshots: SnapshotStore, fresh: KvS
     completed, image = loaded
     try:
         log.adopt_writers(WriterStates.from_json(completed.writers))
-    except (TypeError, ValueError) as error:
+    except CorruptDataError as error:
         raise CorruptDataError(f"snapshot {completed.snapshot_id}: its writers cannot be read: {error}") from error
     return KvStore.restore(table.descriptor, table.schema_id, table.schemas, image)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Collection
 
@@ -46,7 +45,7 @@ class Reporter:
             if self._told.get(bucket.id) == (epoch, completed):
                 return
         request = pb.CommitKvSnapshotRequest(
-            completed_snapshot=json.dumps(completed.to_json()).encode(),
+            completed_snapshot=completed.to_json(),
             coordinator_epoch=epoch,
             bucket_leader_epoch=_LEADER_EPOCH,
         )

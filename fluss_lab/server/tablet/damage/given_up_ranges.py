@@ -6,14 +6,15 @@ being given up it also says how far that is to go: see `fluss_lab.server.tablet.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.tablet.buckets.bucket_identity import folder_identity
 
@@ -70,19 +71,22 @@ class GivenUp:
     pending: Cut | None = None
 
 
+class _Noted(msgspec.Struct):
+    """The file: what was given up, and of which bucket."""
+
+    identity: str
+    ranges: tuple[GivenUpRange, ...]
+    pending: Cut | None
+
+
 def save(folder: Path, given_up: GivenUp) -> None:
     """Replace what is noted in a bucket's folder, durably.
 
     Raises:
         OSError: The file system refused; what was noted stands.
     """
-    value = {
-        "version": VERSION,
-        "identity": folder_identity(folder),
-        "ranges": [asdict(each) for each in given_up.ranges],
-        "pending": None if given_up.pending is None else asdict(given_up.pending),
-    }
-    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps(value).encode()))
+    noted = _Noted(folder_identity(folder), given_up.ranges, given_up.pending)
+    files.write_atomic(folder / FILE_NAME, seal_content(encode(noted, version=VERSION, indent=0)))
 
 
 def load(folder: Path) -> GivenUp:
@@ -100,16 +104,9 @@ def load(folder: Path) -> GivenUp:
         return GivenUp()
     if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
-    value = json.loads(body)
-    check_format(path, value.get("version"), VERSION)
-    if value.get("identity") != (identity := folder_identity(folder)):
+    noted = decode(_Noted, body, path, version=VERSION, remedy=_REMEDY)
+    if noted.identity != (identity := folder_identity(folder)):
         raise CorruptDataError(
-            f"{path}: expected what was given up of bucket {identity!r}, found that of {value.get('identity')!r}; {_REMEDY}"
+            f"{path}: expected what was given up of bucket {identity!r}, found that of {noted.identity!r}; {_REMEDY}"
         )
-    try:
-        pending = value["pending"]
-        if pending is not None:
-            pending = Cut(**{**pending, "noted": GivenUpRange(**pending["noted"])})
-        return GivenUp(tuple(GivenUpRange(**each) for each in value["ranges"]), pending)
-    except (KeyError, TypeError) as error:
-        raise CorruptDataError(f"{path}: not what was given up of a bucket ({error!r}); {_REMEDY}") from error
+    return GivenUp(noted.ranges, noted.pending)

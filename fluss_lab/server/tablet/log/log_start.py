@@ -6,13 +6,15 @@ first segment too; so that neither file is a single point of failure, a start is
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fluss_lab import files
-from fluss_lab.model.format_versions import check_format
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.records.sealed import seal_content, unseal_content
 
 log = logging.getLogger(__name__)
@@ -21,13 +23,17 @@ FILE_NAME: Final = "log-start"
 VERSION: Final = 1
 
 
+class _Note(msgspec.Struct):
+    start: Whole
+
+
 def save(folder: Path, offset: int) -> None:
     """Note, durably, that the log in a folder begins at an offset from now on.
 
     Raises:
         OSError: The file system refused; nothing in front of the offset may be deleted.
     """
-    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps({"version": VERSION, "start": offset}).encode()))
+    files.write_atomic(folder / FILE_NAME, seal_content(encode(_Note(offset), version=VERSION, indent=0)))
 
 
 def expected_start(folder: Path, checkpointed: int | None) -> int:
@@ -58,9 +64,7 @@ def load(folder: Path) -> int | None:
     try:
         if (body := unseal_content(data)) is None:
             return None
-        value = json.loads(body)
-        check_format(path, value.get("version"), VERSION)
-        return int(value["start"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        log.warning("%s: not the start of a log (%r)", path, error)
+        return decode(_Note, body, path, version=VERSION).start
+    except CorruptDataError as error:
+        log.warning("%s; it is no start of a log", error)
         return None

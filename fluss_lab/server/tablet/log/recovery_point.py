@@ -7,25 +7,25 @@ newer version is refused: what that version wrote into the log may be more than 
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
 from fluss_lab.clock import Clock
+from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.json_codec import Forms, decode, encode
 from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.log.segment import SegmentMark
-from fluss_lab.server.tablet.log.sparse_index import IndexMark
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "recovery-point"
 VERSION: Final = 1
+_WRITERS: Final[Forms] = {WriterStates: (WriterStates.to_json, WriterStates.from_json)}
 #: A recovery point is due after so many bytes: recovery then reads and checks the rest in 3 ms.
 _DUE_BYTES: Final = 8 << 20
 #: Or after so long: what an idle bucket leaves to check is small anyway.
@@ -87,14 +87,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
         OSError: The file system refused; the old one stands.
     """
     failpoint("tablet.checkpoint.before")
-    value = {
-        "version": VERSION,
-        "recovery_point": checkpoint.recovery_point,
-        "floor_ms": checkpoint.floor_ms,
-        "segments": [asdict(mark) for mark in checkpoint.segments],
-        "writers": checkpoint.writers.to_json(),
-    }
-    body = json.dumps(value, separators=(",", ":")).encode()
+    body = encode(checkpoint, version=VERSION, forms=_WRITERS)
     files.write_atomic(folder / FILE_NAME, seal_content(body), durable=durable)
 
 
@@ -113,14 +106,7 @@ def load(folder: Path) -> Checkpoint | None:
         log.warning("%s: the checksum does not agree; the log is read from its start", path)
         return None
     try:
-        value = json.loads(body)
-        check_format(path, value["version"], VERSION)
-        if value["version"] != VERSION:
-            log.warning("%s: version %s is not known; the log is read from its start", path, value["version"])
-            return None
-        marks = tuple(SegmentMark(**{**mark, "index": IndexMark(**mark["index"])}) for mark in value["segments"])
-        writers = WriterStates.from_json(value["writers"])
-        return Checkpoint(int(value["recovery_point"]), int(value["floor_ms"]), marks, writers)
-    except (KeyError, TypeError, ValueError) as error:
-        log.warning("%s: not a recovery point (%r); the log is read from its start", path, error)
+        return decode(Checkpoint, body, path, version=VERSION, forms=_WRITERS)
+    except CorruptDataError as error:
+        log.warning("%s; it is no recovery point, the log is read from its start", error)
         return None

@@ -7,16 +7,17 @@ Nothing in it is a path, so the folder may be moved.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.format_versions import check_format
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
 from fluss_lab.records.sealed import seal_content, unseal_content
@@ -102,6 +103,27 @@ class RemoteManifest:
         return replace(self, segments=self.segments[count:])
 
 
+class _Content(msgspec.Struct):
+    """The file."""
+
+    table_id: Whole
+    partition_id: Whole | None
+    bucket: Whole
+    copied_offset: Whole
+    segments: tuple[RemoteSegment, ...]
+
+    def __post_init__(self) -> None:
+        for before, after in pairwise(self.segments):
+            if before.end_offset != after.base_offset:
+                raise ValueError(f"a hole between offsets {before.end_offset} and {after.base_offset}")
+        if any(each.base_offset >= each.end_offset for each in self.segments):
+            raise ValueError("a segment without records")
+
+    def manifest(self) -> RemoteManifest:
+        bucket = TableBucket(self.table_id, self.partition_id, self.bucket)
+        return RemoteManifest(bucket, self.copied_offset, self.segments)
+
+
 def save(folder: Path, manifest: RemoteManifest) -> None:
     """Replace the manifest in a bucket's remote folder, durably.
 
@@ -109,15 +131,8 @@ def save(folder: Path, manifest: RemoteManifest) -> None:
         OSError: The file system refused; the old one stands.
     """
     bucket = manifest.bucket
-    value = {
-        "version": VERSION,
-        "table_id": bucket.table_id,
-        "partition_id": bucket.partition_id,
-        "bucket": bucket.bucket,
-        "copied_offset": manifest.copied_offset,
-        "segments": [asdict(each) for each in manifest.segments],
-    }
-    files.write_atomic(folder / FILE_NAME, seal_content(json.dumps(value, indent=1).encode()))
+    content = _Content(bucket.table_id, bucket.partition_id, bucket.bucket, manifest.copied_offset, manifest.segments)
+    files.write_atomic(folder / FILE_NAME, seal_content(encode(content, version=VERSION, indent=1)))
 
 
 def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
@@ -135,14 +150,7 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
         return None
     if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
-    value = json.loads(body)
-    check_format(path, value.get("version"), VERSION)
-    if value.get("version") != VERSION:
-        raise UnsupportedError(f"{path}: expected version {VERSION}, found {value.get('version')!r}")
-    try:
-        manifest = _from_json(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptDataError(f"{path}: not a manifest ({error!r}); {_REMEDY}") from error
+    manifest = decode(_Content, body, path, version=VERSION, remedy=_REMEDY).manifest()
     if manifest.bucket != bucket:
         raise CorruptDataError(f"{path}: expected the manifest of {bucket}, found that of {manifest.bucket}; {_REMEDY}")
     return manifest
@@ -151,14 +159,3 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
 _REMEDY: Final = (
     "restore the file from a copy. Its segments are beside it and are left alone; nothing more is copied until then"
 )
-
-
-def _from_json(value: dict[str, Any]) -> RemoteManifest:
-    segments = tuple(RemoteSegment(**each) for each in value["segments"])
-    for before, after in pairwise(segments):
-        if before.end_offset != after.base_offset:
-            raise ValueError(f"a hole between offsets {before.end_offset} and {after.base_offset}")
-    if any(each.base_offset >= each.end_offset for each in segments):
-        raise ValueError("a segment without records")
-    bucket = TableBucket(value["table_id"], value["partition_id"], value["bucket"])
-    return RemoteManifest(bucket, value["copied_offset"], segments)

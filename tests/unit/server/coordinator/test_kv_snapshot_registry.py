@@ -36,7 +36,7 @@ def snapshot(table_id, snapshot_id, log_offset, *, bucket=0, partition_id=None, 
 
 
 def commit(rig, completed, coordinator_epoch=1, leader_epoch=0):
-    data = completed if isinstance(completed, bytes) else json.dumps(completed.to_json()).encode()
+    data = completed if isinstance(completed, bytes) else completed.to_json()
     request = pb.CommitKvSnapshotRequest(
         completed_snapshot=data, coordinator_epoch=coordinator_epoch, bucket_leader_epoch=leader_epoch
     )
@@ -196,7 +196,7 @@ def test_the_files_of_a_snapshot_are_told(rig, table_id, tmp_path):
 
 
 def test_what_is_no_report_is_refused(rig, table_id):
-    whole = snapshot(table_id, 0, 5).to_json()
+    whole = json.loads(snapshot(table_id, 0, 5).to_json())
     changes = (
         {"snapshot_id": -1}, {"log_offset": 1 << 63}, {"bucket_id": "0"}, {"table_id": True}, {"retained": 5},
         {"retained": []}, {"retained": list(range(100_000))}, {"snapshot_location": None}, {"version": 2},

@@ -1,6 +1,5 @@
 """From a put to a client that reads the snapshot: tablet server, coordinator and files agree, and find each other again."""
 
-import json
 import shutil
 
 import pyarrow as pa
@@ -127,9 +126,7 @@ def test_when_the_folder_was_lost_ids_go_on_behind_those_known(cluster):
     """The whole log is there, so the bucket is; the coordinator remembers the ids that the folder had."""
     put(cluster, 1)
     lost = CompletedSnapshot(TableBucket(table(cluster).table_id, None, 0), 41, 1, 1, 1, 1, "/lost", 1, retained=(41,))
-    request = pb.CommitKvSnapshotRequest(
-        completed_snapshot=json.dumps(lost.to_json()).encode(), coordinator_epoch=1, bucket_leader_epoch=0
-    )
+    request = pb.CommitKvSnapshotRequest(completed_snapshot=lost.to_json(), coordinator_epoch=1, bucket_leader_epoch=0)
     cluster.connection.coordinator().commit_kv_snapshot(request)
     put(cluster, 2)
     assert take(cluster).snapshot_id == 0
