@@ -64,6 +64,7 @@ def decode(
     what: object,
     *,
     version: int | None = None,
+    oldest: int | None = None,
     peer: bool = False,
     error: type[FlussError] = CorruptDataError,
     remedy: str = "",
@@ -76,7 +77,8 @@ def decode(
         kind: The type.
         data: What `encode` returned.
         what: Names it in errors: a path, or what it is.
-        version: That it must be of.
+        version: That it must be of, or from `oldest` on.
+        oldest: See there; None: of no other.
         peer: Whether it comes from a process that must be of the same release.
         error: What is raised of JSON that is none, or not of the type.
         remedy: What to do then.
@@ -95,7 +97,7 @@ def decode(
             raise _refusal(wrong, what, error, remedy, data if shown else None) from wrong
 
     if version is not None:
-        check_version(read(_Head).version, what, version, peer=peer, error=error, remedy=remedy)
+        check_version(read(_Head).version, what, version, oldest=oldest, peer=peer, error=error, remedy=remedy)
     found: T = read(kind)
     return found
 
@@ -106,6 +108,7 @@ def from_plain(
     what: object,
     *,
     version: int | None = None,
+    oldest: int | None = None,
     peer: bool = False,
     error: type[FlussError] = CorruptDataError,
     remedy: str = "",
@@ -115,7 +118,7 @@ def from_plain(
     """Return the value of a type that plain values say: `decode` of what is parsed already."""
     if version is not None:
         found_version = value.get("version") if isinstance(value, Mapping) else None
-        check_version(found_version, what, version, peer=peer, error=error, remedy=remedy)
+        check_version(found_version, what, version, oldest=oldest, peer=peer, error=error, remedy=remedy)
     try:
         found: T = msgspec.convert(value, kind, dec_hook=_reader(forms), str_keys=True)
         return found
@@ -128,6 +131,7 @@ def check_version(
     what: object,
     version: int,
     *,
+    oldest: int | None = None,
     peer: bool = False,
     error: type[FlussError] = CorruptDataError,
     remedy: str = "",
@@ -142,8 +146,10 @@ def check_version(
         remedy = "driver and workers run different releases of fluss_lab"
     else:
         check_format(what, found, version)
-    if found != version or isinstance(found, bool):
-        raise error(f"{what}: expected version {version}, found {found!r}{remedy and '; ' + remedy}")
+    first = version if oldest is None else oldest
+    if not isinstance(found, int) or isinstance(found, bool) or not first <= found <= version:
+        expected = version if first == version else f"{first} to {version}"
+        raise error(f"{what}: expected version {expected}, found {found!r}{remedy and '; ' + remedy}")
 
 
 #: What JSON that is not of a type raises: here, in checks of the types' own, and in `forms`.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from fluss_lab.display import html_table
-from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, error_from_code
+from fluss_lab.errors import FlussError, InvalidRequestError, error_from_code
 from fluss_lab.model import TablePath
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.format_versions import check_format
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
 
@@ -20,8 +21,7 @@ _VERSION: Final = 1
 _VERSION_UNKNOWN: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PointBucket:
+class PointBucket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One bucket at a read point: its records are those with offsets in ``[start, stop)``.
 
     Attributes:
@@ -44,8 +44,7 @@ class PointBucket:
         return (self.partition, self.bucket)
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownPointBucket:
+class UnknownPointBucket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A bucket of which it was not known how far it went when the point was taken. Reading it raises the error.
 
     Attributes:
@@ -131,20 +130,11 @@ class ReadPoint:
 
     def to_json(self) -> str:
         """Return the point as text that `from_json` reads: to keep it, or to hand it to another process."""
-        value = {
-            "version": _VERSION,
-            "table": str(self.path),
-            "table_id": self.table_id,
-            "schema_id": self.schema_id,
-            "moment_ms": self.moment_ms,
-            "as_of": self.as_of,
-            "snapshot_id": self.snapshot_id,
-            "buckets": [[b.partition, b.partition_id, b.bucket, b.start, b.stop] for b in self.buckets],
-        }
-        if self.unknown:
-            value["version"] = _VERSION_UNKNOWN
-            value["unknown"] = [[b.partition, b.partition_id, b.bucket, b.code, b.message] for b in self.unknown]
-        return json.dumps(value)
+        form = _Form(
+            str(self.path), self.table_id, self.schema_id, self.moment_ms, self.as_of, self.snapshot_id, self.buckets,
+            self.unknown,
+        )  # fmt: skip
+        return encode(form, version=_VERSION_UNKNOWN if self.unknown else _VERSION, indent=0).decode()
 
     @staticmethod
     def from_json(text: str) -> ReadPoint:
@@ -154,16 +144,12 @@ class ReadPoint:
             InvalidRequestError: The text is none.
             UnsupportedError: A newer version wrote it.
         """
-        try:
-            value = json.loads(text)
-            check_format("read point", value["version"], _VERSION_UNKNOWN)
-            if value["version"] not in (_VERSION, _VERSION_UNKNOWN):
-                raise InvalidRequestError(
-                    f"read point: expected version {_VERSION} or {_VERSION_UNKNOWN}, found {value['version']!r}"
-                )
-            return _from_json(value)
-        except (ValueError, KeyError, TypeError, InvalidNameError, RecursionError) as error:
-            raise InvalidRequestError(f"not a read point in JSON ({error!r}): {text[:100]!r}") from error
+        form = decode(
+            _Form, text, "read point in JSON", version=_VERSION_UNKNOWN, oldest=_VERSION, error=InvalidRequestError,
+            shown=True,
+        )  # fmt: skip
+        values = [getattr(form, name) for name in form.__struct_fields__[1:]]
+        return ReadPoint(TablePath.parse(form.table), *values)
 
     def __repr__(self) -> str:
         kind = "as of" if self.as_of else "taken"
@@ -180,32 +166,20 @@ class ReadPoint:
         return html_table(repr(self).strip("<>"), ["partition", "bucket", "start", "stop"], rows)
 
 
-def _from_json(value: Mapping[str, Any]) -> ReadPoint:
-    buckets = []
-    for partition, partition_id, bucket, start, stop in value["buckets"]:
-        if not 0 <= int(start) <= int(stop):
-            raise ValueError(f"offsets {start} to {stop}")
-        number = None if partition_id is None else int(partition_id)
-        buckets.append(PointBucket(None if partition is None else str(partition), number, int(bucket), start, stop))
-    snapshot_id = value["snapshot_id"]
-    return ReadPoint(
-        TablePath.parse(value["table"]),
-        int(value["table_id"]),
-        int(value["schema_id"]),
-        int(value["moment_ms"]),
-        bool(value["as_of"]),
-        None if snapshot_id is None else int(snapshot_id),
-        tuple(buckets),
-        tuple(_unknown_from_json(each) for each in value.get("unknown", [])),
-    )
+class _Form(msgspec.Struct, omit_defaults=True):
+    """The JSON form: the fields of a point, its table as a path."""
 
+    table: str
+    table_id: int
+    schema_id: int
+    moment_ms: int
+    as_of: bool
+    snapshot_id: int | None
+    buckets: tuple[PointBucket, ...]
+    unknown: tuple[UnknownPointBucket, ...] = ()
 
-def _unknown_from_json(value: Sequence[Any]) -> UnknownPointBucket:
-    partition, partition_id, bucket, code, message = value
-    return UnknownPointBucket(
-        None if partition is None else str(partition),
-        None if partition_id is None else int(partition_id),
-        int(bucket),
-        int(code),
-        str(message),
-    )
+    def __post_init__(self) -> None:
+        TablePath.parse(self.table)
+        for each in self.buckets:
+            if not 0 <= each.start <= each.stop:
+                raise ValueError(f"expected offsets of at least 0 and ascending, found {each.start} and {each.stop}")

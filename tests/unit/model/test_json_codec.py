@@ -106,6 +106,15 @@ def test_another_version_is_refused_before_all_else(version, error, message):
         decode(Note, data, "the note", version=2, peer=True)
 
 
+def test_an_older_version_may_be_read_too():
+    for version in (2, 3):
+        assert decode(Note, b'{"version":%d,"number":1}' % version, "the note", version=3, oldest=2) == Note(1)
+    with pytest.raises(CorruptDataError, match="the note: expected version 2 to 3, found 1"):
+        decode(Note, b'{"version":1,"number":1}', "the note", version=3, oldest=2)
+    with pytest.raises(UnsupportedError, match="format 4"):
+        decode(Note, b'{"version":4,"number":1}', "the note", version=3, oldest=2)
+
+
 def test_checks_of_the_types_own_are_told_with_what_it_is():
     with pytest.raises(CorruptDataError, match="the path: database name 'no name': expected a letter"):
         decode(TablePath, '{"database": "no name", "table": "t"}', "the path")
