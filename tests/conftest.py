@@ -18,8 +18,11 @@ for _key, _value in RESERVE.items():
 # Of every JVM that Spark starts here: none lives long enough for code that the second compiler makes to pay for it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# The suite of lake formats asserts like a test; said here, before any test imports it.
+pytest.register_assert_rewrite("fluss_lab.testing.conformance")
+
 #: What is quick whatever comes: files of these folders fill the end of a run.
-_QUICK = ("model", "records", "remote", "rpc")
+_QUICK = ("model", "records", "rpc")
 
 
 #: What starts processes, as a module of tests imports it: seconds each.

@@ -4,7 +4,7 @@ from tests.mutants.mutant import IN_WRITERS, RECOVERY, Mutant
 
 IN_SINK_JOURNAL = "tests/unit/spark/sink/test_sink_journal.py"
 ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
-IN_PUT = "tests/unit/server/tablet/test_kv_put.py"
+IN_PUT = "tests/unit/server/tablet/requests/test_put_kv.py"
 IN_SINK = "tests/unit/spark/sink/test_table_sink.py"
 REFUSED = "test_another_batch_of_a_number_that_was_used_is_refused"
 

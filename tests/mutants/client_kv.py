@@ -12,12 +12,12 @@ KV_SCAN = "fluss_lab/client/kv/kv_scan.py"
 FETCHING = "fluss_lab/client/log/fetch_codec.py"
 EVOLVE = "fluss_lab/records/evolve.py"
 
-IN_UPSERT = "tests/unit/client/test_upsert_writer.py"
-IN_WRITING = "tests/unit/client/test_writing.py"
-IN_LOOKUP = "tests/unit/client/test_lookuper.py"
-IN_KV_SCAN = "tests/unit/client/test_kv_scan.py"
-IN_SCHEMAS = "tests/unit/client/test_schemas.py"
-IN_FETCHING = "tests/unit/client/test_fetch_codec.py"
+IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
+IN_WRITING = "tests/unit/client/write/test_writing.py"
+IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
+IN_KV_SCAN = "tests/unit/client/kv/test_kv_scan.py"
+IN_SCHEMAS = "tests/unit/client/cluster/test_schemas.py"
+IN_FETCHING = "tests/unit/client/log/test_fetch_codec.py"
 
 #: P1: what was acknowledged is there, once, as it was sent. P4: what is read is what is there. P7: nothing corrupt is
 #: taken for an answer. P8: what is wrong is refused before it is sent.

@@ -8,7 +8,7 @@ COMMANDS = "fluss_lab/cli/commands.py"
 TABLES = "fluss_lab/cli/table_commands.py"
 
 IN_OPTIONS = "tests/unit/model/config/test_lake_options.py"
-IN_FOLDER = "tests/unit/server/test_lab_folder.py"
+IN_FOLDER = "tests/unit/server/folder/test_lab_folder.py"
 IN_COMMANDS = "tests/unit/cli/test_commands.py"
 IN_TABLES = "tests/unit/cli/test_table_commands.py"
 IN_SECRETS = "tests/unit/tiering/task/test_task_secrets.py"
@@ -36,7 +36,7 @@ CONFIGURATION = (
         "the_format_of_a_lab_changes_silently", "P13", "fluss_lab/server/folder/metadata_checks.py",
         "    if tables and kept is not None and configured not in {None, kept}:",
         "    if tables and kept is not None and configured not in {configured}:",
-        ("tests/unit/server/test_metadata_checks.py::test_another_format_is_refused_while_there_are_lake_tables",),
+        ("tests/unit/server/folder/test_metadata_checks.py::test_another_format_is_refused_while_there_are_lake_tables",),
     ),
     Mutant(
         "secrets_are_shown_by_config", "P10", COMMANDS,

@@ -10,14 +10,14 @@ OFFSETS = "fluss_lab/lake/snapshot_summary.py"
 LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
 LEAVING = "fluss_lab/server/coordinator/tiering/leaving_tierers.py"
 
-IN_ALTER = "tests/unit/server/coordinator/test_alter_columns.py"
-IN_CLOCK = "tests/unit/server/coordinator/test_partitions_by_clock.py"
+IN_ALTER = "tests/unit/server/coordinator/ddl/test_alter_columns.py"
+IN_CLOCK = "tests/unit/server/coordinator/ddl/test_auto_partitioner.py"
 IN_TIERING_ALTER = "tests/unit/tiering/round/test_tiering_alter.py"
 IN_TIERING_DROP = "tests/unit/tiering/round/test_tiering_partition_drop.py"
-IN_EVOLUTION = "tests/unit/lake/test_iceberg_evolution.py"
+IN_EVOLUTION = "tests/unit/lake/iceberg/table/test_schema_evolution.py"
 IN_READ = "tests/unit/read/test_altered.py"
 IN_OPTIONS = "tests/unit/model/config/test_table_options.py"
-IN_LAKE_DDL = "tests/unit/server/coordinator/test_lake_ddl.py"
+IN_LAKE_DDL = "tests/unit/server/coordinator/ddl/test_lake_table_ddl.py"
 
 DDL = (
     Mutant(

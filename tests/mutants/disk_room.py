@@ -5,8 +5,8 @@ from tests.mutants.mutant import LOG, Mutant
 RESERVE = "fluss_lab/server/folder/disk_reserve.py"
 LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
-IN_RESERVE = "tests/unit/server/test_disk_reserve.py"
-IN_READ_ONLY = "tests/unit/server/test_read_only_lab.py"
+IN_RESERVE = "tests/unit/server/folder/test_disk_reserve.py"
+IN_READ_ONLY = "tests/unit/server/folder/test_read_only_lab.py"
 READ_ONLY = "fluss_lab/server/folder/read_only_lab.py"
 SHADOW = "fluss_lab/server/folder/read_only_lab.py"
 _KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
@@ -97,7 +97,7 @@ DISK_ROOM = (
         "start_without_room", "P9", "fluss_lab/server/process/server_node.py",
         "            reserve.prepare()\n",
         "",
-        ("tests/unit/server/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
+        ("tests/unit/server/folder/test_disk_faults.py::test_a_server_killed_on_a_full_disk_starts_on_it_is_read_and_drops",),
     ),
     Mutant(
         "a_lab_that_cannot_be_written_takes_rows", "P1", READ_ONLY,

@@ -9,10 +9,10 @@ ARROW_FILTER = "fluss_lab/read/filter/arrow_filter.py"
 SYNTAX = "fluss_lab/read/filter/sql_text.py"
 TERMS = "fluss_lab/read/filter/sql_terms.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
-IN_MATRIX = "tests/unit/read/test_where_matrix.py"
-IN_FILTERS = "tests/unit/read/test_filter_compiler.py"
-IN_LIMITS = "tests/unit/read/test_filter_limits.py"
-IN_TERMS = "tests/unit/read/test_filter_terms.py"
+IN_MATRIX = "tests/unit/read/filter/test_where_matrix.py"
+IN_FILTERS = "tests/unit/read/filter/test_filter_compiler.py"
+IN_LIMITS = "tests/unit/read/filter/test_filter_limits.py"
+IN_TERMS = "tests/unit/read/filter/test_sql_terms.py"
 
 #: P4: a filter keeps the same rows wherever they lie.
 FILTERING = (

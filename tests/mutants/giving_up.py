@@ -9,10 +9,10 @@ SENT_ROWS = "fluss_lab/server/tablet/damage/uploaded_rows.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 NOTES = "fluss_lab/server/tablet/damage/given_up_ranges.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
-IN_CUTS = "tests/unit/server/tablet/test_bucket_damage.py"
-IN_LOST = "tests/unit/server/tablet/test_lost_log.py"
+IN_CUTS = "tests/unit/server/tablet/damage/test_bucket_damage.py"
+IN_LOST = "tests/unit/server/tablet/damage/test_lost_log.py"
 IN_LOST_REPAIRS = "tests/unit/tiering/repair/test_lost_logs.py"
-IN_SENT = "tests/unit/server/tablet/test_uploaded_rows.py"
+IN_SENT = "tests/unit/server/tablet/damage/test_uploaded_rows.py"
 IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 
 SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)

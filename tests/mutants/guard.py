@@ -7,9 +7,9 @@ LIMITS = "fluss_lab/rpc/rpc_methods.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/serving/test_guard.py"
-IN_METRICS = "tests/unit/server/test_server_metrics.py"
-IN_INSPECTION = "tests/unit/server/test_lab_inspection.py"
-IN_FAULTS = "tests/unit/server/test_disk_faults.py"
+IN_METRICS = "tests/unit/server/metrics/test_server_metrics.py"
+IN_INSPECTION = "tests/unit/server/inspection/test_lab_inspection.py"
+IN_FAULTS = "tests/unit/server/folder/test_disk_faults.py"
 IN_HOSTILE = "tests/unit/server/test_hostile_requests.py"
 
 GUARD = (

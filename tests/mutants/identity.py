@@ -3,8 +3,8 @@
 from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/server/test_identity.py"
-IN_METADATA = "tests/unit/server/coordinator/test_metadata_store.py"
-IN_REBUILD = "tests/unit/server/tablet/test_previous_rebuild.py"
+IN_METADATA = "tests/unit/server/coordinator/metadata/test_metadata_store.py"
+IN_REBUILD = "tests/unit/server/tablet/log/test_previous_rebuild.py"
 
 IDENTITY = (
     Mutant(

@@ -5,9 +5,9 @@ from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 READING = "fluss_lab/server/tablet/log/log_reader.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
-IN_ABSENT = "tests/unit/remote/test_remote_absent.py"
-IN_LOST = "tests/unit/server/test_lost_folders.py"
-IN_REOPENING = "tests/unit/server/tablet/test_tablet_reopening.py"
+IN_ABSENT = "tests/unit/server/tablet/remote/test_remote_absent.py"
+IN_LOST = "tests/unit/server/folder/test_lost_folders.py"
+IN_REOPENING = "tests/unit/server/tablet/buckets/test_tablet_reopening.py"
 
 #: P7: corrupt bytes stop the bucket. P1: what was acknowledged is there, or its absence is an error.
 INTEGRITY = (
@@ -153,7 +153,7 @@ INTEGRITY = (
         "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/bucket_inspection.py",
         "    if bases and bases[0] > expected:\n",
         "    if bases and bases[0] < 0:\n",
-        ("tests/unit/server/test_lab_inspection.py::test_a_log_without_its_first_segment_is_found",),
+        ("tests/unit/server/inspection/test_lab_inspection.py::test_a_log_without_its_first_segment_is_found",),
     ),
     Mutant(
         "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/bucket_scans.py",

@@ -5,9 +5,9 @@ from tests.mutants.mutant import Mutant
 POSITIONS = "fluss_lab/lake/iceberg/write/row_locator.py"
 KEYED_WRITER = "fluss_lab/lake/iceberg/write/pk_split_writer.py"
 DELETE_FILES = "fluss_lab/lake/iceberg/write/delete_writer.py"
-IN_POSITIONS = "tests/unit/lake/test_row_locator.py"
-IN_KEYED_WRITER = "tests/unit/lake/test_iceberg_keyed_writer.py"
-IN_DELETE_FILES = "tests/unit/lake/test_delete_writer.py"
+IN_POSITIONS = "tests/unit/lake/iceberg/write/test_row_locator.py"
+IN_KEYED_WRITER = "tests/unit/lake/iceberg/write/test_pk_split_writer.py"
+IN_DELETE_FILES = "tests/unit/lake/iceberg/write/test_delete_writer.py"
 
 #: P2: each offset reaches the lake once; P4: a union read equals the model.
 KEYED_LAKE = (

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-IN_UNKNOWN = "tests/unit/read/test_unknown_buckets.py"
-IN_GAPS = "tests/unit/read/test_log_retention.py"
+IN_UNKNOWN = "tests/unit/read/moment/test_unknown_buckets.py"
+IN_GAPS = "tests/unit/read/moment/test_log_retention.py"
 SCAN = "fluss_lab/read/union/scan.py"
 GENERATOR = "fluss_lab/tiering/round/split_generator.py"
 

@@ -11,7 +11,7 @@ STORE = "fluss_lab/server/kv/kv_store.py"
 
 IN_MODEL = "tests/unit/server/kv/test_kv_model.py"
 IN_STORE = "tests/unit/server/kv/test_kv_store.py"
-IN_INDEX = "tests/unit/server/kv/test_kv_index.py"
+IN_INDEX = "tests/unit/server/kv/keys/test_key_index.py"
 
 EVERY_KEY = f"{IN_MODEL}::test_every_key_type_does_as_a_dict_does"
 LONG_WORK = f"{IN_MODEL}::test_long_work_with_partial_updates_and_new_columns"
@@ -83,7 +83,7 @@ KV = (
         "        check_gathered(found, bytes_max)\n",
         "",
         (
-            "tests/unit/server/tablet/test_kv_put.py::"
+            "tests/unit/server/tablet/requests/test_put_kv.py::"
             "test_wide_rows_that_a_small_batch_deletes_are_counted_before_they_are_gathered",
         ),
     ),
@@ -91,7 +91,7 @@ KV = (
         "kv_wide_rows_completed_however_often_they_are_named", "P8", STORE,
         "            check_rows(partial.others(old), old_at[old_at >= 0], bytes_max)\n",
         "",
-        ("tests/unit/server/tablet/test_kv_put.py::test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often",),
+        ("tests/unit/server/tablet/requests/test_put_kv.py::test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often",),
     ),
     Mutant(
         "kv_one_key_not_found_while_a_table_is_left", "P4", INDEX,

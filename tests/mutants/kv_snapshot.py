@@ -9,11 +9,11 @@ MANIFEST = "fluss_lab/records/kv_manifest.py"
 SNAPSHOTS = "fluss_lab/server/tablet/buckets/kv_snapshotter.py"
 COORDINATOR = "fluss_lab/server/coordinator/tablets/kv_snapshot_registry.py"
 
-IN_STORE = "tests/unit/server/kv/test_snapshot_store.py"
-IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"
-IN_CRASHES = "tests/unit/server/kv/test_snapshot_crashes.py"
-IN_TABLET = "tests/unit/server/tablet/test_kv_snapshotter.py"
-IN_COORDINATOR = "tests/unit/server/coordinator/test_kv_snapshot_registry.py"
+IN_STORE = "tests/unit/server/kv/snapshots/test_kv_snapshot.py"
+IN_DAMAGE = "tests/unit/server/kv/snapshots/test_snapshot_damage.py"
+IN_CRASHES = "tests/unit/server/kv/snapshots/test_snapshot_crashes.py"
+IN_TABLET = "tests/unit/server/tablet/buckets/test_kv_snapshotter.py"
+IN_COORDINATOR = "tests/unit/server/coordinator/tablets/test_kv_snapshot_registry.py"
 
 #: P6: recovery finds a snapshot that is whole. P7: corrupt bytes are never served. P9: a full disk leaves what was.
 KV_SNAPSHOTS = (

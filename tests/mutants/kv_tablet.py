@@ -9,10 +9,10 @@ PAYLOADS = "fluss_lab/server/tablet/requests/write_payloads.py"
 LOOKUP = "fluss_lab/server/tablet/requests/lookup_rows.py"
 SCANS = "fluss_lab/server/tablet/requests/bucket_scans.py"
 
-IN_CATCHING_UP = "tests/unit/server/tablet/test_kv_catching_up.py"
-IN_PUT = "tests/unit/server/tablet/test_kv_put.py"
-IN_READS = "tests/unit/server/tablet/test_kv_reads.py"
-IN_RECOVERY = "tests/unit/server/tablet/test_kv_recovery.py"
+IN_CATCHING_UP = "tests/unit/server/tablet/buckets/test_kv_catching_up.py"
+IN_PUT = "tests/unit/server/tablet/requests/test_put_kv.py"
+IN_READS = "tests/unit/server/tablet/requests/test_lookup_rows.py"
+IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
 #: P1: what was acknowledged stays. P6: recovery finds rows and changelog that agree. P7: nothing corrupt is served.
 #: P8: no input ends the server.

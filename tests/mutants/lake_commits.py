@@ -10,9 +10,9 @@ HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
 SUMMARY = "fluss_lab/lake/snapshot_summary.py"
 MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
-IN_ROW_DELTA = "tests/unit/lake/test_iceberg_row_delta.py"
-IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
-IN_COMMITS = "tests/unit/lake/test_iceberg_commits.py"
+IN_ROW_DELTA = "tests/unit/lake/iceberg/commit/test_row_delta.py"
+IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
+IN_COMMITS = "tests/unit/lake/iceberg/commit/test_snapshot_commit.py"
 
 #: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
 LAKE_COMMITS = (

@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import Mutant
 
-IN_SEALS = "tests/unit/lake/test_file_seals.py"
+IN_SEALS = "tests/unit/lake/iceberg/files/test_file_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_snapshot_summary.py"
-IN_STORES = "tests/unit/lake/test_store_errors.py"
-IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
-IN_ORPHANS = "tests/unit/lake/test_orphans.py"
-IN_LAYOUT = "tests/unit/lake/test_iceberg_layout.py"
-IN_COMPACTION = "tests/unit/lake/test_compaction.py"
+IN_STORES = "tests/unit/lake/iceberg/files/test_store_errors.py"
+IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_snapshot_expiry.py"
+IN_ORPHANS = "tests/unit/lake/iceberg/maintenance/test_orphans.py"
+IN_LAYOUT = "tests/unit/lake/iceberg/table/test_layout.py"
+IN_COMPACTION = "tests/unit/lake/iceberg/maintenance/test_compaction.py"
 IN_REPAIR = "tests/unit/tiering/repair/test_lake_repair.py"
 
 #: P7: corrupt bytes are never served. P11: what is not known is an error.

@@ -9,8 +9,8 @@ BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
 FILE_READING = "fluss_lab/lake/iceberg/read/data_file_reader.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
-IN_STATE = "tests/unit/lake/test_lake_state.py"
-IN_SCHEMAS = "tests/unit/lake/test_foreign_schemas.py"
+IN_STATE = "tests/unit/lake/iceberg/read/test_lake_state.py"
+IN_SCHEMAS = "tests/unit/lake/iceberg/commit/test_foreign_schemas.py"
 
 #: P4: a union read equals the model at its read point.
 LAKE_STATE = (

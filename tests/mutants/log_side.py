@@ -7,10 +7,10 @@ OFFSETS = "fluss_lab/client/cluster/offset_lookup.py"
 NET = "fluss_lab/read/changelog/net_changes.py"
 RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_NEWS = "tests/unit/server/test_lake_news.py"
-IN_LAKE_LOG = "tests/unit/client/test_lake_log.py"
-IN_FETCHING = "tests/unit/client/test_fetch_codec.py"
-IN_REPLAY = "tests/unit/read/test_replay.py"
-IN_EDGES = "tests/unit/read/test_edges.py"
+IN_LAKE_LOG = "tests/unit/client/log/test_lake_log.py"
+IN_FETCHING = "tests/unit/client/log/test_fetch_codec.py"
+IN_REPLAY = "tests/unit/read/changelog/test_replay.py"
+IN_EDGES = "tests/unit/read/changelog/test_edges.py"
 
 LOG_SIDE = (
     Mutant(

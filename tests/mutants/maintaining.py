@@ -12,10 +12,10 @@ LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
 ROW_DELETES = "fluss_lab/lake/iceberg/read/row_deletes.py"
 MAINTENANCE = "fluss_lab/tiering/maintenance/lake_maintenance.py"
 
-IN_COMPACTION = "tests/unit/lake/test_compaction.py"
-IN_EXPIRY = "tests/unit/lake/test_snapshot_expiry.py"
-IN_ORPHANS = "tests/unit/lake/test_orphans.py"
-IN_MERGE_READ = "tests/unit/lake/test_merge_reader.py"
+IN_COMPACTION = "tests/unit/lake/iceberg/maintenance/test_compaction.py"
+IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_snapshot_expiry.py"
+IN_ORPHANS = "tests/unit/lake/iceberg/maintenance/test_orphans.py"
+IN_MERGE_READ = "tests/unit/lake/iceberg/read/test_merge_reader.py"
 IN_MAINTENANCE = "tests/unit/tiering/maintenance/test_lake_maintenance.py"
 
 MAINTAINING = (

@@ -35,7 +35,7 @@ METADATA = (
         '    db.execute("PRAGMA recursive_triggers = ON")\n',
         "",
         (
-            "tests/unit/server/coordinator/test_metadata_store.py::test_rows_that_are_replaced_or_go_with_others_leave_the_sums_right",
+            "tests/unit/server/coordinator/metadata/test_metadata_store.py::test_rows_that_are_replaced_or_go_with_others_leave_the_sums_right",
         ),
     ),
     Mutant(

@@ -119,7 +119,7 @@ TIERING = (
         "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/log_split_writer.py",
         "if records.base_offset < self.end_offset:",
         "if records.base_offset < 0:",
-        ("tests/unit/lake/test_iceberg_writer.py::test_offsets_must_ascend",),
+        ("tests/unit/lake/iceberg/write/test_log_split_writer.py::test_offsets_must_ascend",),
     ),
     Mutant(
         "lake_table_of_another_written", "P2", "fluss_lab/lake/iceberg/table/layout.py",
@@ -131,7 +131,7 @@ TIERING = (
         "lake_table_of_another_dropped", "P2", "fluss_lab/lake/iceberg/catalog.py",
         "if lake.properties.get(TABLE_ID_PROPERTY) != str(table_id):",
         "if lake.properties.get(TABLE_ID_PROPERTY) is None:",
-        ("tests/unit/lake/test_iceberg_layout.py::test_drop_leaves_another_tables_lake_table_alone",),
+        ("tests/unit/lake/iceberg/table/test_layout.py::test_drop_leaves_another_tables_lake_table_alone",),
     ),
     Mutant(
         "moved_lab_opened", "P2", "fluss_lab/server/folder/lab_relocation.py",
@@ -321,15 +321,15 @@ READING = (
         "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetch_codec.py",
         "if records.base_offset > offset:",
         "if records.base_offset < 0:",
-        ("tests/unit/client/test_fetch_codec.py::test_a_gap_is_corruption",),
+        ("tests/unit/client/log/test_fetch_codec.py::test_a_gap_is_corruption",),
     ),
     Mutant(
         "client_believes_the_lake", "P4", "fluss_lab/client/log/range_reader.py",
         "if records.base_offset != offset or records.next_offset - records.base_offset != len(records):",
         "if len(records) < 0:",
         (
-            "tests/unit/client/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
-            "tests/unit/read/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
+            "tests/unit/client/log/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
+            "tests/unit/read/changelog/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
         ),
     ),
     Mutant(
@@ -337,8 +337,8 @@ READING = (
         "    if offset != context.log_end_offset:\n",
         "    if offset > context.log_end_offset:\n",
         (
-            "tests/unit/client/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
-            "tests/unit/read/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
+            "tests/unit/client/log/test_fetch_codec.py::test_what_the_lake_gives_is_complete_and_in_order",
+            "tests/unit/read/changelog/test_changelog_gaps.py::test_the_changelog_notices_what_a_plug_in_leaves_out_or_doubles",
         ),
     ),
     Mutant(
@@ -421,7 +421,7 @@ DOORS = (
         "partition_values_of_requests_not_checked", "P8", "fluss_lab/server/coordinator/ddl/partition_ddl.py",
         "return partition_name(tuple(values[column] for column in columns))",
         'return "$".join(values[column] for column in columns)',
-        ("tests/unit/server/coordinator/test_ddl.py::test_partition_values_that_cannot_be",),
+        ("tests/unit/server/coordinator/ddl/test_table_ddl.py::test_partition_values_that_cannot_be",),
     ),
     Mutant(
         "compressed_bodies_unpacked", "P8", CHECKS,

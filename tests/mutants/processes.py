@@ -8,10 +8,10 @@ TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 ASSIGNMENT = "fluss_lab/server/coordinator/tablets/tablet_members.py"
 
-IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
-IN_NODES = "tests/unit/server/test_tablet_nodes.py"
-IN_ASSIGNMENT = "tests/unit/server/coordinator/test_tablet_members.py"
-IN_TLS = "tests/unit/server/test_tls.py"
+IN_SUPERVISOR = "tests/unit/server/process/test_supervisor.py"
+IN_NODES = "tests/unit/server/process/test_tablet_node.py"
+IN_ASSIGNMENT = "tests/unit/server/coordinator/tablets/test_tablet_members.py"
+IN_TLS = "tests/unit/rpc/access/test_tls.py"
 
 PROCESSES = (
     Mutant(
@@ -24,7 +24,7 @@ PROCESSES = (
         "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/process/process_setup.py",
         "            if lost:\n                os._exit(EXIT_CODE)\n",
         "            pass\n",
-        ("tests/unit/server/test_process_setup.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
+        ("tests/unit/server/process/test_process_setup.py::test_a_server_that_hears_of_no_call_any_more_ends_and_nothing_is_lost",),
     ),
     # P1: what is acknowledged is there, whichever process died.
     Mutant(

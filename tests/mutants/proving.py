@@ -9,7 +9,7 @@ ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
 REPLAY = "fluss_lab/lake/iceberg/commit/replay_tags.py"
 IN_DROPPED = "tests/readers/test_dropped_partitions.py"
 IN_STOPS = "tests/crash/test_lake_stop.py"
-IN_REPLACE = "tests/unit/lake/test_iceberg_replace.py"
+IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
 
 #: P2: each offset reaches the lake once; P4: a union read equals the model.
 PROVING = (

@@ -8,12 +8,12 @@ REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
 MANIFEST = "fluss_lab/server/tablet/remote/remote_manifest.py"
 CLIENT = "fluss_lab/client/log/remote_reader.py"
 
-IN_ANSWERS = "tests/unit/remote/test_remote_answers.py"
-IN_CHANGELOG = "tests/unit/remote/test_remote_changelog.py"
-IN_COPY = "tests/unit/remote/test_remote_copy.py"
-IN_DIR = "tests/unit/remote/test_remote_dir.py"
-IN_REMOTE_RETENTION = "tests/unit/remote/test_remote_retention.py"
-IN_TORN = "tests/unit/remote/test_remote_torn.py"
+IN_ANSWERS = "tests/unit/server/tablet/remote/test_remote_answers.py"
+IN_CHANGELOG = "tests/unit/server/tablet/remote/test_remote_changelog.py"
+IN_COPY = "tests/unit/server/tablet/remote/test_remote_copy.py"
+IN_DIR = "tests/unit/server/tablet/remote/test_remote_dir.py"
+IN_REMOTE_RETENTION = "tests/unit/server/tablet/remote/test_remote_retention.py"
+IN_TORN = "tests/unit/server/tablet/remote/test_remote_torn.py"
 
 REMOTE = (
     Mutant(

@@ -12,13 +12,13 @@ REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
 PLACE = "fluss_lab/server/folder/lab_relocation.py"
 
-IN_STATES = "tests/unit/server/coordinator/test_tiering_states.py"
-IN_STARTS = "tests/unit/server/coordinator/test_lake_starts.py"
-IN_LAYOUT = "tests/unit/lake/test_iceberg_keyed_layout.py"
+IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_states.py"
+IN_STARTS = "tests/unit/server/coordinator/tiering/test_lake_starts.py"
+IN_LAYOUT = "tests/unit/lake/iceberg/table/test_keyed_layout.py"
 IN_CHANGES = "tests/unit/tiering/round/test_tiering_keyed_changes.py"
 IN_REPAIR = "tests/unit/tiering/repair/test_lake_repair.py"
 IN_RELOCATION = "tests/unit/cli/test_relocation.py"
-IN_RECOVERY = "tests/unit/server/tablet/test_kv_recovery.py"
+IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
 REPAIRING = (
     Mutant(

@@ -12,9 +12,9 @@ PAGE = "fluss_lab/server/metrics/metrics_page.py"
 IN_UNREAD = "tests/unit/rpc/serving/test_unread_answers.py"
 IN_MEMORY = "tests/unit/rpc/test_allocator.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
-IN_SUPERVISOR = "tests/unit/server/test_supervisor.py"
-IN_CATCHING_UP = "tests/unit/server/tablet/test_kv_catching_up.py"
-IN_METRICS = "tests/unit/server/test_server_metrics.py"
+IN_SUPERVISOR = "tests/unit/server/process/test_supervisor.py"
+IN_CATCHING_UP = "tests/unit/server/tablet/buckets/test_kv_catching_up.py"
+IN_METRICS = "tests/unit/server/metrics/test_server_metrics.py"
 
 RESOURCES = (
     Mutant(

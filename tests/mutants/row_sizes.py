@@ -9,8 +9,8 @@ CHECKS = "fluss_lab/server/tablet/append/payload_validation.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 SCANS = "fluss_lab/server/tablet/requests/bucket_scans.py"
 
-IN_CLIENT = "tests/unit/client/test_row_sizes.py"
-IN_SERVER = "tests/unit/server/tablet/test_row_limit.py"
+IN_CLIENT = "tests/unit/records/test_row_sizes.py"
+IN_SERVER = "tests/unit/server/tablet/append/test_row_limit.py"
 
 ROW_SIZES = (
     Mutant(

@@ -41,7 +41,7 @@ SPARK_TABLES = (
         "null_among_values_forgotten", "P4", FILTER_JSON,
         "tuple(literals[each] for each in value[2]), bool(value[3]), bool(value[4]))",
         "tuple(literals[each] for each in value[2]), False, bool(value[4]))",
-        ("tests/unit/read/test_filter_json.py::test_a_filter_goes_through_text_and_is_the_same",),
+        ("tests/unit/read/filter/test_filter_json.py::test_a_filter_goes_through_text_and_is_the_same",),
     ),
     Mutant(
         "token_kept_in_a_catalog", "P10", OPTIONS,

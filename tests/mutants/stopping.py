@@ -11,7 +11,7 @@ QUEUES = "fluss_lab/client/write/bucket_queue.py"
 RESULTS = "fluss_lab/client/write/write_result.py"
 
 IN_INTERRUPTS = "tests/unit/test_interrupts.py"
-IN_WRITES = "tests/unit/client/test_interrupted_writes.py"
+IN_WRITES = "tests/unit/client/write/test_interrupted_writes.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
 
 #: P12: whoever presses stop waits for nothing, and knows what was written.

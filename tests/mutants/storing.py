@@ -260,13 +260,13 @@ KEEPING = (
         "transaction_not_rolled_back", "P6", "fluss_lab/server/coordinator/metadata/metadata_store.py",
         'self._db.execute("ROLLBACK")',
         'self._db.execute("COMMIT")',
-        ("tests/unit/server/coordinator/test_metadata_store.py::test_a_transaction_that_raises_leaves_nothing_and_the_next_one_works",),
+        ("tests/unit/server/coordinator/metadata/test_metadata_store.py::test_a_transaction_that_raises_leaves_nothing_and_the_next_one_works",),
     ),
     Mutant(
         "metadata_not_synchronous", "P1", "fluss_lab/server/coordinator/metadata/metadata_store.py",
         'self._db.execute("PRAGMA synchronous = FULL")',
         'self._db.execute("PRAGMA synchronous = OFF")',
-        ("tests/unit/server/coordinator/test_metadata_store.py::test_the_file_is_in_wal_mode_and_synchronous_full",),
+        ("tests/unit/server/coordinator/metadata/test_metadata_store.py::test_the_file_is_in_wal_mode_and_synchronous_full",),
     ),
     Mutant(
         "writers_of_dropped_segments_forgotten", "P6", LOG,

@@ -7,7 +7,7 @@ KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
 LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
-IN_KEYED = "tests/unit/read/test_keyed_boundaries.py"
+IN_KEYED = "tests/unit/read/union/test_keyed_boundaries.py"
 
 #: P4: a union read equals the model at its read point.
 UNION_READING = (

@@ -4,7 +4,7 @@ import pytest
 
 from tests.readers.stock_spark import StockSpark
 from tests.unit.lake.conftest import Lake
-from tests.unit.lake.test_iceberg_committer import COLUMNS, rows
+from tests.unit.lake.iceberg.commit.test_round_commit import COLUMNS, rows
 
 pytestmark = [pytest.mark.maven, pytest.mark.slow]
 

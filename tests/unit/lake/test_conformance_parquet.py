@@ -3,12 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
-pytest.register_assert_rewrite("fluss_lab.testing.conformance")
-
-from fluss_lab.testing.conformance import LakeConformance  # noqa: E402
-from fluss_lab.testing.parquet_lake import read_state  # noqa: E402
+from fluss_lab.testing.conformance import LakeConformance
+from fluss_lab.testing.parquet_lake import read_state
 
 
 class TestParquetLake(LakeConformance):

@@ -9,7 +9,7 @@ from fluss_lab.lake import snapshot_summary
 from fluss_lab.lake.iceberg.metadata.snapshot_history import summaries, summary_of
 from fluss_lab.lake.snapshot_summary import ADOPTED_KEY, BUCKET_OFFSET_KEY, SINCE_KEY
 from tests.unit.lake.conftest import summary
-from tests.unit.lake.test_compaction import rows
+from tests.unit.lake.iceberg.maintenance.test_compaction import rows
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep
 
 BUCKETS = 40

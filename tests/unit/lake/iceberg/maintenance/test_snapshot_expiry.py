@@ -1,0 +1,444 @@
+"""Expiry of snapshots: what may go and what never does, by a clock that tests move; and the files that go with it."""
+
+import random
+import shutil
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+
+from fluss_lab import failpoints
+from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
+from fluss_lab.failpoints import FailpointError
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line
+from tests.unit.lake.changelogs import state_of
+from tests.unit.lake.conftest import Lake
+from tests.unit.lake.iceberg.maintenance.test_compaction import history, rows
+from tests.unit.lake.keyed_logs import exchange
+from tests.unit.lake.rounds import starts, tags
+from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, keyed_lake
+
+WAITS = {"iceberg.commit.retry.min-wait-ms": "1"}
+
+
+@pytest.fixture
+def info(lake):
+    return lake.table(COLUMNS, buckets=1, properties={"table.datalake.snapshots-min": 3} | WAITS)
+
+
+def appended(lake, info, count) -> list[int]:
+    first = len(lake.load(info).metadata.snapshots)
+    return [lake.append(info, rows(info, 2, 2 * n), 2 * n) for n in range(first, first + count)]
+
+
+def left(lake, info) -> list[int]:
+    return [snapshot.snapshot_id for snapshot in reversed(list(main_line(lake.load(info).metadata)))]
+
+
+def in_use(lake, info) -> set[str]:
+    """Return every file that the table's metadata refers to."""
+    table = lake.load(info)
+    found = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        found |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
+    found |= referenced_files(table, EntryCache())
+    return {path.removeprefix("file://") for path in found}
+
+
+def check_no_orphan(lake, info) -> None:
+    assert Upkeep(lake, info).files() == in_use(lake, info)
+
+
+def test_snapshots_go_by_age_and_count_and_their_files_with_them(lake, info):
+    ids = appended(lake, info, 6)
+    upkeep = Upkeep(lake, info)
+    assert upkeep.expire().snapshot_ids == ()
+    upkeep.clock.advance(DAY_MS + HOUR_MS)
+    done = upkeep.expire()
+    assert (done.snapshot_ids, left(lake, info)) == (tuple(ids[:3]), ids[3:])
+    assert done.files > 0
+    check_no_orphan(lake, info)
+    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == list(range(12))
+    assert upkeep.expire().snapshot_ids == ()
+
+
+def test_an_hour_is_never_touched(lake, info):
+    ids = appended(lake, info, 4)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(HOUR_MS - 60_000)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms() + DAY_MS, keep=1).snapshot_ids == ()
+    upkeep.clock.advance(120_000)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms() + DAY_MS, keep=1).snapshot_ids == tuple(ids[:3])
+
+
+def test_what_the_cluster_knows_stays_and_all_after_it(lake, info):
+    ids = appended(lake, info, 5)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(30 * DAY_MS)
+    assert upkeep.expire(keep=1, protected=frozenset({ids[1]})).snapshot_ids == (ids[0],)
+    assert left(lake, info) == ids[1:]
+
+
+def test_properties_of_iceberg_go_before_ours(lake):
+    given = {
+        "iceberg.history.expire.max-snapshot-age-ms": str(2 * HOUR_MS),
+        "iceberg.history.expire.min-snapshots-to-keep": "2",
+    }
+    info = lake.table(COLUMNS, buckets=1, properties=given)
+    ids = appended(lake, info, 4)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(3 * HOUR_MS)
+    assert upkeep.expire().snapshot_ids == tuple(ids[:2])
+
+
+def test_without_a_wish_there_are_never_very_many(lake, info, monkeypatch):
+    from fluss_lab.lake.iceberg.maintenance import expiry_plan
+
+    monkeypatch.setattr(expiry_plan, "SNAPSHOTS_MAX", 5)
+    ids = appended(lake, info, 8)
+    upkeep = Upkeep(lake, info)
+    assert upkeep.expire().snapshot_ids == ()
+    upkeep.clock.advance(2 * HOUR_MS)
+    assert upkeep.expire().snapshot_ids == tuple(ids[:3])
+    asked = lake.info(COLUMNS, buckets=1, properties={"table.datalake.snapshot-retention": "5h"})
+    monkeypatch.setattr(expiry_plan, "SNAPSHOTS_MAX", 1)
+    upkeep.info = asked
+    assert upkeep.expire(keep=1).snapshot_ids == ()
+
+
+def test_few_are_not_worth_it(lake, info):
+    ids = appended(lake, info, 6)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert upkeep.expire(fewest=4).snapshot_ids == ()
+    assert upkeep.expire(fewest=3).snapshot_ids == tuple(ids[:3])
+
+
+def test_branches_and_tags_of_others_are_respected(lake, info):
+    ids = appended(lake, info, 8)
+    table = lake.load(info)
+    table.manage_snapshots().create_tag(ids[1], "release").create_branch(
+        ids[4], "audit", min_snapshots_to_keep=2
+    ).commit()
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(100 * DAY_MS)
+    done = upkeep.expire(keep=1)
+    assert set(done.snapshot_ids) == {ids[0], ids[2], ids[5], ids[6]}
+    table = lake.load(info)
+    assert {"release", "audit", "main"} == set(table.metadata.refs)
+    assert table.scan(snapshot_id=ids[1]).to_arrow().num_rows == 4
+    assert table.scan(snapshot_id=ids[4]).to_arrow().num_rows == 10
+    check_no_orphan(lake, info)
+
+
+def test_somebody_elses_branch_goes_by_its_own_settings(lake, info):
+    ids = appended(lake, info, 5)
+    table = lake.load(info)
+    table.manage_snapshots().create_branch(ids[3], "long", max_snapshot_age_ms=300 * DAY_MS).commit()
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(100 * DAY_MS)
+    assert upkeep.expire(keep=1).snapshot_ids == ()
+    upkeep.clock.advance(300 * DAY_MS)
+    assert set(upkeep.expire(keep=1).snapshot_ids) == set(ids[:3])
+
+
+def test_a_file_of_an_abandoned_line_goes_and_a_shared_one_stays(lake, info):
+    ids = appended(lake, info, 3)
+    abandoned = lake.append(info, rows(info, 2, 100), 100)
+    lake.load(info).manage_snapshots().rollback_to_snapshot(ids[2]).commit()
+    ours = lake.append(info, rows(info, 2, 6), 6)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert abandoned in upkeep.expire(keep=4).snapshot_ids
+    assert left(lake, info) == [*ids, ours]
+    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == list(range(8))
+    check_no_orphan(lake, info)
+
+
+def test_files_in_rewritten_manifests_stay(lake):
+    """Manifests are merged: what only an old one names may be in a new one too."""
+    merging = {"iceberg.commit.manifest.min-count-to-merge": "2", "table.datalake.snapshots-min": 1}
+    info = lake.table(COLUMNS, buckets=1, properties=merging)
+    appended(lake, info, 5)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert len(upkeep.expire().snapshot_ids) == 4
+    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == list(range(10))
+    check_no_orphan(lake, info)
+
+
+def test_manifests_that_only_snapshots_in_the_middle_have_stay(lake):
+    """An abandoned snapshot names manifests of its parents, which neither the oldest nor the newest of the line has."""
+    info = lake.table(COLUMNS, buckets=1, properties={"iceberg.commit.manifest.min-count-to-merge": "5"})
+    ids = appended(lake, info, 3)
+    abandoned = lake.append(info, rows(info, 2, 100), 100)
+    lake.load(info).manage_snapshots().rollback_to_snapshot(ids[2]).commit()
+    ids += [lake.append(info, rows(info, 2, first), first) for first in (6, 8)]
+    table = lake.load(info)
+    assert len(table.current_snapshot().manifests(table.io)) == 1
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert upkeep.expire(keep=5).snapshot_ids == (abandoned,)
+    for number, snapshot_id in enumerate(ids, 1):
+        assert Lake(lake.folder).load(info).scan(snapshot_id=snapshot_id).to_arrow().num_rows == 2 * number
+    check_no_orphan(lake, info)
+
+
+def test_a_tag_keeps_what_a_compaction_retired_until_its_time_is_over(lake):
+    keyed = keyed_lake(lake, 2, properties={"table.datalake.snapshots-min": 1})
+    rng = random.Random(1)
+    history(keyed, rng, 4)
+    upkeep = Upkeep(lake, keyed.info)
+    upkeep.compact()
+    ends = dict(keyed.tiered)
+    history(keyed, rng, 2)
+    upkeep.clock.advance(6 * DAY_MS)
+    done = upkeep.expire()
+    assert done.snapshot_ids
+    assert done.replay_starts == {}
+    check(keyed, upkeep)
+    upkeep.clock.advance(2 * DAY_MS)
+    done = upkeep.expire(fewest=100)
+    assert done.replay_starts == {(None, bucket): end for bucket, end in ends.items()}
+    assert tags(lake, keyed.info) == {}
+    check(keyed, upkeep, replay=False)
+    held = keyed.replayed()
+    for bucket, end in ends.items():
+        assert [offset for offset in held[bucket] if offset >= end] == list(range(end, keyed.tiered[bucket]))
+    table = lake.load(keyed.info)
+    assert starts(table.properties["fluss.replay-start"]) == done.replay_starts
+    assert '"retired":{}' in table.properties["fluss.maintenance"]
+    check_no_orphan(lake, keyed.info)
+    keyed.change(rng, 5)
+    keyed.round()
+    told = lake.load(keyed.info).current_snapshot().summary["fluss-replay-start"]
+    assert starts(told) == done.replay_starts
+
+
+def test_only_buckets_whose_rows_were_dropped_lose_replay(lake):
+    keyed = keyed_lake(lake, 2, properties={"table.datalake.snapshots-min": 1})
+    for number in range(0, 40, 2):
+        keyed.logs[0].upsert({"id": number, "name": "a"})
+        keyed.logs[1].upsert({"id": number + 1, "name": "a"})
+    keyed.round()
+    keyed.logs[0].delete((2,))
+    keyed.round()
+    upkeep = Upkeep(lake, keyed.info)
+    assert upkeep.compact().tag is not None
+    upkeep.clock.advance(8 * DAY_MS)
+    assert upkeep.expire().replay_starts == {(None, 0): keyed.tiered[0]}
+    assert keyed.replayed()[1] == list(range(20))
+
+
+def test_somebody_elses_compaction_counts_for_every_bucket(lake):
+    """Which buckets it dropped rows of nobody wrote down: all that the tagged snapshot has files of."""
+    keyed = keyed_lake(lake, 2, properties={"table.datalake.snapshots-min": 1})
+    rng = random.Random(2)
+    history(keyed, rng, 3)
+    keyed.compact(0, ours=False)
+    ends = dict(keyed.tiered)
+    keyed.change(rng, 5)
+    keyed.round()
+    upkeep = Upkeep(lake, keyed.info)
+    assert len(tags(lake, keyed.info)) == 1
+    upkeep.clock.advance(8 * DAY_MS)
+    assert upkeep.expire().replay_starts == {(None, bucket): end for bucket, end in ends.items()}
+    check_no_orphan(lake, keyed.info)
+
+
+def test_a_tag_that_somebody_elses_expiry_removed_is_noticed(lake):
+    keyed = keyed_lake(lake, properties={"table.datalake.snapshots-min": 1})
+    rng = random.Random(3)
+    history(keyed, rng, 3)
+    upkeep = Upkeep(lake, keyed.info)
+    before = lake.load(keyed.info).metadata.current_snapshot_id
+    tag = upkeep.compact().tag
+    end = keyed.tiered[0]
+    history(keyed, rng, 2)
+    lake.load(keyed.info).manage_snapshots().remove_tag(tag).commit()
+    done = upkeep.expire()
+    assert done.replay_starts == {(None, 0): end}
+    assert before not in done.snapshot_ids  # younger than an hour
+    assert upkeep.expire().snapshot_ids == ()
+    # Gone with its snapshot: what is left after it says no less.
+    rng = random.Random(4)
+    tag = upkeep.compact().tag
+    gone = tags(lake, keyed.info)[tag].snapshot_id
+    history(keyed, rng, 2)
+    table = lake.load(keyed.info)
+    table.manage_snapshots().remove_tag(tag).commit()
+    lake.load(keyed.info).maintenance.expire_snapshots().by_id(gone).commit()
+    start = upkeep.expire().replay_starts[(None, 0)]
+    assert end < start <= keyed.tiered[0]
+    assert [each for each in keyed.replayed()[0] if each >= start] == list(range(start, keyed.tiered[0]))
+
+
+def test_random_histories_with_compaction_and_expiry(lake, seed):
+    rng = random.Random(seed)
+    given = {
+        "table.datalake.snapshots-min": 2,
+        "table.datalake.changelog-retention": "30h",
+        "table.datalake.snapshot-retention": "3h",
+    }
+    keyed = keyed_lake(lake, properties=given)
+    upkeep = Upkeep(lake, keyed.info)
+    for turn in range(12):
+        keyed.change(rng, rng.randrange(1, 20))
+        keyed.round()
+        if rng.random() < 0.5:
+            upkeep.compact(force=rng.random() < 0.5)
+        upkeep.clock.advance(rng.randrange(6 * HOUR_MS))
+        if rng.random() < 0.5:
+            done = upkeep.expire(fewest=rng.choice([1, 3]))
+            start = done.replay_starts.get((None, 0), 0)
+            assert [each for each in keyed.replayed()[0] if each >= start] == list(range(start, keyed.tiered[0]))
+        check_no_orphan(lake, keyed.info)
+        if turn % 4 == 3:
+            check(keyed, upkeep, replay=False)
+
+
+def test_a_commit_in_between_is_noticed_and_nothing_of_it_goes(lake, info):
+    ids = appended(lake, info, 5)
+    other = Lake(lake.folder)
+    catalog = lake.storage.access.catalog()
+    real = catalog.commit_table
+    turns = []
+
+    def commit_table(*arguments):
+        if not turns:
+            turns.append(other.append(info, rows(info, 2, 10), 10))
+        return real(*arguments)
+
+    catalog.commit_table = commit_table
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert upkeep.expire().snapshot_ids == tuple(ids[:3])
+    assert left(lake, info) == [*ids[3:], turns[0]]
+    check_no_orphan(lake, info)
+
+
+def test_a_tag_made_in_between_keeps_its_snapshot(lake, info):
+    ids = appended(lake, info, 5)
+    other = Lake(lake.folder)
+    catalog = lake.storage.access.catalog()
+    real = catalog.commit_table
+    turns = []
+
+    def commit_table(*arguments):
+        if not turns:
+            turns.append(1)
+            other.load(info).manage_snapshots().create_tag(ids[0], "mine").commit()
+        return real(*arguments)
+
+    catalog.commit_table = commit_table
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    assert upkeep.expire().snapshot_ids == (ids[1],)
+    assert lake.load(info).scan(snapshot_id=ids[0]).to_arrow().num_rows == 2
+    check_no_orphan(lake, info)
+
+
+def test_refused_for_ever_is_told(lake, info):
+    appended(lake, info, 5)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+
+    def commit_table(*arguments):
+        raise CommitFailedException("no")
+
+    lake.storage.access.catalog().commit_table = commit_table
+    before = upkeep.files()
+    with pytest.raises(CommitConflictError, match="nothing was expired"):
+        upkeep.expire()
+    assert upkeep.files() == before
+
+
+def test_an_unknown_outcome_removes_no_file(lake, info):
+    ids = appended(lake, info, 5)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    catalog = lake.storage.access.catalog()
+    real = catalog.commit_table
+
+    def commit_table(*arguments):
+        real(*arguments)
+        raise ConnectionError("the answer was lost")
+
+    before = upkeep.files()
+    catalog.commit_table = commit_table
+    with pytest.raises(CommitOutcomeUnknownError):
+        upkeep.expire()
+    catalog.commit_table = real
+    assert before <= upkeep.files()
+    assert left(lake, info) == ids[2:]
+    upkeep.clock.advance(DAY_MS)
+    removed = upkeep.orphans(dry_run=False)
+    assert removed
+    check_no_orphan(lake, info)
+
+
+@pytest.mark.parametrize("place", ["before", "after_commit", "after_file"])
+def test_a_process_that_ends_in_between_loses_nothing(lake, info, place):
+    appended(lake, info, 6)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    failpoints.arm(f"maintenance.expire.{place}", "error")
+    with pytest.raises(FailpointError):
+        upkeep.expire()
+    failpoints.disarm()
+    assert in_use(lake, info) <= upkeep.files()
+    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == list(range(12))
+    upkeep.expire()
+    upkeep.clock.advance(DAY_MS)
+    upkeep.orphans(dry_run=False)
+    check_no_orphan(lake, info)
+
+
+def test_many_snapshots_go_in_little_time(lake, info):
+    """Linear in the number of snapshots: pyiceberg's own way by ids is not."""
+    import time
+
+    from pyiceberg.table.update import AddSnapshotUpdate
+
+    appended(lake, info, 2)
+    table = lake.load(info)
+    template = table.current_snapshot()
+    updates = []
+    for number in range(1500):
+        copy = {
+            "snapshot_id": 10**6 + number,
+            "sequence_number": 3 + number,
+            "parent_snapshot_id": None,
+            "timestamp_ms": template.timestamp_ms + number,
+        }
+        updates.append(AddSnapshotUpdate(snapshot=template.model_copy(update=copy)))
+    lake.storage.access.commit("test", table, (), tuple(updates))
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    began = time.process_time()
+    assert len(upkeep.expire().snapshot_ids) == 1500
+    assert time.process_time() - began < 20
+    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_file_outside_of_the_tables_folders_stays(lake):
+    """A manifest may name any file; what expiry removes is the table's own."""
+    info = lake.table(COLUMNS, buckets=1)
+    outside = lake.folder / "somebody" / "important.parquet"
+    outside.parent.mkdir()
+    lake.append(info, rows(info, 2))
+    (file,) = state_of(lake, info)[(None, 0)].data
+    shutil.copy(file.file.file_path.removeprefix("file://"), outside)
+    table = lake.load(info)
+    named = DataFile(*file.file._data)
+    named._data[1] = f"file://{outside}"
+    named.spec_id = file.file.spec_id
+    exchange(table, [file.file], [named])
+    lake.append(info, rows(info, 2, 2), 2)
+    upkeep = Upkeep(lake, info)
+    assert upkeep.compact(force=True) is not None
+    upkeep.clock.advance(10 * HOUR_MS)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids
+    assert outside.exists()
+    assert str(outside) not in {each.path for each in upkeep.maintenance.files()}
