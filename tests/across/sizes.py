@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fluss_lab.lake.iceberg.read import data_file_reader
+from fluss_lab.lake.iceberg.read import data_file_scan
 from fluss_lab.read.changelog import net_changes
 from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo, read_columns
 
@@ -20,10 +20,10 @@ SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
     (pk_rows, "TAIL_BYTES", 100),
     (pk_plan, "FOLDED_MIN", 5),
     (net_changes, "HELD_RECORDS_MAX", 8),
-    (data_file_reader, "FILES_AT_ONCE", 2),
-    (data_file_reader, "SMALL_BYTES", 1),
-    (data_file_reader, "AHEAD_BYTES", 1),
-    (data_file_reader, "_BATCH_ROWS", 3),
+    (data_file_scan, "FILES_AT_ONCE", 2),
+    (data_file_scan, "SMALL_BYTES", 1),
+    (data_file_scan, "AHEAD_BYTES", 1),
+    (data_file_scan, "_BATCH_ROWS", 3),
 )
 
 

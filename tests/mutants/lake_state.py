@@ -3,10 +3,8 @@
 from tests.mutants.mutant import Mutant
 
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
-DEAD_ROWS = "fluss_lab/lake/iceberg/read/dead_rows.py"
-ENDED_ROWS = "fluss_lab/lake/iceberg/read/ended_rows.py"
 BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
-FILE_READING = "fluss_lab/lake/iceberg/read/data_file_reader.py"
+FILE_SCAN = "fluss_lab/lake/iceberg/read/data_file_scan.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 IN_STATE = "tests/unit/lake/iceberg/read/test_lake_state.py"
@@ -48,19 +46,19 @@ LAKE_STATE = (
         (f"{IN_STATE}::test_every_stop_of_both_delete_modes", f"{IN_STATE}::test_deletes_are_loaded_for_each_stop"),
     ),
     Mutant(
-        "neighbour_of_an_ended_row_dropped", "P4", DEAD_ROWS,
+        "neighbour_of_an_ended_row_dropped", "P4", BUCKET_DELETES,
         "hits = places[offsets[places] == wanted]",
         "hits = places[offsets[places] >= wanted]",
         (f"{IN_STATE}::test_offsets_that_are_no_rows_end_none",),
     ),
     Mutant(
-        "events_after_the_stop_count", "P4", ENDED_ROWS,
+        "events_after_the_stop_count", "P4", BUCKET_DELETES,
         "return ended if event is None or before is None else ended[rows.column(event).to_numpy() < before.stop]",
         "return ended",
         (f"{IN_STATE}::test_every_stop_of_both_delete_modes",),
     ),
     Mutant(
-        "older_events_end_rows_of_newer_files", "P4", ENDED_ROWS,
+        "older_events_end_rows_of_newer_files", "P4", BUCKET_DELETES,
         "            return found if self._smallest >= number else NO_NUMBERS\n",
         "            return found\n",
         (f"{IN_STATE}::test_an_event_ends_no_row_of_a_file_that_came_later",),
@@ -72,19 +70,19 @@ LAKE_STATE = (
         (f"{IN_STATE}::test_a_file_of_which_equality_deletes_alone_delete",),
     ),
     Mutant(
-        "positions_counted_in_filtered_rows", "P4", FILE_READING,
+        "positions_counted_in_filtered_rows", "P4", FILE_SCAN,
         "if file.ascends and not len(file.dead.positions) else None",
         "if file.ascends else None",
         (f"{IN_STATE}::test_what_others_delete_by_position_is_gone_at_every_stop",),
     ),
     Mutant(
-        "renamed_columns_read_by_name", "P4", FILE_READING,
+        "renamed_columns_read_by_name", "P4", FILE_SCAN,
         "return found if needed <= self._simple(physical) else None",
         "return found",
         (f"{IN_SCHEMAS}::test_what_somebody_changed_is_read_right",),
     ),
     Mutant(
-        "order_of_a_file_believed", "P4", FILE_READING,
+        "order_of_a_file_believed", "P4", FILE_SCAN,
         "    return bool((offsets[1:] > offsets[:-1]).all())",
         "    return len(offsets) >= 0",
         (f"{IN_STATE}::test_a_file_that_claims_an_order_it_has_not_is_corruption",),

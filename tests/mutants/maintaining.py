@@ -9,7 +9,7 @@ COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
 COMPACTION_PLAN = "fluss_lab/lake/iceberg/maintenance/compaction_plan.py"
 REPLACE = "fluss_lab/lake/iceberg/maintenance/compaction_commit.py"
 LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
-ROW_DELETES = "fluss_lab/lake/iceberg/read/row_deletes.py"
+EQUALITY_DELETES = "fluss_lab/lake/iceberg/read/equality_deletes.py"
 MAINTENANCE = "fluss_lab/tiering/maintenance/lake_maintenance.py"
 
 IN_COMPACTION = "tests/unit/lake/iceberg/maintenance/test_compaction.py"
@@ -98,7 +98,7 @@ MAINTAINING = (
         (f"{IN_COMPACTION}::test_rows_that_a_key_deletes_do_not_come_back",),
     ),
     Mutant(
-        "equality_deletes_of_the_same_commit_applied", "P4", ROW_DELETES,
+        "equality_deletes_of_the_same_commit_applied", "P4", EQUALITY_DELETES,
         "dead |= index.sequence_numbers(rows) > data_sequence_number",
         "dead |= index.sequence_numbers(rows) >= data_sequence_number",
         (f"{IN_MERGE_READ}::test_an_equality_delete_of_the_same_commit_does_not_apply",),

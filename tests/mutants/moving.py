@@ -300,7 +300,7 @@ READING = (
         (f"{IN_OFFSETS}::test_by_time",),
     ),
     Mutant(
-        "seek_in_the_lake_off_by_one", "P4", "fluss_lab/lake/iceberg/read/time_lookup.py",
+        "seek_in_the_lake_off_by_one", "P4", "fluss_lab/lake/iceberg/read/lake_log.py",
         "late = np.flatnonzero(micros[low:high] >= wanted_us)",
         "late = np.flatnonzero(micros[low:high] > wanted_us)",
         (f"{IN_LOG_SOURCE}::test_seeks_find_what_brute_force_finds",),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns
+from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.merge_reader import read_live
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY

@@ -15,7 +15,7 @@ import numpy as np
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.maintenance.orphans import is_ours_by_name
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeFile, live_state, snapshot_of
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns, LakeFileReader
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, LakeColumns
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.maintenance_interfaces import TakenOffsets
 from fluss_lab.model.names import BucketKey
@@ -91,6 +91,6 @@ def _overlapping(files: Sequence[LakeFile]) -> set[str]:
 
 
 def _offsets(lake: Table, columns: LakeColumns, file: LakeFile) -> NDArray[np.int64]:
-    with LakeFileReader(lake.io, file.file.file_path, columns) as reader:
+    with DataFileReader(lake.io, file.file.file_path, columns) as reader:
         offsets: NDArray[np.int64] = reader.read(reader.groups, [OFFSET_COLUMN]).column(0).to_numpy()
         return offsets

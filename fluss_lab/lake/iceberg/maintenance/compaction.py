@@ -31,8 +31,9 @@ from fluss_lab.lake.iceberg.maintenance.compaction_task import (
 )
 from fluss_lab.lake.iceberg.metadata.bucket_live_files import offset_files
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile, lake_file
+from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
 from fluss_lab.lake.iceberg.read.merge_reader import LiveReader
-from fluss_lab.lake.iceberg.read.row_deletes import DeletedKeys, DeletedPositions, PositionFile
+from fluss_lab.lake.iceberg.read.position_deletes import DeletedPositions, PositionFile
 from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
 from fluss_lab.lake.iceberg.write.delete_schema import PATH_COLUMN, read_events
 from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, Placement

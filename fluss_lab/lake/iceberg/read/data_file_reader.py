@@ -1,260 +1,332 @@
-"""Rows of data files, one file after another: side by side where files lie as tiering lays them, else each by itself.
+"""Rows out of one data file, in the Fluss table's own types.
 
-Most files have the columns asked for under their names and in the lake's types, and say that they ascend by offset: of
-these a good number at a time goes through one scan of Arrow's, with the filter pushed down to row groups. Others are read
-by `LakeFileReader`, which finds columns by field id and sorts.
+Columns are found by field id, so files written under other names, by others, or before a column existed all read right.
+The common case, a file whose columns still lie as fluss_lab wrote them, goes through Arrow's dataset scanner with the
+filter pushed down to row groups; any other goes through pyiceberg's projection, and is filtered afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
+from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.files.durable_io import arrow_place, side_by_side
-from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
-from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
-from fluss_lab.lake.iceberg.read.data_file_rows import PARQUET, match_columns
-from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
-from fluss_lab.lake.iceberg.read.lake_table import LakeTable
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
+from fluss_lab.lake.iceberg.table.layout import LakeLayout
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, holds, ids_of
+from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.name_mapping import NameMapping
 
-#: So many files should be asked for at a time: they are opened before the first is read.
-FILES_AT_ONCE: Final = 64
-#: A file of no more bytes is read whole, in one request.
-SMALL_BYTES: Final = 256 * 1024
-#: What is decoded ahead of the reader is about this many bytes: a row group or so, several where they are small.
-AHEAD_BYTES: Final = 64 * 1024 * 1024
-AHEAD_MAX: Final = 4
-#: Bytes that a stored byte becomes when it is decoded: five or so of what tiering writes.
-_DECODED_BYTES: Final = 5
-_BATCH_ROWS: Final = 128 * 1024
-#: A file as it can be read fast: for Arrow's scan, or in memory; None of one that cannot.
-_Opened: TypeAlias = Any
+#: How files are opened: what a scan needs of one is asked for in few, larger requests.
+PARQUET: Final = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFile:
-    """A data file that is read.
+class LakeColumns:
+    """The columns of a table as they are handed out, and as they are called and typed in the lake.
 
     Attributes:
-        path: Where it is.
-        snapshot_id: The snapshot that it was found in; None: not known.
-        rows: Rows in it.
-        size_bytes: Its size.
-        ascends: Whether it says that its rows ascend by offset.
-        dead: What of it is left out.
+        layout: Field ids and lake types.
+        schema: The user's columns in Fluss's Arrow types, then the system columns.
+        name_mapping: For files that others added without field ids; None when the table has none.
     """
 
-    path: str
-    snapshot_id: int | None
-    rows: int
-    size_bytes: int
-    ascends: bool
-    dead: DeadRows
+    layout: LakeLayout
+    schema: pa.Schema
+    name_mapping: NameMapping | None = None
 
+    @staticmethod
+    def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
+        """Return the columns of a Fluss table."""
+        return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
 
-class FileReading:
-    """Reads columns of data files for a filter. Used by one thread.
-
-    Args:
-        table: The table.
-        names: User's and system columns, in the order wanted.
-        where: Rows for which it is not true are left out; None: none.
-    """
-
-    def __init__(self, table: LakeTable, names: Sequence[str], where: pc.Expression | None) -> None:
-        self._table = table
-        self._columns = table.columns()
-        self._names = list(names)
-        self._where = where
-        filtered = [] if where is None else self._columns.named_in(where)
-        types = {field.name: arrow_field(field).with_nullable(True) for field in self._columns.layout.schema.fields}
-        #: What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
-        self._pushed = where if all(types[n].type == self._columns.schema.field(n).type for n in filtered) else None
-        self._filtered = filtered
-        self._types = types
-        self._known: list[tuple[pa.Schema, frozenset[str]]] = []
-
-    def read(self, files: Sequence[WantedFile]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield rows with the index of their file, file after file, each ascending by offset; no empty batch.
+    def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        """Return rows of a file in the table's own types.
 
         Raises:
-            LakeSnapshotNotFoundError: A file is gone, and its snapshot too.
-            CorruptDataError: A file is missing, or is not what the lake's metadata says.
+            CorruptDataError: A value is none of its column's type, or null where there is none.
         """
-        opened = side_by_side(_path, self._opened, files)
-        for key, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
-            for at, rows in self._read_group(files, list(group), opened, together=key is not None):
-                if rows.num_rows:
-                    yield at, rows
+        fields = [self.schema.field(name) for name in rows.schema.names]
+        columns = []
+        for column, field in zip(rows.columns, fields, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r} is NOT NULL, but holds nulls")
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowException as error:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _read_group(
-        self, files: Sequence[WantedFile], numbers: list[int], opened: list[_Opened], *, together: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if together:
-            yield from self._read_together(files, numbers, [opened[at] for at in numbers])
-            return
-        for at in numbers:
-            found = opened[at]
-            if isinstance(found, pq.ParquetFile):
-                yield at, self._read_small(files[at], found)
-                opened[at] = None
-            else:
-                yield from ((at, rows) for rows in self._read_alone(files[at]))
+    def named_in(self, expression: pc.Expression) -> list[str]:
+        """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
+        text = str(expression)
+        return [name for name in self.schema.names if name in text]
 
-    def _opened(self, file: WantedFile) -> _Opened:
-        """Return a file as it can be read fast; None of one that cannot."""
-        place = arrow_place(self._table.io(), file.path) if file.ascends and not len(file.dead.positions) else None
-        if place is None:
-            return None
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group of a file: the unit in which it is read.
+
+    Attributes:
+        index: Its position in the file.
+        min_offset: No row has a smaller offset (inclusive).
+        max_offset: No row has a larger offset (inclusive).
+        max_timestamp_us: No row has a later timestamp (inclusive), in epoch microseconds.
+        first: Position of its first row in the file.
+        rows: Rows in it.
+    """
+
+    index: int
+    min_offset: int
+    max_offset: int
+    max_timestamp_us: int
+    first: int
+    rows: int
+
+
+class DataFileReader(Closing):
+    """One open data file. Used by one thread; a context manager.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptDataError: It is no Parquet file, or lacks the table's columns.
+    """
+
+    def __init__(self, io: FileIO, location: str, columns: LakeColumns) -> None:
+        self.location = location
+        self._columns = columns
+        with parquet_errors(location, "Parquet file"):
+            self._stream = io.new_input(location).open()
         try:
-            with parquet_errors(file.path, "Parquet file"):
-                found = _in_memory(*place, file.path) if file.size_bytes <= SMALL_BYTES else None
-                if found is None:
-                    check_footer(file.path)
-                physical = None if found is None else found.schema_arrow
-                if found is None:
-                    found = PARQUET.make_fragment(place[1], place[0])
-                    physical = found.physical_schema
-                _check_rows(file, found.metadata.num_rows)
-        except FileNotFoundError as error:
-            raise self._table.missing(file.snapshot_id, error) from error
-        needed = {*self._names, *self._filtered, *file.dead.columns}
-        return found if needed <= self._simple(physical) else None
-
-    def _simple(self, physical: pa.Schema) -> frozenset[str]:
-        """Return the columns that Arrow's scan reads right out of files with a schema: by name, in the lake's types."""
-        for known, names in self._known:
-            if known.equals(physical, check_metadata=True):
-                return names
-        plain, absent = match_columns(self._columns, physical)
-        same = {name for name in plain if physical.field(name).type == self._types[name].type}
-        names = frozenset(same | absent)
-        self._known.append((physical, names))
-        return names
-
-    def _read_together(
-        self, files: Sequence[WantedFile], numbers: Sequence[int], fragments: Sequence[ds.ParquetFileFragment]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        chosen = [files[at] for at in numbers]
-        extra = [name for file in chosen for name in file.dead.columns]
-        late = [] if self._pushed is self._where else self._filtered
-        names = list(dict.fromkeys([*self._names, *late, *extra]))
-        schema = pa.schema([self._types[name] for name in dict.fromkeys([*names, *self._filtered])])
-        by_path = {fragment.path: at for at, fragment in zip(numbers, fragments, strict=True)}
-        where = self._pushed
-        if (stop := chosen[0].dead.stop) is not None:
-            below = pc.field(OFFSET_COLUMN) < pa.scalar(stop, pa.int64())
-            where = below if where is None else where & below
-            schema = schema if OFFSET_COLUMN in names else schema.append(self._types[OFFSET_COLUMN])
-        try:
-            scanner = ds.FileSystemDataset(fragments, schema, PARQUET, fragments[0].filesystem).scanner(
-                columns=names, filter=where, batch_size=_BATCH_ROWS, **_ahead(chosen)
-            )
-            for batch in scanner.scan_batches():
-                at = by_path[batch.fragment.path]
-                rows = self._columns.conformed(batch.record_batch, files[at].path)
-                yield at, self._finished(files[at], rows, late=bool(late))
-        except FileNotFoundError as error:
-            raise self._missing(chosen, error) from error
+            check_footer(location)
+            self._fragment = PARQUET.make_fragment(self._stream)
+            self._physical: pa.Schema = self._fragment.physical_schema
+            self._plain, self._absent = match_columns(columns, self._physical)
+            self.groups = self._row_groups()
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
-            what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
-            raise read_error(what, "file of the table's columns", error) from error
+            self.close()
+            raise read_error(f"lake file {location}", "Parquet file", error) from error
+        except BaseException:
+            self.close()
+            raise
 
-    def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
-        if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
-            raise CorruptDataError(
-                f"lake file {file.path}: the table's metadata says that it is sorted by {OFFSET_COLUMN!r}, but it is not; "
-                "whoever wrote it has to write it again"
-            )
-        found = file.dead.without(rows)
-        if late and found.num_rows:
-            found = found.filter(self._where)
-        return found.select(self._names)
+    def close(self) -> None:
+        """Let go of the file."""
+        self._stream.close()
 
-    def _missing(self, files: Sequence[WantedFile], error: OSError) -> Exception:
-        """Return what it means that one of some files is not there."""
-        meaning: Exception = error
-        for snapshot_id in dict.fromkeys(file.snapshot_id for file in files):
-            meaning = self._table.missing(snapshot_id, error)
-            if not isinstance(meaning, CorruptDataError):
-                break
-        return meaning
+    def runs(self, groups: Sequence[RowGroup]) -> list[list[RowGroup]]:
+        """Return row groups such that reading run after run gives ascending offsets.
 
-    def _read_small(self, file: WantedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
-        """Return the rows of a file that is in memory: of such a scan costs twice what reading them does."""
-        names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead.columns]))
-        with parquet_errors(file.path, "Parquet file"):
-            present = [name for name in names if name in parquet.schema_arrow.names]
-            rows = parquet.read(columns=present, use_threads=False)
-        absent = {name: pa.nulls(len(rows), self._types[name].type) for name in names if name not in present}
-        found = [absent[name] if name in absent else rows.column(name).combine_chunks() for name in names]
-        batch = self._columns.conformed(pa.RecordBatch.from_arrays(found, names=names), file.path)
-        return self._finished(file, batch, late=self._where is not None)
+        One row group a run in a file that ascends; all in one run in a file that does not.
+        """
+        if all(before.max_offset < after.min_offset for before, after in pairwise(groups)):
+            return [[group] for group in groups]
+        return [list(groups)]
 
-    # -- by itself -----------------------------------------------------------------------------------------------------
+    def matching(self, groups: Sequence[RowGroup], where: pc.Expression) -> list[RowGroup]:
+        """Return the row groups that, by their statistics, can hold rows for which a filter is true.
 
-    def _read_alone(self, file: WantedFile) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys([*self._names, *file.dead.columns]))
-        stop, positions = file.dead.stop, file.dead.positions
-        with self._table.open(file.path, file.snapshot_id) as reader:
-            groups = [group for group in reader.groups if stop is None or group.min_offset < stop]
-            groups = groups if self._pushed is None else reader.matching(groups, self._pushed)
-            for run in reader.runs(groups):
-                rows = reader.read(run, names, self._where, positions if len(positions) else None)
-                for batch in rows.combine_chunks().to_batches():
-                    yield file.dead.without(batch).select(self._names)
+        Args:
+            groups: From `groups`.
+            where: Over columns whose types in the lake are the table's own.
+        """
+        filtered = self._columns.named_in(where)
+        if not set(filtered) <= {*self._plain, *self._absent}:
+            return list(groups)
+        schema = pa.schema([self._scan_field(name) for name in filtered])
+        if any(field.type != self._columns.schema.field(field.name).type for field in schema):
+            return list(groups)
+        found = {group.id for group in self._fragment.subset(filter=where, schema=schema).row_groups}
+        return [group for group in groups if group.index in found]
+
+    def read(
+        self,
+        groups: Sequence[RowGroup],
+        names: Sequence[str],
+        where: pc.Expression | None = None,
+        dead: NDArray[np.int64] | None = None,
+    ) -> pa.Table:
+        """Return rows in ascending order of offset.
+
+        Args:
+            groups: From `groups`.
+            names: User's and system columns, in the order wanted.
+            where: Rows for which it is not true are left out.
+            dead: Positions in the file, ascending, of rows that are left out; None: of none.
+
+        Raises:
+            CorruptDataError: The file cannot be decoded, or holds values that are none of the table's types.
+        """
+        groups = sorted(groups, key=lambda group: group.index)
+        wanted = list(dict.fromkeys([*names, OFFSET_COLUMN]))
+        filtered = [] if where is None else self._columns.named_in(where)
+        needed = list(dict.fromkeys([*wanted, *filtered]))
+        fragment = self._fragment.subset(row_group_ids=[group.index for group in groups])
+        alive = None if dead is None else _alive(groups, dead)
+        try:
+            if set(needed) <= {*self._plain, *self._absent} and alive is None:
+                rows = self._read_plain(fragment, wanted, filtered, where)
+            else:
+                # Positions are told by counting rows: no filter may be pushed below the deletes.
+                is_plain = set(needed) <= {*self._plain, *self._absent}
+                rows = (
+                    self._read_plain(fragment, needed, [], None) if is_plain else self._read_projected(fragment, needed)
+                )
+                rows = rows if alive is None else rows.filter(alive)
+                rows = (rows if where is None else rows.filter(where)).select(wanted)
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
+            raise read_error(f"lake file {self.location}", "file of the table's columns", error) from error
+        return _ascending(rows).select(list(names))
+
+    def _read_plain(
+        self, fragment: Any, wanted: Sequence[str], filtered: Sequence[str], where: pc.Expression | None
+    ) -> pa.Table:
+        """Read columns that lie in the file as fluss_lab lays them, those that it has not being null."""
+        schema = self._columns.schema
+        # What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
+        exact = all(self._scan_field(name).type == schema.field(name).type for name in filtered)
+        needed = wanted if exact else list(dict.fromkeys([*wanted, *filtered]))
+        scanned = pa.schema([self._scan_field(name) for name in dict.fromkeys([*needed, *filtered])])
+        rows = fragment.to_table(schema=scanned, columns=list(needed), filter=where if exact else None)
+        rows = self._cast(rows)
+        return rows if exact or where is None else rows.filter(where).select(list(wanted))
+
+    def _scan_field(self, name: str) -> pa.Field:
+        if name in self._plain:
+            return self._physical.field(self._physical.get_field_index(name))
+        return arrow_field(self._columns.layout.schema.find_field(name)).with_nullable(True)
+
+    def _read_projected(self, fragment: Any, needed: Sequence[str]) -> pa.Table:
+        """Read columns by field id, nested ones too, as Iceberg's rules of schema evolution have it."""
+        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
+        from pyiceberg.schema import prune_columns
+
+        fields = [self._columns.layout.schema.find_field(name) for name in needed]
+        in_file = pyarrow_to_schema(self._physical, self._columns.name_mapping)
+        ids = {field_id for field in fields for field_id in ids_of(field)} & set(in_file.field_ids)
+        pruned = prune_columns(in_file, ids, select_full_types=False)
+        rows = fragment.to_table(columns=[field.name for field in pruned.fields])
+        requested = Schema(*(_as_wide(field, in_file) for field in fields))
+        batches = [
+            _to_requested_schema(requested, pruned, batch, allow_timestamp_tz_mismatch=True)
+            for batch in rows.to_batches()
+        ]
+        if not batches:
+            return pa.schema([self._columns.schema.field(name) for name in needed]).empty_table()
+        return self._cast(pa.Table.from_batches(batches))
+
+    def _cast(self, rows: pa.Table) -> pa.Table:
+        schema = pa.schema([self._columns.schema.field(name) for name in rows.schema.names])
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        for column, field in zip(columns, schema, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptDataError(f"lake file {self.location}: column {field.name!r} is NOT NULL, but holds nulls")
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _row_groups(self) -> list[RowGroup]:
+        """Return the row groups with their ranges, from the footer's statistics; the column itself where they are missing."""
+        footer = self._fragment.metadata
+        leaves = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+        _, offset_id, timestamp_id = self._columns.layout.system_ids
+        places: list[int] = []
+        for field_id, name in ((offset_id, OFFSET_COLUMN), (timestamp_id, TIMESTAMP_COLUMN)):
+            found = next((field.name for field in self._physical if (arrow_ids(field) or [-1])[0] == field_id), name)
+            if found not in leaves:
+                raise CorruptDataError(f"lake file {self.location}: column {name!r} is missing")
+            places.append(leaves[found])
+        groups: list[RowGroup] = []
+        for index in range(footer.num_row_groups):
+            first = groups[-1].first + groups[-1].rows if groups else 0
+            groups.append(self._row_group(footer, index, first, *places))
+        return groups
+
+    def _row_group(self, footer: Any, index: int, first: int, offset_place: int, timestamp_place: int) -> RowGroup:
+        group = footer.row_group(index)
+        offsets, timestamps = (group.column(place).statistics for place in (offset_place, timestamp_place))
+        known = all(found is not None and found.has_min_max for found in (offsets, timestamps))
+        if known and self._physical.field(group.column(timestamp_place).path_in_schema).type == SYSTEM_FIELDS[-1].type:
+            bounds = (int(offsets.min_raw), int(offsets.max_raw), int(timestamps.max_raw))
+            return RowGroup(index, *bounds, first, group.num_rows)
+        whole = RowGroup(index, 0, 0, 0, first, group.num_rows)
+        rows = self.read([whole], [OFFSET_COLUMN, TIMESTAMP_COLUMN])
+        found, times = rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
+        if not len(rows):
+            return whole
+        return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
 
 
-def _ascends(offsets: NDArray[np.int64]) -> bool:
-    return bool((offsets[1:] > offsets[:-1]).all())
+def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
+    by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
+    has_all_ids = len(by_id) == len(physical)
+    plain, absent = set(), set()
+    for field in columns.layout.schema.fields:
+        expected = arrow_field(field)
+        if field.field_id in by_id:
+            found, ids = by_id[field.field_id]
+            if found.name == field.name and ids == ids_of(field) and arrow_names(found) == arrow_names(expected):
+                plain.add(field.name)
+        elif has_all_ids and field.name not in physical.names and not field.required:
+            absent.add(field.name)
+    return frozenset(plain), frozenset(absent)
 
 
-def _check_rows(file: WantedFile, found: int) -> None:
-    if found != file.rows:
-        raise CorruptDataError(f"lake file {file.path}: expected {file.rows} rows, as its manifest says, found {found}")
+def _as_wide(field: NestedField, in_file: Schema) -> NestedField:
+    """Return a field in the type that a file has it in, where somebody widened it; its values are cast back."""
+    try:
+        found = in_file.find_field(field.field_id).field_type
+    except ValueError:
+        return field
+    if not found.is_primitive or not holds(found, field.field_type):
+        return field
+    return NestedField(field.field_id, field.name, found, required=field.required)
 
 
-def _path(file: WantedFile) -> str:
-    return file.path
+def _alive(groups: Sequence[RowGroup], dead: NDArray[np.int64]) -> pa.Array | None:
+    """Return, of the rows of row groups in order, which are not at the ascending positions given; None: all."""
+    alive = np.ones(sum(group.rows for group in groups), dtype=bool)
+    begin = 0
+    for group in groups:
+        low, high = np.searchsorted(dead, [group.first, group.first + group.rows])
+        alive[dead[low:high] - group.first + begin] = False
+        begin += group.rows
+    return None if bool(alive.all()) else pa.array(alive)
 
 
-def _in_memory(file_system: FileSystem, path: str, location: str) -> pq.ParquetFile | None:
-    """Return a file that was read whole; None of one of several row groups, of which a filter may want but some."""
-    with file_system.open_input_file(path) as stream:
-        data = stream.read_buffer()
-        check_parquet_bytes(memoryview(data), location.rpartition("/")[2])
-        found = open_parquet(pa.BufferReader(data))
-    return found if found.num_row_groups == 1 else None
+def _ascending(rows: pa.Table) -> pa.Table:
+    """Return rows in ascending order of offset: as they are, unless somebody else wrote the file in another order."""
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    if len(offsets) < 2 or bool((np.diff(offsets) > 0).all()):
+        return rows
+    return rows.take(pa.array(np.argsort(offsets, kind="stable")))
 
 
-def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None] | None:
-    """Return what files that are read together have in common; None of one that is read alone."""
-    if not isinstance(opened, ds.ParquetFileFragment):
-        return None
-    return (opened.filesystem.type_name, file.dead.stop)
+def clip_rows(rows: pa.Table, offsets: pa.ChunkedArray, start: int | None, stop: int | None) -> pa.Table:
+    """Return the rows with offsets in ``[start, stop)``, of rows whose ascending offsets are given. No copy."""
+    values = offsets.to_numpy()
+    low = 0 if start is None else int(np.searchsorted(values, start))
+    high = len(values) if stop is None else int(np.searchsorted(values, stop))
+    return rows if high - low == len(values) else rows.slice(low, max(high - low, 0))
 
 
-def _ahead(files: Sequence[WantedFile]) -> dict[str, int]:
-    """Return how much is decoded ahead, for memory that does not depend on the number of files or their size."""
-    decoded = max(file.size_bytes for file in files) * _DECODED_BYTES + 1
-    batch = max(file.size_bytes * min(_BATCH_ROWS / (file.rows + 1), 1) for file in files) * _DECODED_BYTES + 1
-    return {
-        "fragment_readahead": max(1, min(AHEAD_MAX, int(AHEAD_BYTES // decoded))),
-        "batch_readahead": max(1, min(AHEAD_MAX, int(AHEAD_BYTES // batch))),
-    }
+def user_names(columns: LakeColumns) -> list[str]:
+    """Return the names of the user's columns, in order."""
+    return list(columns.schema.names[: -len(SYSTEM_COLUMNS)])

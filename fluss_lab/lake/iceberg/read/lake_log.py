@@ -8,6 +8,7 @@ follow one another by offset; those that somebody compacted may overlap, and are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,11 @@ from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutO
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.data_file_rows import user_names
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, user_names
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.read.merge_reader import ALL, Pieces, merge_pieces
 from fluss_lab.lake.iceberg.read.pk_log import KeyedFiles, KeyedPiece, gap
-from fluss_lab.lake.iceberg.read.row_groups import ALL, Pieces, merge_pieces
-from fluss_lab.lake.iceberg.read.time_lookup import FirstRecord, first_event_at, first_row_at
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LogFiles, LookupContext
@@ -250,3 +250,60 @@ def _records(rows: pa.Table, names: list[str]) -> LogRecords:
 
 def _overlaps(each: LakeFile | EventRange, start: int, stop: int) -> bool:
     return each.max_offset >= start and each.min_offset < stop
+
+
+#: Offset, and timestamp in epoch milliseconds.
+FirstRecord: TypeAlias = tuple[int, int]
+
+
+def first_row_at(
+    reader: DataFileReader, timestamp_ms: int, span: tuple[int, int], best: FirstRecord | None
+) -> FirstRecord | None:
+    """Return the first row of a data file at or after a time, or the best known if that comes before it.
+
+    Args:
+        reader: The file.
+        timestamp_ms: The time.
+        span: Offsets ``[start, stop)``: others do not count.
+        best: What other files had.
+
+    Raises:
+        CorruptDataError: The file cannot be decoded.
+    """
+    wanted_us = timestamp_ms * 1000
+    groups = [group for group in reader.groups if group.max_timestamp_us >= wanted_us and group.max_offset >= span[0]]
+    for group in sorted(groups, key=lambda group: group.min_offset):
+        if group.min_offset >= (span[1] if best is None else best[0]):
+            break
+        rows = reader.read([group], [OFFSET_COLUMN, TIMESTAMP_COLUMN])
+        offsets = rows.column(OFFSET_COLUMN).to_numpy()
+        micros = rows.column(TIMESTAMP_COLUMN).cast(pa.int64()).to_numpy()
+        low, high = np.searchsorted(offsets, span)
+        late = np.flatnonzero(micros[low:high] >= wanted_us)
+        if late.size:
+            at = int(low) + int(late[0])
+            found = (int(offsets[at]), int(micros[at]) // 1000)
+            best = found if best is None else min(best, found)
+    return best
+
+
+def first_event_at(
+    events: EventFile, timestamp_ms: int, span: tuple[int, int], best: FirstRecord | None
+) -> FirstRecord | None:
+    """Return the first event of a delete file at or after a time, or the best known if that comes before it.
+
+    Args:
+        events: The file.
+        timestamp_ms: The time.
+        span: Offsets ``[start, stop)``: others do not count.
+        best: What other files had.
+
+    Raises:
+        CorruptDataError: The file is not what tiering writes.
+    """
+    offsets, times = events.times(span)
+    late = np.flatnonzero(times >= timestamp_ms)
+    if not late.size:
+        return best
+    found = (int(offsets[late[0]]), int(times[late[0]]))
+    return found if best is None else min(best, found)

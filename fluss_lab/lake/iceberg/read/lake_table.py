@@ -16,7 +16,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     live_state,
     snapshot_of,
 )
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeColumns, LakeFileReader
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, LakeColumns
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, readable_layout
 from fluss_lab.lake.reader_interfaces import FileColumn
@@ -143,7 +143,7 @@ class LakeTable:
             found[field.name] = FileColumn(field.field_id, others <= {(field.field_id, field.name)})
         return found
 
-    def open(self, location: str, snapshot_id: int | None = None) -> LakeFileReader:
+    def open(self, location: str, snapshot_id: int | None = None) -> DataFileReader:
         """Open a data file.
 
         Args:
@@ -155,7 +155,7 @@ class LakeTable:
             CorruptDataError: The file is gone though it should not, or is no file of the table.
         """
         try:
-            return LakeFileReader(self.io(), location, self.columns())
+            return DataFileReader(self.io(), location, self.columns())
         except FileNotFoundError as error:
             raise self.missing(snapshot_id, error) from error
 

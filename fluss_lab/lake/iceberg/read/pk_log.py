@@ -17,9 +17,9 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.data_file_rows import LakeFileReader, clip_rows
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, clip_rows
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
-from fluss_lab.lake.iceberg.read.row_groups import Piece, Pieces
+from fluss_lab.lake.iceberg.read.merge_reader import Piece, Pieces
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 
@@ -39,7 +39,7 @@ class KeyedFiles:
         events: Opens a delete file.
     """
 
-    data: Callable[[LakeFile], LakeFileReader]
+    data: Callable[[LakeFile], DataFileReader]
     events: Callable[[LakeDelete], EventFile]
 
 

@@ -12,7 +12,7 @@ from pyiceberg.expressions import GreaterThanOrEqual
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import splits_from_json, splits_to_json
-from fluss_lab.lake.iceberg.read.ended_rows import EndedCache
+from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache
 from fluss_lab.lake.reader_interfaces import LakeSplit
 from fluss_lab.model.json_codec import to_plain
 from tests.unit.lake.changelogs import commit_files, state_of
@@ -345,7 +345,7 @@ def test_many_small_files_among_large_ones_come_in_order(lake, rng, monkeypatch)
         keyed.round()
     sizes = sorted(each.file.file_size_in_bytes for each in state_of(lake, keyed.info)[KEY].data)
     for limit in (0, sizes[len(sizes) // 2], 2**20):
-        monkeypatch.setattr("fluss_lab.lake.iceberg.read.data_file_reader.SMALL_BYTES", limit)
+        monkeypatch.setattr("fluss_lab.lake.iceberg.read.data_file_scan.SMALL_BYTES", limit)
         Reading(keyed).check(keyed.tiered[0] // 2, 2 * keyed.tiered[0] // 3)
 
 

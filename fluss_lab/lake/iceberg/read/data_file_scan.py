@@ -1,0 +1,260 @@
+"""Rows of data files, one file after another: side by side where files lie as tiering lays them, else each by itself.
+
+Most files have the columns asked for under their names and in the lake's types, and say that they ascend by offset: of
+these a good number at a time goes through one scan of Arrow's, with the filter pushed down to row groups. Others are read
+by `DataFileReader`, which finds columns by field id and sorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
+from fluss_lab.lake.iceberg.files.durable_io import arrow_place, side_by_side
+from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
+from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
+from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
+from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET, match_columns
+from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: So many files should be asked for at a time: they are opened before the first is read.
+FILES_AT_ONCE: Final = 64
+#: A file of no more bytes is read whole, in one request.
+SMALL_BYTES: Final = 256 * 1024
+#: What is decoded ahead of the reader is about this many bytes: a row group or so, several where they are small.
+AHEAD_BYTES: Final = 64 * 1024 * 1024
+AHEAD_MAX: Final = 4
+#: Bytes that a stored byte becomes when it is decoded: five or so of what tiering writes.
+_DECODED_BYTES: Final = 5
+_BATCH_ROWS: Final = 128 * 1024
+#: A file as it can be read fast: for Arrow's scan, or in memory; None of one that cannot.
+_Opened: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFile:
+    """A data file that is read.
+
+    Attributes:
+        path: Where it is.
+        snapshot_id: The snapshot that it was found in; None: not known.
+        rows: Rows in it.
+        size_bytes: Its size.
+        ascends: Whether it says that its rows ascend by offset.
+        dead: What of it is left out.
+    """
+
+    path: str
+    snapshot_id: int | None
+    rows: int
+    size_bytes: int
+    ascends: bool
+    dead: DeadRows
+
+
+class DataFileScan:
+    """Reads columns of data files for a filter. Used by one thread.
+
+    Args:
+        table: The table.
+        names: User's and system columns, in the order wanted.
+        where: Rows for which it is not true are left out; None: none.
+    """
+
+    def __init__(self, table: LakeTable, names: Sequence[str], where: pc.Expression | None) -> None:
+        self._table = table
+        self._columns = table.columns()
+        self._names = list(names)
+        self._where = where
+        filtered = [] if where is None else self._columns.named_in(where)
+        types = {field.name: arrow_field(field).with_nullable(True) for field in self._columns.layout.schema.fields}
+        #: What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
+        self._pushed = where if all(types[n].type == self._columns.schema.field(n).type for n in filtered) else None
+        self._filtered = filtered
+        self._types = types
+        self._known: list[tuple[pa.Schema, frozenset[str]]] = []
+
+    def read(self, files: Sequence[WantedFile]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield rows with the index of their file, file after file, each ascending by offset; no empty batch.
+
+        Raises:
+            LakeSnapshotNotFoundError: A file is gone, and its snapshot too.
+            CorruptDataError: A file is missing, or is not what the lake's metadata says.
+        """
+        opened = side_by_side(_path, self._opened, files)
+        for key, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
+            for at, rows in self._read_group(files, list(group), opened, together=key is not None):
+                if rows.num_rows:
+                    yield at, rows
+
+    def _read_group(
+        self, files: Sequence[WantedFile], numbers: list[int], opened: list[_Opened], *, together: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if together:
+            yield from self._read_together(files, numbers, [opened[at] for at in numbers])
+            return
+        for at in numbers:
+            found = opened[at]
+            if isinstance(found, pq.ParquetFile):
+                yield at, self._read_small(files[at], found)
+                opened[at] = None
+            else:
+                yield from ((at, rows) for rows in self._read_alone(files[at]))
+
+    def _opened(self, file: WantedFile) -> _Opened:
+        """Return a file as it can be read fast; None of one that cannot."""
+        place = arrow_place(self._table.io(), file.path) if file.ascends and not len(file.dead.positions) else None
+        if place is None:
+            return None
+        try:
+            with parquet_errors(file.path, "Parquet file"):
+                found = _in_memory(*place, file.path) if file.size_bytes <= SMALL_BYTES else None
+                if found is None:
+                    check_footer(file.path)
+                physical = None if found is None else found.schema_arrow
+                if found is None:
+                    found = PARQUET.make_fragment(place[1], place[0])
+                    physical = found.physical_schema
+                _check_rows(file, found.metadata.num_rows)
+        except FileNotFoundError as error:
+            raise self._table.missing(file.snapshot_id, error) from error
+        needed = {*self._names, *self._filtered, *file.dead.columns}
+        return found if needed <= self._simple(physical) else None
+
+    def _simple(self, physical: pa.Schema) -> frozenset[str]:
+        """Return the columns that Arrow's scan reads right out of files with a schema: by name, in the lake's types."""
+        for known, names in self._known:
+            if known.equals(physical, check_metadata=True):
+                return names
+        plain, absent = match_columns(self._columns, physical)
+        same = {name for name in plain if physical.field(name).type == self._types[name].type}
+        names = frozenset(same | absent)
+        self._known.append((physical, names))
+        return names
+
+    def _read_together(
+        self, files: Sequence[WantedFile], numbers: Sequence[int], fragments: Sequence[ds.ParquetFileFragment]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        chosen = [files[at] for at in numbers]
+        extra = [name for file in chosen for name in file.dead.columns]
+        late = [] if self._pushed is self._where else self._filtered
+        names = list(dict.fromkeys([*self._names, *late, *extra]))
+        schema = pa.schema([self._types[name] for name in dict.fromkeys([*names, *self._filtered])])
+        by_path = {fragment.path: at for at, fragment in zip(numbers, fragments, strict=True)}
+        where = self._pushed
+        if (stop := chosen[0].dead.stop) is not None:
+            below = pc.field(OFFSET_COLUMN) < pa.scalar(stop, pa.int64())
+            where = below if where is None else where & below
+            schema = schema if OFFSET_COLUMN in names else schema.append(self._types[OFFSET_COLUMN])
+        try:
+            scanner = ds.FileSystemDataset(fragments, schema, PARQUET, fragments[0].filesystem).scanner(
+                columns=names, filter=where, batch_size=_BATCH_ROWS, **_ahead(chosen)
+            )
+            for batch in scanner.scan_batches():
+                at = by_path[batch.fragment.path]
+                rows = self._columns.conformed(batch.record_batch, files[at].path)
+                yield at, self._finished(files[at], rows, late=bool(late))
+        except FileNotFoundError as error:
+            raise self._missing(chosen, error) from error
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
+            what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
+            raise read_error(what, "file of the table's columns", error) from error
+
+    def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
+        if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
+            raise CorruptDataError(
+                f"lake file {file.path}: the table's metadata says that it is sorted by {OFFSET_COLUMN!r}, but it is not; "
+                "whoever wrote it has to write it again"
+            )
+        found = file.dead.without(rows)
+        if late and found.num_rows:
+            found = found.filter(self._where)
+        return found.select(self._names)
+
+    def _missing(self, files: Sequence[WantedFile], error: OSError) -> Exception:
+        """Return what it means that one of some files is not there."""
+        meaning: Exception = error
+        for snapshot_id in dict.fromkeys(file.snapshot_id for file in files):
+            meaning = self._table.missing(snapshot_id, error)
+            if not isinstance(meaning, CorruptDataError):
+                break
+        return meaning
+
+    def _read_small(self, file: WantedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
+        """Return the rows of a file that is in memory: of such a scan costs twice what reading them does."""
+        names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead.columns]))
+        with parquet_errors(file.path, "Parquet file"):
+            present = [name for name in names if name in parquet.schema_arrow.names]
+            rows = parquet.read(columns=present, use_threads=False)
+        absent = {name: pa.nulls(len(rows), self._types[name].type) for name in names if name not in present}
+        found = [absent[name] if name in absent else rows.column(name).combine_chunks() for name in names]
+        batch = self._columns.conformed(pa.RecordBatch.from_arrays(found, names=names), file.path)
+        return self._finished(file, batch, late=self._where is not None)
+
+    # -- by itself -----------------------------------------------------------------------------------------------------
+
+    def _read_alone(self, file: WantedFile) -> Iterator[pa.RecordBatch]:
+        names = list(dict.fromkeys([*self._names, *file.dead.columns]))
+        stop, positions = file.dead.stop, file.dead.positions
+        with self._table.open(file.path, file.snapshot_id) as reader:
+            groups = [group for group in reader.groups if stop is None or group.min_offset < stop]
+            groups = groups if self._pushed is None else reader.matching(groups, self._pushed)
+            for run in reader.runs(groups):
+                rows = reader.read(run, names, self._where, positions if len(positions) else None)
+                for batch in rows.combine_chunks().to_batches():
+                    yield file.dead.without(batch).select(self._names)
+
+
+def _ascends(offsets: NDArray[np.int64]) -> bool:
+    return bool((offsets[1:] > offsets[:-1]).all())
+
+
+def _check_rows(file: WantedFile, found: int) -> None:
+    if found != file.rows:
+        raise CorruptDataError(f"lake file {file.path}: expected {file.rows} rows, as its manifest says, found {found}")
+
+
+def _path(file: WantedFile) -> str:
+    return file.path
+
+
+def _in_memory(file_system: FileSystem, path: str, location: str) -> pq.ParquetFile | None:
+    """Return a file that was read whole; None of one of several row groups, of which a filter may want but some."""
+    with file_system.open_input_file(path) as stream:
+        data = stream.read_buffer()
+        check_parquet_bytes(memoryview(data), location.rpartition("/")[2])
+        found = open_parquet(pa.BufferReader(data))
+    return found if found.num_row_groups == 1 else None
+
+
+def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None] | None:
+    """Return what files that are read together have in common; None of one that is read alone."""
+    if not isinstance(opened, ds.ParquetFileFragment):
+        return None
+    return (opened.filesystem.type_name, file.dead.stop)
+
+
+def _ahead(files: Sequence[WantedFile]) -> dict[str, int]:
+    """Return how much is decoded ahead, for memory that does not depend on the number of files or their size."""
+    decoded = max(file.size_bytes for file in files) * _DECODED_BYTES + 1
+    batch = max(file.size_bytes * min(_BATCH_ROWS / (file.rows + 1), 1) for file in files) * _DECODED_BYTES + 1
+    return {
+        "fragment_readahead": max(1, min(AHEAD_MAX, int(AHEAD_BYTES // decoded))),
+        "batch_readahead": max(1, min(AHEAD_MAX, int(AHEAD_BYTES // batch))),
+    }
