@@ -25,9 +25,9 @@ from fluss_lab.lake.maintenance_interfaces import LakeMaintenance, SupportsMaint
 from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.lake_options import file_properties
+from fluss_lab.model.json_codec import to_plain
 
 if TYPE_CHECKING:
-    from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
     from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
     from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
@@ -45,7 +45,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._access = CatalogAccess(properties)
-        self._states: BucketStates | None = None
+        self._entries: EntryCache | None = None
 
     @property
     def format_name(self) -> str:
@@ -75,7 +75,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
 
     def create_lake_tiering_factory(self) -> LakeTieringFactory[IcebergWriteResult, IcebergCommittable]:
         """Return the factory of writers and committers."""
-        return IcebergLakeTieringFactory(self._access, self._bucket_states())
+        return IcebergLakeTieringFactory(self._access, self._entry_cache())
 
     def create_lake_catalog(self) -> LakeCatalog:
         """Return the catalog of lake tables."""
@@ -99,7 +99,7 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
         """Return the maintenance of a table."""
         from fluss_lab.lake.iceberg.maintenance.table_maintenance import IcebergLakeMaintenance
 
-        return IcebergLakeMaintenance(self._access, self._bucket_states(), table, clock)
+        return IcebergLakeMaintenance(self._access, self._entry_cache(), table, clock)
 
     def compact(self, table: TableInfo, task: Mapping[str, Any]) -> bytes:
         """Do one task of a compaction's plan; nothing but the task is asked."""
@@ -122,23 +122,19 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
         )
 
     def _entry_cache(self) -> EntryCache:
-        return self._bucket_states().entries
-
-    def _bucket_states(self) -> BucketStates:
-        from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
         from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 
-        if self._states is None:
-            self._states = BucketStates(EntryCache())
-        return self._states
+        if self._entries is None:
+            self._entries = EntryCache()
+        return self._entries
 
 
 class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "IcebergCommittable"]):
     """Makes writers and committers of Iceberg, and what serializes between them."""
 
-    def __init__(self, access: CatalogAccess, states: BucketStates) -> None:
+    def __init__(self, access: CatalogAccess, entries: EntryCache) -> None:
         self._access = access
-        self._states = states
+        self._entries = entries
 
     def describe_table(self, table: TableInfo) -> dict[str, Any]:
         """Return what writers of the table need, as JSON (credentials of the file system included).
@@ -164,12 +160,14 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
         Cost: one pass over the snapshot's files for all buckets; none for a snapshot that was asked for before.
         """
-        from fluss_lab.lake.iceberg.metadata.bucket_live_files import bucket_json
+        from fluss_lab.lake.iceberg.metadata.snapshot_files import snapshot_state
+        from fluss_lab.lake.iceberg.write.row_locator import offset_files
 
         if table.is_log_table or snapshot_id is None:
             return {}
-        state = self._states.at(table, self._access.load_table(table.path), snapshot_id)
-        return {key: found for key in buckets if (found := bucket_json(state.get(key)))}
+        state = snapshot_state(table, self._access.load_table(table.path), snapshot_id, self._entries)
+        files = {key: state[key].data for key in buckets if key in state}
+        return {key: {"files": to_plain(offset_files(found))} for key, found in files.items() if found}
 
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[IcebergWriteResult]:
         """Return a writer for one split; nothing but the context is asked."""
@@ -190,7 +188,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
         """Return a committer for one round."""
         from fluss_lab.lake.iceberg.commit.round_commit import IcebergLakeCommitter
 
-        return IcebergLakeCommitter(self._access, self._states, context)
+        return IcebergLakeCommitter(self._access, self._entries, context)
 
     def committable_serializer(self) -> SimpleVersionedSerializer[IcebergCommittable]:
         """Return the serializer of committables."""

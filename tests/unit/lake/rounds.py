@@ -110,7 +110,7 @@ class KeyedLake:
 
         def stage(current):
             added = [(file, planned.sequence_number) for file in files]
-            entries = lake.storage._bucket_states().entries
+            entries = lake.storage._entry_cache()
             return stage_replace(current, removed=removed, added=added, summary=given, tag=tag, entries=entries)
 
         return SnapshotCommits(lake.storage.access, info.path, "compact").commit(stage, planned.snapshot_id, given)

@@ -12,8 +12,7 @@ from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms
 from fluss_lab.lake.iceberg.commit.row_delta import RowDelta
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.snapshot_files import referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, is_ours, main_line, since, summaries
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
@@ -29,9 +28,9 @@ _LOG: Final = logging.getLogger(__name__)
 class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]):
     """Commits a round to one Iceberg table. Used by one thread."""
 
-    def __init__(self, access: CatalogAccess, states: BucketStates, context: CommitterInitContext) -> None:
+    def __init__(self, access: CatalogAccess, entries: EntryCache, context: CommitterInitContext) -> None:
         self._access = access
-        self._states = states
+        self._entries = entries
         self._context = context
         self._path = context.table.path
         self._what = f"lake table {self._path}, round {context.round_id}"
@@ -85,7 +84,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
 
         After an error that says that nothing was committed the write results' files are still there, for `abort`.
         """
-        delta = RowDelta(self._context, self._states, committable, planned_snapshot_id, properties)
+        delta = RowDelta(self._context, self._entries, committable, planned_snapshot_id, properties)
         commits = SnapshotCommits(
             self._access, self._path, self._what, changelog_retention_ms=changelog_retention_ms(self._context.table)
         )
@@ -124,7 +123,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
 
     def _remove_unreferenced(self, files: Sequence[str]) -> None:
         lake = self._load()
-        used = referenced_files(lake, self._states.entries)
+        used = referenced_files(lake, self._entries)
         for file in files:
             if file not in used and not delete_quietly(lake.io, file):
                 _LOG.warning("%s: file %s could not be removed", self._what, file)

@@ -17,12 +17,12 @@ from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.commit.replay_tags import with_replay_start
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates, offset_files
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, lake_file
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, lake_file, snapshot_state
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
+from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, offset_files
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
 from fluss_lab.model.names import BucketKey
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from fluss_lab.lake.format_interfaces import CommitterInitContext
-    from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
 
 _LOG: Final = logging.getLogger(__name__)
 #: Passed after the deletes of each bucket were placed; see also `fluss_lab.lake.iceberg.commit.snapshot_commit`.
@@ -58,7 +57,7 @@ class RowDelta:
 
     Args:
         context: Of the committer.
-        states: What buckets consist of.
+        entries: Decoded manifests.
         committable: The round's files.
         planned: The snapshot that the writers placed deletes in.
         properties: For the snapshot's summary.
@@ -67,7 +66,7 @@ class RowDelta:
     def __init__(
         self,
         context: CommitterInitContext,
-        states: BucketStates,
+        entries: EntryCache,
         committable: IcebergCommittable,
         planned: int | None,
         properties: Mapping[str, str],
@@ -75,7 +74,7 @@ class RowDelta:
         self._context = context
         self._table = context.table
         self._what = f"lake table {self._table.path}, round {context.round_id}"
-        self._states = states
+        self._entries = entries
         self._committable = committable
         self._planned = planned
         self._properties = properties
@@ -105,7 +104,7 @@ class RowDelta:
             (dict(self._properties), {}) if self._table.is_log_table else with_replay_start(lake, self._properties)
         )
         staged = stage_row_delta(
-            lake, committable.files, placed.deletes, summary, properties=properties, entries=self._states.entries
+            lake, committable.files, placed.deletes, summary, properties=properties, entries=self._entries
         )
         self._staged[staged.snapshot_id] = placed
         return staged
@@ -147,7 +146,7 @@ class RowDelta:
             by_bucket[(result.partition, result.bucket)].append(result)
         if not moved and not self._committable.unplaced:
             return _Placed(self._committable.deletes)
-        states = {} if by_equality else self._states.at(self._table, lake, base)
+        states = {} if by_equality else snapshot_state(self._table, lake, base, self._entries)
         target = WriteTarget.of(self._table, lake)
         right: list[DataFile] = []
         written: list[DataFile] = []

@@ -29,7 +29,6 @@ from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     CompactionScope,
     CompactionTask,
 )
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import offset_files
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile, lake_file
 from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
 from fluss_lab.lake.iceberg.read.merge_reader import LiveReader
@@ -38,7 +37,7 @@ from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
 from fluss_lab.lake.iceberg.write.delete_schema import PATH_COLUMN, read_events
 from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, Placement
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
-from fluss_lab.lake.iceberg.write.row_locator import RowLocator
+from fluss_lab.lake.iceberg.write.row_locator import RowLocator, offset_files
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget, WriteTarget
 from fluss_lab.model import TableInfo
 

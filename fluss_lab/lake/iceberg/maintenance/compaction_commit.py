@@ -9,9 +9,8 @@ from fluss_lab.errors import CommitConflictError, UnsupportedError
 from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, replay_tag, with_replay_start
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace
-from fluss_lab.lake.iceberg.metadata.snapshot_files import snapshot_of
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, snapshot_of, snapshot_state
 from fluss_lab.lake.iceberg.table.layout import checked_layout
 from fluss_lab.lake.maintenance_interfaces import CompactedFiles
 from fluss_lab.model import TableInfo
@@ -26,17 +25,17 @@ class ReplaceCommit:
 
     Args:
         table: The table.
-        states: What buckets consist of.
+        entries: Decoded manifests.
         planned: The snapshot whose files were rewritten.
         done: What the tasks did, those that did nothing left out.
         now_ms: When, epoch milliseconds.
     """
 
     def __init__(
-        self, table: TableInfo, states: BucketStates, planned: int, done: Sequence[CompactedBucket], now_ms: int
+        self, table: TableInfo, entries: EntryCache, planned: int, done: Sequence[CompactedBucket], now_ms: int
     ) -> None:
         self._table = table
-        self._states = states
+        self._entries = entries
         self._planned = planned
         self._done = done
         self._now_ms = now_ms
@@ -75,7 +74,7 @@ class ReplaceCommit:
             summary=summary,
             tag=self._tag,
             properties=changed,
-            entries=self._states.entries,
+            entries=self._entries,
         )
 
     def report(self, snapshot_id: int) -> CompactedFiles:
@@ -93,7 +92,7 @@ class ReplaceCommit:
 
     def _files_of(self, lake: Table) -> list[DataFile]:
         """Return the files that go, as the planned snapshot has them."""
-        state = self._states.at(self._table, lake, self._planned)
+        state = snapshot_state(self._table, lake, self._planned, self._entries)
         by_path = {
             file.file_path: file
             for bucket in state.values()

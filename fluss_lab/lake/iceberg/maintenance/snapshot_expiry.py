@@ -18,8 +18,7 @@ from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_START_PROPERTY, REP
 from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
 from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_state
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
 from fluss_lab.lake.iceberg.metadata.snapshot_reachability import UnusedFiles, unused_files
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
@@ -42,16 +41,16 @@ class SnapshotExpiry:
 
     Args:
         access: The catalog.
-        states: What buckets consist of.
+        entries: Decoded manifests.
         table: The table.
         partition_ids: Id of each partition that the cluster knows, by name.
     """
 
     def __init__(
-        self, access: CatalogAccess, states: BucketStates, table: TableInfo, partition_ids: Mapping[str, int]
+        self, access: CatalogAccess, entries: EntryCache, table: TableInfo, partition_ids: Mapping[str, int]
     ) -> None:
         self._access = access
-        self._states = states
+        self._entries = entries
         self._table = table
         self._partition_ids = partition_ids
         self._what = f"lake table {table.path}, expiry"
@@ -77,7 +76,7 @@ class SnapshotExpiry:
             known = table_starts(lake)
             if not plan.tags and starts == known and len(plan.snapshot_ids) < max(fewest, 1):
                 return ExpiredSnapshots((), 0, 0, _offsets(starts))
-            unused = unused_files(lake, frozenset(plan.snapshot_ids), self._states.entries)
+            unused = unused_files(lake, frozenset(plan.snapshot_ids), self._entries)
             failpoint("maintenance.expire.before")
             refusal = self._send(lake, plan, starts)
             if refusal is None:
@@ -155,7 +154,7 @@ class SnapshotExpiry:
             buckets: Which; None: all that it has files of. What a later snapshot has is never less.
             ids: Of partitions.
         """
-        state = self._states.at(self._table, lake, snapshot_id)
+        state = snapshot_state(self._table, lake, snapshot_id, self._entries)
         told = newest_committed(summaries(self._table.path, ancestors(lake.metadata, snapshot_id)))
         then = ids if told is None else {**ids, **told.partition_ids}
         ends: dict[BucketKey, ReplayStart] = {}

@@ -25,8 +25,7 @@ from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceStat
 from fluss_lab.lake.iceberg.maintenance.orphans import list_files, orphans
 from fluss_lab.lake.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, schema_infos, snapshot_infos
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
-from fluss_lab.lake.iceberg.metadata.snapshot_files import referenced_files
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files, snapshot_state
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
 from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
@@ -57,9 +56,9 @@ FOLDS_A_RETENTION: Final = 1000
 class IcebergLakeMaintenance(LakeMaintenance):
     """Keeps one Iceberg table in shape. Used by one thread, by the holder of the table's tiering."""
 
-    def __init__(self, access: CatalogAccess, states: BucketStates, table: TableInfo, clock: Clock | None) -> None:
+    def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo, clock: Clock | None) -> None:
         self._access = access
-        self._states = states
+        self._entries = entries
         self._table = table
         self._clock = clock or SystemClock()
         self._loaded: Table | None = None
@@ -82,7 +81,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         lake = self._loaded = self._load()
         checked_layout(self._table, lake)
         snapshot_id = lake.metadata.current_snapshot_id
-        state = self._states.at(self._table, lake, snapshot_id)
+        state = snapshot_state(self._table, lake, snapshot_id, self._entries)
         if snapshot_id is None or not state:
             return None
         policy = CompactionPolicy.of(
@@ -120,7 +119,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             return CompactedFiles(None)
         self._loaded = None
         failpoint("maintenance.commit.before")
-        commit = ReplaceCommit(self._table, self._states, plan.snapshot_id, done, self._clock.now_ms())
+        commit = ReplaceCommit(self._table, self._entries, plan.snapshot_id, done, self._clock.now_ms())
         commits = SnapshotCommits(
             self._access,
             self._table.path,
@@ -137,7 +136,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             written = [CompactedBucket.from_bytes(data).written for data in results]
             files = [file.file_path for each in written for file in each.all_files]
             lake = self._load()
-            used = referenced_files(lake, self._states.entries) if files else set()
+            used = referenced_files(lake, self._entries) if files else set()
             for file in files:
                 if file not in used and not delete_quietly(lake.io, file):
                     _LOG.warning("lake table %s: file %s could not be removed", self._table.path, file)
@@ -152,7 +151,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             UnsupportedError: The table is not as fluss_lab made it.
         """
         try:
-            return taken_offsets(self._load(), self._table, self._states.entries, ends)
+            return taken_offsets(self._load(), self._table, self._entries, ends)
         except FileNotFoundError as error:
             raise self._missing(error) from error
 
@@ -175,7 +174,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             CorruptDataError: A manifest is gone already, or the table's replay starts cannot be read.
             TableNotFoundError, UnavailableError: The catalog has no such table, or does not answer.
         """
-        expiry = SnapshotExpiry(self._access, self._states, self._table, partition_ids)
+        expiry = SnapshotExpiry(self._access, self._entries, self._table, partition_ids)
         try:
             # As it was when a compaction was planned, if none was made: should it have changed, the expiry is refused.
             lake, self._loaded = self._loaded or self._load(), None
@@ -200,7 +199,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             lake = self._load()
             files = list_files(lake, self._own_folders(lake))
             lake = self._load()
-            found = orphans(lake, files, older_than_ms, self._states.entries, ours_only=ours_only)
+            found = orphans(lake, files, older_than_ms, self._entries, ours_only=ours_only)
         except FileNotFoundError as error:
             raise self._missing(error) from error
         except library_errors(OSError) as error:
@@ -265,7 +264,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         lake = self._load()
         layout = known_layout(self._table, lake)
         try:
-            return file_infos(lake, self._table.path, layout, snapshot_id, self._states.entries)
+            return file_infos(lake, self._table.path, layout, snapshot_id, self._entries)
         except FileNotFoundError as error:
             raise self._missing(error) from error
 

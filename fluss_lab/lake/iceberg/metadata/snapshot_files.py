@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -12,12 +12,12 @@ import msgspec
 from cachetools import LRUCache
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 
-from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
+from fluss_lab.errors import CommitConflictError, CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manifest
-from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec
+from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec, known_layout
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
-from fluss_lab.model import TablePath
+from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.names import BucketKey, partition_name
 
 if TYPE_CHECKING:
@@ -256,6 +256,30 @@ def live_state(
         state.deletes.sort(key=lambda delete: (delete.data_sequence_number, delete.file.file_path))
     cache.keep_state(snapshot, dict(found))
     return dict(found)
+
+
+def snapshot_state(
+    table: TableInfo, lake: Table, snapshot_id: int | None, cache: EntryCache
+) -> Mapping[BucketKey, BucketFiles]:
+    """Return `live_state` of the snapshot that a round or an upkeep was planned with; nothing for None. Not to be changed.
+
+    Raises:
+        LakeSnapshotNotFoundError: The table has no such snapshot.
+        UnsupportedError: As `live_state`.
+        CommitConflictError: A manifest is gone, as of a snapshot that was expired: plan again.
+    """
+    if snapshot_id is None:
+        return {}
+    snapshot = snapshot_of(lake, table.path, snapshot_id)
+    if (kept := cache.state(snapshot)) is not None:
+        return kept
+    try:
+        return live_state(lake, table.path, known_layout(table, lake), snapshot, cache)
+    except FileNotFoundError as error:
+        raise CommitConflictError(
+            f"lake table {table.path}, snapshot {snapshot_id}: {error}: it was expired meanwhile, plan again; or somebody "
+            "removed the file"
+        ) from error
 
 
 def _placed(

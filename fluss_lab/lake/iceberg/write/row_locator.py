@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyiceberg.io import FileIO
 
+    from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeFile
+
 #: What stands for "in no file", as file and as position.
 NOWHERE = -1
 
@@ -41,6 +43,11 @@ class OffsetFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     min_offset: int
     max_offset: int
     rows: int
+
+
+def offset_files(files: Sequence[LakeFile]) -> list[OffsetFile]:
+    """Return data files as rows are sought in them."""
+    return [OffsetFile(each.file.file_path, each.min_offset, each.max_offset, each.file.record_count) for each in files]
 
 
 class RowLocator:

@@ -150,7 +150,7 @@ def test_what_was_written_is_kept_as_it_would_be_read(lake, seed):
         table.round()
     table.compact(0)
     loaded = lake.load(table.info)
-    cache = lake.storage._bucket_states().entries
+    cache = lake.storage._entry_cache()
     for manifest in loaded.metadata.current_snapshot().manifests(loaded.io):
         kept, read = (each.entries(loaded.io, manifest) for each in (cache, EntryCache()))
         assert [plain(entry) for entry in kept] == [plain(entry) for entry in read]

@@ -15,9 +15,8 @@ from sqlalchemy import text
 
 from fluss_lab.errors import CommitConflictError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
-from fluss_lab.lake.iceberg.metadata.bucket_live_files import BucketStates
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_delete, stage_replace, stage_row_delta
-from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, snapshot_state
 from fluss_lab.lake.reader_interfaces import FetchContext, LookupContext
 from fluss_lab.model import LakeOffset
 from fluss_lab.testing.readers import duckdb_rows
@@ -204,11 +203,10 @@ def test_random_replaces_and_rounds_of_one_process_and_another(lake, seed):
         table.change(rng, 15)
         table.round(rng.choice([1, 2]))
         table.compact(rng.randrange(2), ours=rng.random() < 0.5)
-        states = BucketStates(EntryCache())
         loaded = lake.load(table.info)
         kept, fresh = (
-            each.at(table.info, loaded, loaded.metadata.current_snapshot_id)
-            for each in (lake.storage._bucket_states(), states)
+            snapshot_state(table.info, loaded, loaded.metadata.current_snapshot_id, entries)
+            for entries in (lake.storage._entry_cache(), EntryCache())
         )
         assert described(kept) == described(fresh), turn
     check(table)
