@@ -4,7 +4,7 @@ from tests.mutants.mutant import CHECKS, IN_SERVICE, PLANNER, Mutant
 
 LAKE_SIDE = "fluss_lab/server/coordinator/ddl/lake_table_ddl.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
-PARTITION_DROP = "fluss_lab/lake/iceberg/partition_drop.py"
+PARTITION_DROP = "fluss_lab/lake/iceberg/commit/bucket_removal.py"
 EVOLUTION = "fluss_lab/lake/iceberg/table/schema_evolution.py"
 OFFSETS = "fluss_lab/lake/snapshot_summary.py"
 LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"

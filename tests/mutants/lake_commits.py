@@ -5,7 +5,7 @@ from tests.mutants.mutant import COMMITS, IN_COMMITTER, Mutant
 SQL_CATALOG = "fluss_lab/lake/iceberg/table/caching_sql_catalog.py"
 SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot_builder.py"
 MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
-ROW_DELTA = "fluss_lab/lake/iceberg/commit/row_delta.py"
+ROW_DELTA = "fluss_lab/lake/iceberg/commit/round_commit.py"
 HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
 SUMMARY = "fluss_lab/lake/snapshot_summary.py"

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
-REACHABILITY = "fluss_lab/lake/iceberg/metadata/snapshot_reachability.py"
+REACHABILITY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 ORPHANS = "fluss_lab/lake/iceberg/maintenance/orphans.py"
 COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
 COMPACTION_PLAN = "fluss_lab/lake/iceberg/maintenance/compaction_plan.py"

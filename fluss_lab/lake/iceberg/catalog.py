@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
 from fluss_lab.lake.format_interfaces import LakeCatalog
+from fluss_lab.lake.iceberg.commit.bucket_removal import drop_partition
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
-from fluss_lab.lake.iceberg.partition_drop import drop_partition
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError, identifier
 from fluss_lab.lake.iceberg.table.layout import (
     TABLE_ID_PROPERTY,
@@ -22,8 +22,7 @@ from fluss_lab.lake.iceberg.table.layout import (
     same_schema,
 )
 from fluss_lab.lake.iceberg.table.schema_evolution import evolution_of
-from fluss_lab.lake.iceberg.table.table_files_removal import remove_files
-from fluss_lab.lake.iceberg.table.table_folders import location_prefix, own_folders
+from fluss_lab.lake.iceberg.table.table_folders import location_prefix, own_folders, remove_files
 from fluss_lab.lake.iceberg.table.table_properties import FLUSS_PREFIX, changed_properties, lake_properties
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.descriptor import check_lake
@@ -143,7 +142,7 @@ class IcebergLakeCatalog(LakeCatalog):
         remove_files(lake, self._entries, own_folders(self._access, path, lake))
 
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
-        """Delete a dropped partition's rows in one commit: see `partition_drop.drop_partition`."""
+        """Delete a dropped partition's rows in one commit: see `bucket_removal.drop_partition`."""
         drop_partition(self._access, self._entries, table, partition)
 
     def _location(self, table: TableInfo) -> str | None:

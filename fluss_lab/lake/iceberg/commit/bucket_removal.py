@@ -1,21 +1,31 @@
-"""The files of whole buckets taken out of a lake table by one commit.
+"""The files of whole buckets taken out of a lake table by one commit: of a dropped partition, and of buckets that a repair empties.
 
-Of a partition that is dropped, and of buckets that a repair empties.
+The commit of a dropped partition carries our commit user, so that tiering does not take it for another engine's change; no
+offsets, so that what the cluster knows stays; and an id made of the partition's, so that a repetition is recognised. It is
+made though there may be nothing to delete: a round that was planned before it, when the partition still was one, must not be
+able to commit after it.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from pyiceberg.exceptions import CommitFailedException
+
+from fluss_lab.errors import CommitConflictError, TableNotFoundError
 from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, tags_for_foreign, with_replay_start
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
-from fluss_lab.model import TableInfo
+from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, checked_layout, known_layout
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, drop_properties
+from fluss_lab.model import PartitionInfo, TableInfo
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
@@ -103,3 +113,50 @@ def empty_buckets(
 
     commits = SnapshotCommits(access, table.path, f"lake table {table.path}, repair")
     return commits.commit(stage, planned, properties)
+
+
+#: A commit that loses against a round's is made again; rounds of one table commit seconds apart.
+TRIES: Final = 8
+_PAUSE_S: Final = 0.05
+
+
+def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo, partition: PartitionInfo) -> None:
+    """Delete a partition's rows, its delete files with them; doing it again changes nothing.
+
+    Its files stay as long as older snapshots hold them.
+
+    Args:
+        access: The catalog.
+        entries: Decoded manifests.
+        table: The table.
+        partition: Id and name.
+
+    Raises:
+        CommitConflictError: Others keep committing; nothing was deleted, try again.
+        UnsupportedError: Somebody changed the table so that its files cannot be told by partition.
+        StorageError: Metadata cannot be written.
+        UnavailableError: The catalog is locked or does not answer; try again.
+    """
+    what = f"drop partition {partition.name!r} of lake table {table.path}"
+    summary = drop_properties(table.table_id, partition)
+    for attempt in range(TRIES):
+        try:
+            lake = access.load_table(table.path)
+        except TableNotFoundError:
+            return
+        if lake.properties.get(TABLE_ID_PROPERTY) != str(table.table_id):
+            return
+        if commit_in(main_line(lake.metadata), summary[COMMIT_ID_KEY]) is not None:
+            return
+        staged = stage_removal(lake, entries, table, lambda key: key[0] == partition.name, summary)
+        try:
+            access.commit(what, lake, staged.requirements, staged.updates, repeatable=True)
+        except CatalogLockedError:
+            staged.discard()
+        except CommitFailedException:
+            # The manifests stay: an attempt that a network held back must find them.
+            pass
+        else:
+            return
+        time.sleep(_PAUSE_S * (attempt + 1) * (1 + random.random()))  # noqa: S311
+    raise CommitConflictError(f"{what}: others committed to the table {TRIES} times meanwhile; try again")

@@ -28,8 +28,7 @@ from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, sche
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files, snapshot_state
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
-from fluss_lab.lake.iceberg.table.table_files_removal import remove_all
-from fluss_lab.lake.iceberg.table.table_folders import is_own, own_folders
+from fluss_lab.lake.iceberg.table.table_folders import is_own, own_folders, remove_all
 from fluss_lab.lake.maintenance_interfaces import (
     CompactedFiles,
     CompactionPlan,

@@ -35,7 +35,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.file_seals import AVRO_FORM, AVRO_KEY
-from fluss_lab.lake.iceberg.files.sealed_output import SealedOutput
+from fluss_lab.lake.iceberg.metadata.metadata_files import SealedOutput
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

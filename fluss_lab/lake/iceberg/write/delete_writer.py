@@ -20,11 +20,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.files.parquet_metrics import StatisticsPlan, data_file
-from fluss_lab.lake.iceberg.files.parquet_output import FinishedParquet, ParquetOutput
+from fluss_lab.lake.iceberg.files.parquet_output import FinishedParquet, ParquetOutput, StatisticsPlan, data_file
 from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choose_encodings
-from fluss_lab.lake.iceberg.files.record_buffer import GatheredRecords
-from fluss_lab.lake.iceberg.write.data_file_writer import even_groups, lake_arrow_schema, lake_rows
+from fluss_lab.lake.iceberg.write.data_file_writer import GatheredRecords, even_groups, lake_arrow_schema, lake_rows
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_COLUMN,
     CHANGE_TYPE_ID,

@@ -304,12 +304,12 @@ def test_failpoints_are_all_passed(tables, monkeypatch):
     """The list that kill tests go through is the code's."""
     from fluss_lab.lake.iceberg.maintenance import compaction, table_maintenance
     from fluss_lab.lake.iceberg.maintenance import snapshot_expiry as expiry
-    from fluss_lab.lake.iceberg.table import table_files_removal
+    from fluss_lab.lake.iceberg.table import table_folders
     from fluss_lab.tiering.maintenance import lake_maintenance
     from fluss_lab.tiering.task import tiering_task
 
     passed = set()
-    for module in (compaction, expiry, table_files_removal, table_maintenance, lake_maintenance, tiering_task):
+    for module in (compaction, expiry, table_folders, table_maintenance, lake_maintenance, tiering_task):
         monkeypatch.setattr(module, "failpoint", passed.add)
     properties = {"table.datalake.snapshots-min": 1, "table.datalake.auto-maintenance": True}
     people = KeyedTable(tables, buckets=1, properties=properties)

@@ -20,7 +20,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.commit import row_delta
+from fluss_lab.lake.iceberg.commit import round_commit
 from fluss_lab.lake.iceberg.commit import snapshot_commit as commits
 from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
@@ -34,7 +34,7 @@ from tests.unit.lake.rounds import RETENTION_MS, KeyedLake, keyed_result, starts
 
 COLUMNS = {"id": "bigint", "name": "string"}
 QUICK = {"iceberg.commit.retry.min-wait-ms": "1", "iceberg.commit.status-check.min-wait-ms": "1"}
-STEPS = (*commits.FAILPOINTS, *snapshot_builder.FAILPOINTS, *row_delta.FAILPOINTS)
+STEPS = (*commits.FAILPOINTS, *snapshot_builder.FAILPOINTS, *round_commit.FAILPOINTS)
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.lake.iceberg.table.layout import new_layout
-from fluss_lab.lake.iceberg.table.property_names import check_name
-from fluss_lab.lake.iceberg.table.table_properties import lake_properties
+from fluss_lab.lake.iceberg.table.table_properties import check_name, lake_properties
 from fluss_lab.model import TablePath
 
 ORDERS = {"order_id": "bigint", "item_id": "bigint", "amount": "int", "address": "string"}

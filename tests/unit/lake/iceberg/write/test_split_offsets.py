@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fluss_lab.lake.iceberg.write.split_offsets import BLOCK_ROWS, WrittenRows
+from fluss_lab.lake.iceberg.write.pk_split_writer import BLOCK_ROWS, WrittenRows
 
 
 def held_bytes(rows: WrittenRows) -> int:
