@@ -38,9 +38,11 @@ class DurableFileIO(PyArrowFileIO):
 
     def new_output(self, location: str) -> PyArrowFile:
         """Return a file to be written; see `DurableStream`."""
-        file = super().new_output(location)
         path = local_path(location)
-        return file if path is None else _DurableFile(location, str(path), file._filesystem)
+        if path is None:
+            return super().new_output(location)
+        scheme, netloc, _ = self.parse_location(location, self.properties)
+        return _DurableFile(location, path, self.fs_by_scheme(scheme, netloc))
 
 
 class DurableStream:
@@ -110,12 +112,16 @@ class DurableStream:
 class _DurableFile(PyArrowFile):
     """A local file that is written through a `DurableStream`."""
 
+    def __init__(self, location: str, path: Path, system: FileSystem) -> None:
+        super().__init__(location, str(path), system)
+        self._local = path
+
     def create(self, overwrite: bool = False) -> OutputStream:
         try:
             native = cast(pa.NativeFile, super().create(overwrite))
         except OSError as error:
-            raise storage_error(f"file {self._path}", error) from error
-        return cast(OutputStream, DurableStream(native, Path(self._path)))
+            raise storage_error(f"file {self._local}", error) from error
+        return cast(OutputStream, DurableStream(native, self._local))
 
 
 def native_stream(stream: OutputStream | DurableStream) -> pa.NativeFile | OutputStream:
@@ -159,8 +165,10 @@ def storage_error(what: str, error: OSError) -> StorageError:
 
 def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
     """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
-    file = io.new_input(location)
-    return (file._filesystem, file._path) if isinstance(file, PyArrowFile) else None
+    if not isinstance(io, PyArrowFileIO):
+        return None
+    scheme, netloc, path = io.parse_location(location, io.properties)
+    return io.fs_by_scheme(scheme, netloc), path
 
 
 def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestCo
 from fluss_lab.errors import CommitConflictError, CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manifest
-from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec, known_layout
+from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec, known_layout, partition_values
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.names import BucketKey, partition_name
@@ -309,7 +309,7 @@ def _check_version(lake: Table, path: TablePath) -> None:
 
 
 def _bucket_of(file: DataFile) -> BucketKey:
-    *values, bucket = (file.partition[at] for at in range(len(file.partition)))
+    *values, bucket = partition_values(file)
     return (partition_name(tuple(values)) if values else None, int(bucket))
 
 

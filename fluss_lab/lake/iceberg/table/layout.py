@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
@@ -25,6 +25,7 @@ from fluss_lab.lake.iceberg.table.type_mapping import holds, ids_of, inner_field
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 FORMAT_VERSION: Final = 2
@@ -256,6 +257,11 @@ def check_identifiers(what: str, expected: Schema, found: Schema) -> None:
             f"{what}: expected the identifier fields {sorted(expected.identifier_field_names())}, those of the primary key, "
             f"found {sorted(found.identifier_field_names())}; {_MEND}"
         )
+
+
+def partition_values(file: DataFile) -> list[Any]:
+    """Return the partition values of a file, in the order of its spec."""
+    return [file.partition[at] for at in range(len(file.partition))]
 
 
 def check_spec(what: str, expected: PartitionSpec, found: PartitionSpec) -> None:

@@ -17,6 +17,7 @@ from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import SimpleVersionedSerializer
+from fluss_lab.lake.iceberg.table.layout import partition_values
 from fluss_lab.model.json_codec import Forms, decode, encode
 
 VERSION: Final = 2
@@ -46,7 +47,7 @@ class _PlainFile(msgspec.Struct):
     @staticmethod
     def of(file: DataFile) -> _PlainFile:
         values = {name: getattr(file, name) for name in _PlainFile.__struct_fields__}
-        return _PlainFile(**values | {"partition": list(file.partition._data)})
+        return _PlainFile(**values | {"partition": partition_values(file)})
 
     def file(self) -> DataFile:
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "spec_id"}
