@@ -41,7 +41,7 @@ class IcebergLakeCatalog(LakeCatalog):
     Columns: the user's, then ``__bucket int``, ``__offset bigint``, ``__timestamp timestamptz``, required. Partitions:
     identity of the partition columns, then ``bucket[N](key)`` for one bucket key, else identity of ``__bucket``. Sorted
     ascending by ``__offset``. Format version 2. Comments of columns become their docs. The columns of a primary key are
-    the identifier fields, and such a table is merge-on-read, whoever writes it.
+    the identifier fields, and such a table is merge-on-read for every writer.
 
     Properties: ``iceberg.x`` becomes ``x``, every other one ``fluss.`` and its name. Beside these the table gets
     ``fluss.table-id``, ``fluss.field-ids``, ``fluss.forwarded`` and the defaults of `table_properties.DEFAULTS` (compression,
@@ -109,7 +109,7 @@ class IcebergLakeCatalog(LakeCatalog):
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop the lake table and the files under its location, or with `keep` rename it ``<name>__<table id>``.
 
-        A lake table of that name that belongs to another Fluss table, or to nobody, is left alone; absent is fine.
+        A lake table of that name that belongs to another Fluss table, or to none, is left alone; absent is fine.
         Files that cannot be removed stay, with a warning in the log.
 
         Raises:

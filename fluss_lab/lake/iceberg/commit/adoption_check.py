@@ -1,7 +1,7 @@
-"""The offsets of a lake table's rows looked over before somebody else's rows are adopted: each belongs to one record.
+"""The offsets of a lake table's rows looked over before another engine's rows are adopted: each belongs to one record.
 
 A row whose offset another row of its bucket has is read as neither: merged files no longer ascend, a replay has one record
-where there are two, a delete cannot tell which row it ends. And one at or behind the end of what is tiered takes the offset
+where there are two, a delete does not determine which row it ends. And one at or behind the end of what is tiered takes the offset
 of a record that is still to come.
 """
 
@@ -43,7 +43,7 @@ def taken_offsets(
 
     Raises:
         FileNotFoundError: A file is gone.
-        CorruptDataError, UnsupportedError: The table was damaged or changed by somebody.
+        CorruptDataError, UnsupportedError: The table was damaged or changed from outside.
 
     Cost: the offset column of files that others wrote, and of those whose ranges of offsets overlap.
     """

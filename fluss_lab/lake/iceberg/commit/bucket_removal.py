@@ -52,7 +52,7 @@ def stage_removal(
         summary: Goes into the snapshot's summary.
 
     Raises:
-        UnsupportedError: Somebody changed the table so that its files cannot be told by bucket.
+        UnsupportedError: Another engine changed the table so that its files cannot be assigned by bucket.
         StorageError: Metadata cannot be written.
     """
     gone = _files(lake, entries, table, is_gone)
@@ -133,7 +133,7 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
 
     Raises:
         CommitConflictError: Others keep committing; nothing was deleted, try again.
-        UnsupportedError: Somebody changed the table so that its files cannot be told by partition.
+        UnsupportedError: Another engine changed the table so that its files cannot be assigned by partition.
         StorageError: Metadata cannot be written.
         UnavailableError: The catalog is locked or does not answer; try again.
     """

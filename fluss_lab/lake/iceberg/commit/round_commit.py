@@ -1,4 +1,4 @@
-"""The committer of one round: all of its files in one snapshot, or nothing, on condition that nobody came between.
+"""The committer of one round: all of its files in one snapshot, or nothing, on condition that no other commit came between.
 
 Writers place deletes in the files of the planned snapshot. What they could not place (the row may be in another split of
 the same round) is placed here, when all files of the round are known; and when another engine's compaction has put the rows
@@ -231,7 +231,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
 
         Raises:
             CommitConflictError: The table moved on, or the catalog stayed locked; nothing was committed.
-            ForeignCommitError: Somebody else changed the table's rows; nothing was committed.
+            ForeignCommitError: Another engine changed the table's rows; nothing was committed.
             CommitOutcomeUnknownError: It may have happened; look for the commit id before acting.
             UnsupportedError: The table is not as fluss_lab made it; nothing was committed.
             CorruptDataError: A row that ends is in two files; nothing was committed.
@@ -263,7 +263,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
     def abort(self, results: Sequence[IcebergWriteResult]) -> None:
         """Remove the files of write results that will not be committed, except those that a snapshot refers to.
 
-        When that cannot be told, nothing is removed. Never raises.
+        When that is not known, nothing is removed. Never raises.
 
         Cost: every manifest of the table that was not decoded before is read.
         """
@@ -274,7 +274,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
             self._remove_unreferenced(files)
         except Exception as error:
             _LOG.warning(
-                "%s: %d files stay, as it cannot be told whether they are in use: %s", self._what, len(files), error
+                "%s: %d files stay, as it is not known whether they are in use: %s", self._what, len(files), error
             )
 
     def _remove_unreferenced(self, files: Sequence[str]) -> None:
@@ -298,7 +298,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
 
         Raises:
             LakeSnapshotNotFoundError: The known snapshot is not on the main branch any more.
-            ForeignCommitError: Somebody else changed the table's rows since.
+            ForeignCommitError: Another engine changed the table's rows since.
             CorruptDataError: A summary of ours cannot be read.
             TableNotFoundError: The lake table is gone.
             UnavailableError: The catalog is locked or does not answer; try again.

@@ -1,7 +1,7 @@
 """Snapshots sent to the catalog: the one place that sends, sends again, and finds out what became of a commit.
 
 A commit that fails may have happened all the same, and one that is reported as failed too; the commit id in the
-snapshot's summary tells. Nothing is ever applied a second time before that was looked up.
+snapshot's summary says. Nothing is ever applied a second time before that was looked up.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SnapshotCommits:
         access: The catalog.
         path: The table.
         what: Who commits, for messages.
-        changelog_retention_ms: For how long the snapshot before somebody else's compaction is kept by a tag, which goes
+        changelog_retention_ms: For how long the snapshot before another engine's compaction is kept by a tag, which goes
             with the first commit after it; None for log tables, which need none.
     """
 
@@ -121,7 +121,7 @@ class SnapshotCommits:
 
         A commit that certainly did not happen (a locked catalog, a change of properties in between) is sent again as
         the table's ``commit.retry.*`` say, one of unknown outcome is looked up as ``commit.status-check.*`` say. Commits
-        by others are told from it by the condition, never overwritten.
+        by others are found by the condition, never overwritten.
 
         Args:
             stage: Called once for each time that the commit is sent, with the table as it is then. It should check what it
@@ -135,7 +135,7 @@ class SnapshotCommits:
 
         Raises:
             CommitConflictError: The table moved on, or the catalog stayed locked; nothing was committed.
-            ForeignCommitError: Somebody else changed the table's rows; nothing was committed.
+            ForeignCommitError: Another engine changed the table's rows; nothing was committed.
             CommitOutcomeUnknownError: It may have happened; look for the commit id before acting.
             StorageError: Metadata cannot be written; nothing was committed.
             TableNotFoundError: The lake table is gone.

@@ -66,7 +66,7 @@ class DurableStream:
 
     @property
     def closed(self) -> bool:
-        """Tell whether the stream is closed."""
+        """Return whether the stream is closed."""
         return bool(self.native.closed)
 
     def writable(self) -> bool:
@@ -148,7 +148,7 @@ def sync_data_folders(location: str, table_location: str) -> None:
 
 
 def delete_quietly(io: FileIO, location: str) -> bool:
-    """Remove a file; tell whether it is gone. Absent counts as gone."""
+    """Remove a file; return whether it is gone. Absent counts as gone."""
     try:
         io.delete(location)
     except FileNotFoundError:

@@ -165,6 +165,8 @@ def _check_footer(footer: bytes, name: str) -> None:
     if (found := footer.find(mark)) < 0:
         return
     at = found + len(mark)
-    told = footer[at : at + len(_OPEN)]
-    if _CHECKSUM.fullmatch(told) and zlib.crc32(footer[:at] + _OPEN + footer[at + len(_OPEN) :]) != int(told, 16):
+    checksum = footer[at : at + len(_OPEN)]
+    if _CHECKSUM.fullmatch(checksum) and zlib.crc32(footer[:at] + _OPEN + footer[at + len(_OPEN) :]) != int(
+        checksum, 16
+    ):
         raise ValueError("the bytes of its footer are not those that were written: the checksum differs")

@@ -1,6 +1,6 @@
 """Parquet files of the lake opened: the footer's seal and the pages' checksums compared, errors turned into the house's.
 
-Pages have checksums when tiering wrote them, or somebody else who asks for them; the footers of tiering's files have a seal
+Pages have checksums when tiering wrote them, or another writer that asks for them; the footers of tiering's files have a seal
 (see `file_seals`) where they were written on this machine's file systems. What has neither is read as it is.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def parquet_errors(location: str, what: str) -> Iterator[None]:
     """Turn what Arrow raises for a file that is not what it should be into `CorruptDataError`; one that is gone stays so.
 
-    A store that does not answer, or refuses, is told from it: see `store_errors`.
+    A store that does not answer, or refuses, has errors of its own: see `store_errors`.
     """
     try:
         yield

@@ -24,7 +24,7 @@ ROW_GROUP_ROWS: Final = 128 * 1024
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 #: Whatever the file size asked for, row groups do not get smaller than this on its account.
 ROW_GROUP_BYTES_MIN: Final = 64 * 1024
-#: Rows looked at to tell whether a column's values repeat, and how many of them may be distinct for a dictionary.
+#: Rows looked at to find whether a column's values repeat, and how many of them may be distinct for a dictionary.
 SAMPLE_ROWS: Final = 8192
 DISTINCT_SHARE_MAX: Final = 0.25
 #: Iceberg's codec names that pyarrow writes, to pyarrow's.
@@ -185,7 +185,7 @@ def choose_encodings(sample: pa.Table, ascending: Sequence[str]) -> Encodings:
 
 
 def _has_narrow_steps(column: pa.ChunkedArray) -> bool:
-    """Tell whether whole numbers differ from those before by so little that steps need at most half of their bits.
+    """Return whether whole numbers differ from those before by so little that steps need at most half of their bits.
 
     Of ids that ascend, and of numbers that are small for their type. Written so, they take a third of the time that
     compression takes for them, and less space.

@@ -1,6 +1,6 @@
 """The errors of file systems, object stores and catalogs, mapped to the classes by which callers act.
 
-Arrow reports a damaged file and a store that does not answer with the same class, ``OSError``; here they are told apart.
+Arrow reports a damaged file and a store that does not answer with the same class, ``OSError``; here they are distinguished.
 """
 
 from __future__ import annotations

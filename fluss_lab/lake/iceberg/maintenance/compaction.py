@@ -5,7 +5,7 @@ ways. *Dropping*: deleted rows are left out, delete files that nothing needs any
 they are applied; replay needs the snapshot before. *Keeping*: every row and every event stays, the events' places being
 found anew; nothing is lost, so that it can be done as often as one likes.
 
-Position-delete files that carry no rows (somebody else wrote them) are never rewritten: they stay as long as a live file
+Position-delete files that carry no rows (another engine wrote them) are never rewritten: they stay as long as a live file
 needs them, and the files that they delete from are not rewritten while keeping.
 """
 
@@ -75,7 +75,7 @@ def compact_bucket(table: TableInfo, task: Mapping[str, Any]) -> bytes:
 def _missing(table: TableInfo, error: OSError) -> CorruptDataError:
     return CorruptDataError(
         f"lake table {table.path}: a file of the planned snapshot is missing: it was expired meanwhile, then plan again; or "
-        f"somebody removed it: {error}"
+        f"another program removed it: {error}"
     )
 
 
@@ -142,7 +142,7 @@ class _Rewrite:
         return chosen
 
     def _has_dead_keys(self, file: LakeFile) -> bool:
-        """Tell whether an equality delete applies to a row of a file."""
+        """Return whether an equality delete applies to a row of a file."""
         if self._keys is None:
             return False
         reader = LiveReader(self._io, self._columns, None, None)
@@ -177,7 +177,7 @@ class _Rewrite:
                 wrong = np.zeros(1, np.int64)
             if len(wrong):
                 raise CorruptDataError(
-                    f"{self._what}: the live files hold the offset {int(offsets[wrong[0]])} more than once: somebody copied rows "
+                    f"{self._what}: the live files hold the offset {int(offsets[wrong[0]])} more than once: another program copied rows "
                     "in the lake. They are not rewritten as they are; remove one of the rows"
                 )
             last = int(offsets[-1]) if len(offsets) else last
@@ -214,9 +214,9 @@ class _Rewrite:
         return removed, self._write_events(rewritten, needed, after)
 
     def _is_due(self, found: PositionFile, gone: set[str], used: int) -> bool:
-        """Tell whether a delete file has entries that must be placed anew; or, while dropping, that nothing needs.
+        """Return whether a delete file has entries that must be placed anew; or, while dropping, that nothing needs.
 
-        None of the latter may stay: by the number of entries it is told how many rows of a bucket are deleted.
+        None of the latter may stay: the number of entries says how many rows of a bucket are deleted.
         """
         if self._bucket.drops:
             return used < sum(found.counts.values())
@@ -234,7 +234,7 @@ class _Rewrite:
                 missing = int(offsets[np.flatnonzero(file_of < 0)[0]])
                 raise CorruptDataError(
                     f"{self._what}: a position delete ends the row of offset {missing}, but no live data file has it: "
-                    "somebody changed files without a commit, or wrote delete files that look like tiering's"
+                    "another program changed files without a commit, or wrote delete files that look like tiering's"
                 )
             return Placement(paths, file_of, positions)
 

@@ -5,7 +5,7 @@ often a row is written again. Files are put together in runs of neighbours by of
 only when the smaller ones after it come to almost its size: a row is then rewritten about as often as files double
 from a round's to the target, and what is left are files of which each is as large as all after it together, so some ten.
 
-Sizes are told apart as Iceberg's own rewrite does: files below 75 % and over 180 % of the target are candidates.
+Sizes are judged as Iceberg's own rewrite does: files below 75 % and over 180 % of the target are candidates.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class CompactionPolicy:
         )
 
     def _drops(self, state: BucketFiles) -> bool:
-        """Tell whether deleted rows of a bucket are dropped."""
+        """Return whether deleted rows of a bucket are dropped."""
         rows = sum(file.file.record_count for file in state.data)
         by_position = sum(delete.file.record_count for delete in state.deletes if not delete.is_equality)
         by_key = [delete.file.record_count for delete in state.deletes if delete.is_equality]

@@ -36,7 +36,7 @@ class CompactionScope:
     Attributes:
         compaction_id: In the name of every file.
         target: Where files go, and the columns of delete files.
-        fields: All columns of the lake table, those that somebody else added too, the system columns last; as they are
+        fields: All columns of the lake table, those that another engine added too, the system columns last; as they are
             called in the lake now.
         name_mapping: For files that others added without field ids.
     """

@@ -1,7 +1,7 @@
 """Old snapshots leave a lake table's metadata: which may go, and the one change of metadata by which they go.
 
 What stays, as readers and writers count on it: of the main branch the newest snapshots, by count and by age, one after
-another without a hole, and back to whatever the cluster knows and to what tells how far each bucket is tiered (a dropped
+another without a hole, and back to whatever the cluster knows and to the summary that says how far each bucket is tiered (a dropped
 partition makes a snapshot that does not); of other branches what their own settings, or the same
 limits, say; whatever a tag names. Nothing that is younger than an hour goes, referred to or not.
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from fluss_lab.model import TableInfo
 
 _LOG: Final = logging.getLogger(__name__)
-#: Somebody may have planned a read of a snapshot that was the newest until a moment ago, and be still at it.
+#: A reader may have planned a read of a snapshot that was the newest until a moment ago, and be still at it.
 READING_MS: Final = 3_600_000
-#: Where nobody asked for an age, snapshots are kept for a day, but not more of them than this: every commit rewrites the
+#: Without an age given, snapshots are kept for a day, but not more of them than this: every commit rewrites the
 #: metadata of all, and a table that is tiered every ten seconds would have 8,640. (Measured: 1,000 cost 0.1 to 0.4 s.)
 SNAPSHOTS_MAX: Final = 400
 #: Iceberg's own properties, for a table whose owner set them (under ``iceberg.``): they then go instead of ours.
@@ -181,7 +181,7 @@ def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
 
 
 def _is_over(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
-    """Tell whether a tag is ours and its time is over. Those of others are theirs to remove."""
+    """Return whether a tag is ours and its time is over. Those of others are theirs to remove."""
     if not name.startswith(REPLAY_TAG_PREFIX) or ref.snapshot_ref_type != SnapshotRefType.TAG:
         return False
     snapshot = metadata.snapshot_by_id(ref.snapshot_id)
@@ -203,7 +203,7 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
 
 
 def _limits_of(ref: SnapshotRef, limits: ExpiryLimits) -> ExpiryLimits:
-    """Return the limits of somebody else's branch: its own where they are set."""
+    """Return the limits of another engine's branch: its own where they are set."""
     cutoff_ms = limits.cutoff_ms
     if ref.max_snapshot_age_ms is not None:
         cutoff_ms = min(limits.now_ms - ref.max_snapshot_age_ms, limits.now_ms - READING_MS)

@@ -35,7 +35,7 @@ _HINT: Final = "version-hint.text"
 
 
 def is_ours_by_name(location: str) -> bool:
-    """Tell whether a file is named as tiering names files."""
+    """Return whether a file is named as tiering names files."""
     return _OUR_NAMES.fullmatch(location.rpartition("/")[2]) is not None
 
 
@@ -53,7 +53,7 @@ class ListedFile:
 
 
 def list_files(lake: Table, folders: Sequence[str]) -> list[ListedFile]:
-    """Return the files in folders of a table, whoever refers to them, sorted.
+    """Return the files in folders of a table, referred to or not, sorted.
 
     Args:
         lake: The table.
@@ -110,7 +110,7 @@ def orphans(
         ours_only: Only those that are named as tiering names files.
 
     Raises:
-        FileNotFoundError: A manifest of the table is gone: nothing can be told.
+        FileNotFoundError: A manifest of the table is gone: what is in use is not known.
 
     Cost: all manifests of all snapshots, each once.
     """
@@ -138,6 +138,6 @@ def _references(lake: Table, cache: EntryCache) -> Iterator[str]:
 
 
 def _key(lake: Table, location: str) -> tuple[str, str]:
-    """Return what tells a file from others: engines write the same location as ``file:/x``, ``file:///x``, ``s3a://``."""
+    """Return what identifies a file: engines write the same location as ``file:/x``, ``file:///x``, ``s3a://``."""
     _, netloc, path = PyArrowFileIO.parse_location(location, lake.io.properties)
     return netloc, path.rstrip("/")

@@ -130,7 +130,7 @@ class SnapshotExpiry:
         ids = self._ids(lake)
         for snapshot_id in plan.tags.values():
             found = state.retired.get(snapshot_id)
-            # Of somebody else's compaction nobody wrote down which buckets it was.
+            # Of another engine's compaction it is not known which buckets it was.
             buckets = None if found is None else found.buckets
             starts = merge_starts(starts, self._ends_at(lake, snapshot_id, buckets, ids))
         for retirement in _untagged(lake, state).values():
@@ -144,9 +144,9 @@ class SnapshotExpiry:
         }
 
     def _ids(self, lake: Table) -> dict[str, int]:
-        """Return the ids of partitions, as the snapshots tell them and as the cluster does."""
-        told = newest_committed(summaries(self._table.path, main_line(lake.metadata)))
-        return {**(told.partition_ids if told is not None else {}), **self._partition_ids}
+        """Return the ids of partitions, as the snapshots have them and as the cluster does."""
+        newest = newest_committed(summaries(self._table.path, main_line(lake.metadata)))
+        return {**(newest.partition_ids if newest is not None else {}), **self._partition_ids}
 
     def _ends_at(
         self, lake: Table, snapshot_id: int, buckets: set[BucketKey] | None, ids: Mapping[str, int]
@@ -160,16 +160,16 @@ class SnapshotExpiry:
             ids: Of partitions.
         """
         state = snapshot_state(self._table, lake, snapshot_id, self._entries)
-        told = newest_committed(summaries(self._table.path, ancestors(lake.metadata, snapshot_id)))
-        then = ids if told is None else {**ids, **told.partition_ids}
+        newest = newest_committed(summaries(self._table.path, ancestors(lake.metadata, snapshot_id)))
+        then = ids if newest is None else {**ids, **newest.partition_ids}
         ends: dict[BucketKey, ReplayStart] = {}
         for key in state if buckets is None else buckets:
             partition = key[0]
             if partition is not None and (partition not in ids or then[partition] != ids[partition]):
                 continue
             end = _end_of(state.get(key))
-            if told is not None and key in told.offsets:
-                end = max(end, told.offsets[key].end)
+            if newest is not None and key in newest.offsets:
+                end = max(end, newest.offsets[key].end)
             ends[key] = ReplayStart(end, None if partition is None else ids[partition])
         return ends
 
@@ -178,7 +178,7 @@ class SnapshotExpiry:
     def _remove(self, lake: Table, unused: UnusedFiles) -> None:
         """Remove files, data before what names it; those that cannot be removed stay as orphans.
 
-        What lies outside of the table's folders stays: a manifest may name any file, and somebody else may own it.
+        What lies outside of the table's folders stays: a manifest may name any file, and another table may own it.
         """
         folders = table_folders(lake)
         for paths in (unused.data, unused.manifests, unused.lists):
@@ -251,7 +251,7 @@ def unused_files(lake: Table, gone: Collection[int], cache: EntryCache) -> Unuse
         cache: Decoded manifests.
 
     Raises:
-        FileNotFoundError: A manifest or manifest list is gone already: somebody else removes files too.
+        FileNotFoundError: A manifest or manifest list is gone already: another program removes files too.
 
     Cost: the manifest lists of the snapshots that go, and of one or two that stay; the manifests that are only in the
     former, and those of the latter as far as they were not decoded.

@@ -94,7 +94,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         return CompactionPlan(snapshot_id, tasks) if tasks else None
 
     def _may_drop(self, lake: Table, force: bool, times: int) -> bool:
-        """Tell whether rows may be dropped now, so that it happens so many times in the changelog's retention."""
+        """Return whether rows may be dropped now, so that it happens so many times in the changelog's retention."""
         retention_ms = changelog_retention_ms(self._table)
         if retention_ms is None or force:
             return retention_ms is not None
@@ -108,7 +108,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
         Raises:
             CommitConflictError: The table moved on; nothing was committed.
-            ForeignCommitError: It moved on by somebody else's change of rows; nothing was committed.
+            ForeignCommitError: It moved on by another engine's change of rows; nothing was committed.
             CommitOutcomeUnknownError: It may have happened.
             UnsupportedError, StorageError, UnavailableError: Nothing was committed.
         """
@@ -189,7 +189,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         """Remove files that nothing refers to: see `LakeMaintenance.remove_orphan_files`, and `orphans`.
 
         Raises:
-            CorruptDataError: A manifest is gone, so that nothing can be told; nothing was removed.
+            CorruptDataError: A manifest is gone, so that what is in use is not known; nothing was removed.
             UnsupportedError: The table's files are reached in a way that offers no listing, or its location may be shared.
             StorageError: The folder cannot be listed.
             TableNotFoundError, UnavailableError: The catalog has no such table, or does not answer.
@@ -224,7 +224,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         return own_folders(self._access, self._table.path, lake)
 
     def orphans_due(self, interval_ms: int) -> bool:
-        """Tell whether orphan files were last looked for so long ago, or, if never, whether the table is as old.
+        """Return whether orphan files were last looked for so long ago, or, if never, whether the table is as old.
 
         Never of a table whose location the catalog chose.
         """
@@ -248,7 +248,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
     def _missing(self, error: FileNotFoundError) -> CorruptDataError:
         return CorruptDataError(
-            f"lake table {self._table.path}: {error}: a manifest is missing; somebody removed files of snapshots that the "
+            f"lake table {self._table.path}: {error}: a manifest is missing; another program removed files of snapshots that the "
             "table still has. Nothing was changed"
         )
 

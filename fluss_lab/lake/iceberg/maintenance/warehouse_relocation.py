@@ -297,7 +297,7 @@ def _move_bounds(file: dict[str, Any], name: str, places: Places) -> bool:
             entry["value"] = moved.encode()
             changed = True
         elif not any(text.startswith(form.format(places.now)) for form in _FORMS) and text != NO_PATH:
-            # Cut so short that it does not tell the folder: no bound is better than a wrong one.
+            # Cut so short that it does not contain the folder: no bound is better than a wrong one.
             bounds.remove(entry)
             changed = True
     return changed

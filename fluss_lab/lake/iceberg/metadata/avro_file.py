@@ -1,4 +1,4 @@
-"""Avro files taken apart and put together again as they were, whoever wrote them: any schema, header and values kept.
+"""Avro files taken apart and put together again as they were, of any writer: any schema, header and values kept.
 
 Values of manifests are decoded by pyiceberg (see `metadata_files`); this module has what pyiceberg has not. Damage: pyiceberg
 returns the values before a cut as if these were all; here a file is taken apart to its end, and its seal compared.

@@ -102,14 +102,14 @@ def _check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
     Raises:
         CorruptDataError: They differ.
     """
-    told = [
+    counts = [
         (manifest.added_files_count, manifest.existing_files_count, len(rows), "live files"),
         (manifest.added_rows_count, manifest.existing_rows_count, sum(rows), "rows in them"),
     ]
-    for added, existing, found, what in told:
+    for added, existing, found, what in counts:
         if added is not None and existing is not None and added + existing != found:
             raise CorruptDataError(
-                f"lake file {manifest.manifest_path}: not the manifest that its list tells of: expected {added + existing} "
+                f"lake file {manifest.manifest_path}: not the manifest that its list describes: expected {added + existing} "
                 f"{what}, found {found}; {REMEDY}"
             )
 
@@ -166,7 +166,7 @@ class SealedOutput(OutputFile):
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Tell whether the file is there."""
+        """Return whether the file is there."""
         return self._file.exists()
 
     def to_input_file(self) -> InputFile:

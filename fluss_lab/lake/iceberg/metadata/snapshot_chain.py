@@ -96,10 +96,10 @@ class SnapshotChain:
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot; or one that was kept was expired since the table was loaded.
-            UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
+            UnsupportedError, CorruptDataError: The table was changed or damaged from outside.
 
         Cost: one pass over the files of each snapshot that is kept, for all buckets at once; then none. Delete files
-        whose name does not tell what is in them are opened.
+        whose names do not say what is in them are opened.
         """
         if (found := self._kept.get(snapshot_id)) is None:
             found = self._linked(snapshot_id)
@@ -111,7 +111,7 @@ class SnapshotChain:
         return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketFiles())]
 
     def replay_start(self, snapshot_id: int, key: BucketKey) -> int:
-        """Return the first offset from which on the links hold a bucket's log; 0 when nobody said otherwise.
+        """Return the first offset from which on the links hold a bucket's log; 0 unless said otherwise.
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot.
@@ -200,16 +200,16 @@ class _Partitions:
     """What snapshots say of partitions, by name.
 
     Attributes:
-        ids: Their ids; of those that nobody dropped since.
-        changed: Sequence number of the last snapshot that drops one, or is the first to tell another id.
+        ids: Their ids; of those that were not dropped since.
+        changed: Sequence number of the last snapshot that drops one, or is the first with another id.
     """
 
     ids: dict[str, int]
     changed: dict[str, int]
 
-    def add(self, told: dict[str, int | None], number: int) -> None:
+    def add(self, ids: dict[str, int | None], number: int) -> None:
         """Take what the next snapshot says: ids, None for a partition that it drops."""
-        for name, partition_id in told.items():
+        for name, partition_id in ids.items():
             if partition_id is None or self.ids.get(name, partition_id) != partition_id:
                 self.changed[name] = number
             if partition_id is None:
@@ -218,7 +218,7 @@ class _Partitions:
                 self.ids[name] = partition_id
 
     def has(self, name: str | None, number: int) -> bool:
-        """Tell whether a partition is the one that a snapshot of a sequence number has under its name."""
+        """Return whether a partition is the one that a snapshot of a sequence number has under its name."""
         return name is None or self.changed.get(name, number) <= number
 
 

@@ -192,7 +192,7 @@ def live_files(
     """Return the data files of a log table's snapshot by bucket, each bucket's ascending by offset.
 
     Raises:
-        UnsupportedError: The table is of a format version that fluss_lab does not read, or somebody deleted rows by
+        UnsupportedError: The table is of a format version that fluss_lab does not read, or another engine deleted rows by
             delete files, wrote other formats, or changed the partition spec.
         FileNotFoundError: A manifest is gone.
     """
@@ -202,7 +202,7 @@ def live_files(
         if manifest.content == ManifestContent.DELETES:
             if cache.entries(lake.io, manifest):
                 raise UnsupportedError(
-                    f"lake table {path}, snapshot {snapshot.snapshot_id}: somebody deleted rows ({manifest.manifest_path}); "
+                    f"lake table {path}, snapshot {snapshot.snapshot_id}: another engine deleted rows ({manifest.manifest_path}); "
                     "log tables are append-only, and fluss_lab does not read them with deletes. Rewrite the table's data "
                     "files or roll back"
                 )
@@ -224,7 +224,7 @@ def live_state(
     every bucket and are among the deletes of each.
 
     Raises:
-        UnsupportedError: The table is of a format version that fluss_lab does not read, or somebody wrote other formats
+        UnsupportedError: The table is of a format version that fluss_lab does not read, or another engine wrote other formats
             or under another partition spec.
         FileNotFoundError: A manifest is gone.
 
@@ -277,8 +277,8 @@ def snapshot_state(
         return live_state(lake, table.path, known_layout(table, lake), snapshot, cache)
     except FileNotFoundError as error:
         raise CommitConflictError(
-            f"lake table {table.path}, snapshot {snapshot_id}: {error}: it was expired meanwhile, plan again; or somebody "
-            "removed the file"
+            f"lake table {table.path}, snapshot {snapshot_id}: {error}: it was expired meanwhile, plan again; or another "
+            "program removed the file"
         ) from error
 
 
@@ -303,7 +303,7 @@ def _placed(
 def _check_version(lake: Table, path: TablePath) -> None:
     if (version := lake.format_version) != FORMAT_VERSION:
         raise UnsupportedError(
-            f"lake table {path}: somebody upgraded it to format version {version}; expected {FORMAT_VERSION}. fluss_lab does "
+            f"lake table {path}: another engine upgraded it to format version {version}; expected {FORMAT_VERSION}. fluss_lab does "
             "not read or write others yet: restore the table, or disable and enable the lake for it"
         )
 
@@ -361,7 +361,7 @@ def _bounds_in_metrics(file: DataFile, offset_id: int, timestamp_id: int) -> Bou
 
 
 def _bounds_in_file(io: FileIO, path: TablePath, file: DataFile, offset_id: int, timestamp_id: int) -> Bounds:
-    """Return smallest and largest offset and the last timestamp by reading them: somebody wrote the file without metrics."""
+    """Return smallest and largest offset and the last timestamp by reading them, of a file that was written without metrics."""
     with opened_parquet(io, file.file_path, "Parquet file") as parquet:
         ids = {int(field.metadata[FIELD_ID_KEY]): field.name for field in parquet.schema_arrow if field.metadata}
         if offset_id not in ids or timestamp_id not in ids:

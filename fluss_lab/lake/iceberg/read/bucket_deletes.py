@@ -63,12 +63,12 @@ class DeadRows:
 
     @property
     def columns(self) -> list[str]:
-        """Return the columns by which `without` tells dead rows."""
+        """Return the columns by which `without` finds dead rows."""
         names = [] if self.keys is None else self.keys.names
         return [*names, OFFSET_COLUMN] if self.offsets or self.stop is not None else list(names)
 
     def without(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows that ascend by offset without dead ones, positions apart: those only the file's reader can tell.
+        """Return rows that ascend by offset without dead ones, positions apart: those only the file's reader knows.
 
         Args:
             rows: With at least the columns `columns`.
@@ -142,7 +142,7 @@ class EventsBefore:
     offset_id: int
 
     def column(self, path: str, names: Mapping[int, str]) -> str | None:
-        """Return the column that tells which events of a delete file count; None when all do.
+        """Return the column that decides which events of a delete file count; None when all do.
 
         Raises:
             CorruptDataError: There is no such column.
@@ -196,7 +196,7 @@ class EndedRows:
         cache: What is known of delete files, and is added to.
 
     Attributes:
-        without_events: Those of the delete files that carry none: they are somebody else's.
+        without_events: Those of the delete files that carry none: they are another engine's.
 
     Raises:
         FileNotFoundError: A delete file is gone.
@@ -293,7 +293,7 @@ def deletes_text(state: BucketFiles, stop: int | None) -> tuple[str, ...]:
 
 
 def applies(deletes: Iterable[LakeDelete], file: LakeFile) -> bool:
-    """Tell whether one of a bucket's delete files may delete rows of a data file: by sequence numbers and paths."""
+    """Return whether one of a bucket's delete files may delete rows of a data file: by sequence numbers and paths."""
     return any(
         last_number(each) >= file.data_sequence_number and (each.is_equality or _admits(each.file, file))
         for each in deletes
@@ -315,14 +315,14 @@ class BucketDeletes:
     Args:
         io: Access to the files.
         columns: The table's columns.
-        deletes: What `deletes_text` told of.
+        deletes: From `deletes_text`.
         stop: Events at or after this offset do not count; None: all do.
         cache: What is known of delete files, and is added to.
 
     Raises:
         FileNotFoundError: A delete file is gone.
         CorruptDataError: One is no delete file; or the text is not that of `deletes_text`.
-        UnsupportedError: Somebody deleted rows by columns that the table does not have.
+        UnsupportedError: Another engine deleted rows by columns that the table does not have.
 
     Cost: one column of delete files that carry events is read; twelve bytes for each deleted row are kept, and the keys
     that others deleted by.

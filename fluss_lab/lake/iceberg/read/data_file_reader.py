@@ -185,7 +185,7 @@ class DataFileReader(Closing):
             if set(needed) <= {*self._plain, *self._absent} and alive is None:
                 rows = self._read_plain(fragment, wanted, filtered, where)
             else:
-                # Positions are told by counting rows: no filter may be pushed below the deletes.
+                # Positions are found by counting rows: no filter may be pushed below the deletes.
                 is_plain = set(needed) <= {*self._plain, *self._absent}
                 rows = (
                     self._read_plain(fragment, needed, [], None) if is_plain else self._read_projected(fragment, needed)
@@ -290,7 +290,7 @@ def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[
 
 
 def _as_wide(field: NestedField, in_file: Schema) -> NestedField:
-    """Return a field in the type that a file has it in, where somebody widened it; its values are cast back."""
+    """Return a field in the type that a file has it in, where another engine widened it; its values are cast back."""
     try:
         found = in_file.find_field(field.field_id).field_type
     except ValueError:
@@ -312,7 +312,7 @@ def _alive(groups: Sequence[RowGroup], dead: NDArray[np.int64]) -> pa.Array | No
 
 
 def _ascending(rows: pa.Table) -> pa.Table:
-    """Return rows in ascending order of offset: as they are, unless somebody else wrote the file in another order."""
+    """Return rows in ascending order of offset: as they are, unless another engine wrote the file in another order."""
     offsets = rows.column(OFFSET_COLUMN).to_numpy()
     if len(offsets) < 2 or bool((np.diff(offsets) > 0).all()):
         return rows

@@ -180,7 +180,7 @@ class DataFileScan:
         if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
             raise CorruptDataError(
                 f"lake file {file.path}: the table's metadata says that it is sorted by {OFFSET_COLUMN!r}, but it is not; "
-                "whoever wrote it has to write it again"
+                "its writer has to write it again"
             )
         found = file.dead.without(rows)
         if late and found.num_rows:

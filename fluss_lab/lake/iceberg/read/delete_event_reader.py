@@ -1,7 +1,7 @@
 """Delete files read as what they are besides: the ``-U`` and ``-D`` events of a bucket's log.
 
-Their form is that of `delete_schema`. Columns are found by field id, whoever wrote the file and by which names; a file
-without events (somebody else's) has none.
+Their form is that of `delete_schema`. Columns are found by field id, whichever engine wrote the file and by which names; a file
+without events (another engine's) has none.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class EventFile(Closing):
 
     @property
     def has_events(self) -> bool:
-        """Tell whether it carries the events that made the deletes."""
+        """Return whether it carries the events that made the deletes."""
         return CHANGE_TYPE_ID in self._by_id
 
     def times(self, span: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -242,7 +242,7 @@ class EventFile(Closing):
 
 
 class EventRanges:
-    """The ranges of delete files, each opened at most once, and only if its name does not tell. Used by one thread."""
+    """The ranges of delete files, each opened at most once, and only if its name does not say the range. Used by one thread."""
 
     def __init__(self, io: FileIO, columns: LakeColumns) -> None:
         self._io = io

@@ -54,7 +54,7 @@ class DeletedKeys:
 
     @property
     def names(self) -> list[str]:
-        """Return the columns that are needed to tell whether a row is deleted."""
+        """Return the columns that decide whether a row is deleted."""
         return list(dict.fromkeys(name for index in self._indexes for name in index.names))
 
     def deleted(self, rows: pa.Table, data_sequence_number: int) -> NDArray[np.bool_]:
@@ -114,7 +114,7 @@ def _key_names(delete: LakeDelete, ids: Sequence[int], columns: LakeColumns) -> 
     known = {each.field_id: each.name for each in columns.layout.schema.fields}
     if not ids or any(field_id not in known for field_id in ids):
         raise UnsupportedError(
-            f"lake file {delete.file.file_path}: somebody deleted rows by the fields {list(ids)}; expected columns of the "
+            f"lake file {delete.file.file_path}: another engine deleted rows by the fields {list(ids)}; expected columns of the "
             "table. Rewrite the table's files in the lake so that these deletes are applied"
         )
     return [known[field_id] for field_id in ids]

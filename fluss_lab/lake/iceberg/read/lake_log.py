@@ -2,7 +2,7 @@
 
 Source: FIP "fetch log from lake". Of a log table it is the rows of the snapshot asked for. Of a primary-key table it is
 rows and events of that snapshot and of those that are kept for replay (see `snapshot_chain`). Files of a bucket normally
-follow one another by offset; those that somebody compacted may overlap, and are merged.
+follow one another by offset; those that another engine compacted may overlap, and are merged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IcebergFlussLogSource(FlussLogSource):
         Raises:
             InvalidTimestampError: The time is after every record of the bucket in the snapshot.
             LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: ask again.
-            UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
+            UnsupportedError, CorruptDataError: The table was changed or damaged from outside.
 
         Cost: one data file, of it two columns of the row groups that can hold the answer; of a primary-key table one delete
         file besides; one more for each file that overlaps it.
@@ -115,7 +115,7 @@ class IcebergFlussLogSource(FlussLogSource):
                 the next offset with the snapshot that is known then.
             OffsetOutOfRangeError: Of a primary-key table: the range begins before the bucket's replay start.
             CorruptDataError: The lake's files lack an offset of the range, or hold one twice.
-            UnsupportedError: Somebody changed the table's layout, or deleted rows of a log table.
+            UnsupportedError: Another engine changed the table's layout, or deleted rows of a log table.
 
         Cost: row groups outside the range are not read; memory is bounded by a row group, by what overlaps, and by the
         largest delete file that reaches over it.
@@ -139,7 +139,7 @@ class IcebergFlussLogSource(FlussLogSource):
 
         Raises:
             LakeSnapshotNotFoundError: No such snapshot.
-            UnsupportedError, CorruptDataError: The table was changed or damaged by somebody.
+            UnsupportedError, CorruptDataError: The table was changed or damaged from outside.
         """
         if self._table.info.is_log_table:
             files = self._table.at(lake_snapshot_id).data((partition, bucket))

@@ -71,7 +71,7 @@ class LakeTable:
         Raises:
             LakeSnapshotNotFoundError: The table has no such snapshot.
             TableNotFoundError: The lake table is gone.
-            UnsupportedError: Somebody changed the table so that it cannot be read.
+            UnsupportedError: Another engine changed the table so that it cannot be read.
             CorruptDataError: A manifest is missing.
         """
         if (kept := self._kept.get(snapshot_id)) is not None:
@@ -184,8 +184,8 @@ class LakeTable:
         """Return what a missing file means: an expired snapshot, or a damaged one; None: of a snapshot that is not known."""
         if snapshot_id is None:
             return CorruptDataError(
-                f"lake table {self.info.path}: {cause}: the file's snapshot was expired, plan the read again; or somebody "
-                "removed it"
+                f"lake table {self.info.path}: {cause}: the file's snapshot was expired, plan the read again; or another "
+                "program removed it"
             )
         self._kept.pop(snapshot_id, None)
         self._chain = None
@@ -194,5 +194,5 @@ class LakeTable:
         except LakeSnapshotNotFoundError as gone:
             return gone
         return CorruptDataError(
-            f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, somebody removed it: {cause}"
+            f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, another program removed it: {cause}"
         )

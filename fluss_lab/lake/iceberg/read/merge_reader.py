@@ -253,7 +253,7 @@ def read_live(
     Raises:
         FileNotFoundError: A file is gone: the snapshot was expired.
         CorruptDataError: A file is not what the lake's metadata says.
-        UnsupportedError: Somebody deleted rows by columns that the table does not have.
+        UnsupportedError: Another engine deleted rows by columns that the table does not have.
 
     Cost: memory is bounded by a row group (and by what overlaps), eight bytes for each deleted position, and the keys of
     the equality deletes.

@@ -213,7 +213,7 @@ class KeyedPiece:
 def gap(what: str, start: int, stop: int) -> CorruptDataError:
     """Return the error of offsets that are missing."""
     return CorruptDataError(
-        f"{what}: the offsets [{start}, {stop}) are missing; somebody deleted them, or the lake was not tiered from there"
+        f"{what}: the offsets [{start}, {stop}) are missing; another program deleted them, or the lake was not tiered from there"
     )
 
 

@@ -69,7 +69,7 @@ class IcebergLakeSource(LakeSource):
             LakeSnapshotNotFoundError: No such snapshot.
             OffsetOutOfRangeError: A primary-key bucket's stop is below its replay start.
             InvalidFilterError: The expression names no column of the table, or compares it with what it is not.
-            UnsupportedError: Somebody deleted rows of a log table by delete files, or changed the table's layout.
+            UnsupportedError: Another engine deleted rows of a log table by delete files, or changed the table's layout.
             CorruptDataError: A manifest is missing.
 
         Cost: each manifest is read and decoded once; then some 10 microseconds a file.
@@ -103,7 +103,7 @@ class IcebergLakeSource(LakeSource):
                 f"offset {stop}, but the lake holds the bucket's changes from offset {start} on"
             )
         links = chain.links(snapshot_id, key)
-        # Where two meet, both can tell: the later one has been compacted.
+        # Where two meet, both have the state: the later one has been compacted.
         link = [link for link in links if link.start <= stop][-1]
         return link.snapshot_id, link.state
 
@@ -199,7 +199,7 @@ class IcebergLakeSource(LakeSource):
             As `read`.
 
         Cost: of files from which nothing is left out, nothing is read. Of others what deletes their rows; the files
-        themselves only where offsets do not tell how many of them it hits.
+        themselves only where offsets do not say how many of them it hits.
         """
         total = 0
         rest: list[LakeSplit] = []
@@ -296,7 +296,7 @@ def _split(file: LakeFile, deletes: tuple[str, ...], snapshot_id: int, orders: C
 
 
 def pruning(lake: Table, columns: LakeColumns, where: Any) -> Callable[[DataFile], bool]:
-    """Return what tells of a data file whether it can hold rows for which a filter is true.
+    """Return the test of whether a data file can hold rows for which a filter is true.
 
     Args:
         lake: The table.

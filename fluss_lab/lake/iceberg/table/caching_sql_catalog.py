@@ -108,8 +108,8 @@ class CachingSqlCatalog(SqlCatalog):
 def _close_after_failed_commit(context: ExceptionContext) -> None:
     """Have a connection whose COMMIT failed closed, which rolls back.
 
-    A COMMIT that SQLite refuses because somebody reads leaves the transaction open, and SQLAlchemy puts the connection back
-    into its pool as it is: whoever looks next whether the commit was made finds it there, and nobody else ever does.
+    A COMMIT that SQLite refuses because of a reader leaves the transaction open, and SQLAlchemy puts the connection back
+    into its pool as it is: the next look whether the commit was made finds it there, and no other process ever does.
     """
     if context.statement is None:
         context.is_disconnect, context.invalidate_pool_on_disconnect = True, False

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 
-#: How pyiceberg is told which class opens files, and which one does: `fluss_lab.lake.iceberg.files.durable_io`, loaded when used.
+#: The property of pyiceberg for the class that opens files, and which one does: `fluss_lab.lake.iceberg.files.durable_io`, loaded when used.
 IO_PROPERTY: Final = "py-io-impl"
 DURABLE_IO: Final = "fluss_lab.lake.iceberg.files.durable_io.DurableFileIO"
 NAME_PROPERTY: Final = "name"
@@ -109,7 +109,7 @@ class CatalogAccess:
             UnavailableError: The catalog stayed locked or does not answer; the same call may succeed later.
             CorruptDataError: The catalog's own file is damaged.
             StorageError: The catalog's database or a file of a store failed.
-            Exception: pyiceberg's own, for what the caller tells apart (absent tables, failed commits).
+            Exception: pyiceberg's own, for what the caller distinguishes (absent tables, failed commits).
         """
         catalog = self.catalog()
         for attempt in range(1, LOCKED_TRIES + 1):
@@ -181,7 +181,7 @@ class CatalogAccess:
 
 
 class CatalogLockedError(UnavailableError):
-    """Somebody else holds the catalog's SQLite file locked. Nothing was changed."""
+    """Another connection holds the catalog's SQLite file locked. Nothing was changed."""
 
 
 def identifier(path: TablePath) -> tuple[str, str]:
@@ -260,7 +260,7 @@ def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
 
 
 def is_locked(error: BaseException) -> bool:
-    """Tell whether an error is SQLite's answer that somebody else holds the lock. Then nothing was changed."""
+    """Return whether an error is SQLite's answer that another connection holds the lock. Then nothing was changed."""
     import sqlite3
 
     from sqlalchemy.exc import OperationalError

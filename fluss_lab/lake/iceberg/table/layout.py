@@ -1,7 +1,7 @@
 """The layout of a Fluss table in Iceberg: schema, partition spec, sort order, and the check that it is unchanged.
 
 Source: FIP "Iceberg tiering", "IcebergLakeCatalog". The names of the user's columns are those of the table when it was
-created; from then on columns are known by field id, so that a rename in the lake by somebody else changes nothing.
+created; from then on columns are known by field id, so that a rename in the lake by another engine changes nothing.
 Which Fluss column (by column id) has which field ids is a property of the lake table, `FIELD_IDS_PROPERTY`.
 """
 
@@ -91,7 +91,7 @@ def readable_layout(table: TableInfo, lake: Table) -> LakeLayout:
     """Return the layout of a table that exists and whose files can be read.
 
     Whoever renamed or moved columns, made them optional or widened their types: columns are found by field id. One that
-    was dropped is refused, though older files have it: newer ones do not, and nobody could tell its nulls from others.
+    was dropped is refused, though older files have it: newer ones do not, and its nulls would look like others.
 
     Raises:
         UnsupportedError: As `known_layout`; or a column is gone, or of a type that Iceberg cannot make of it.
@@ -108,7 +108,7 @@ def _check_readable(what: str, field: NestedField, current: Schema) -> None:
         found = current.find_field(field.field_id)
     except ValueError:
         raise UnsupportedError(
-            f"{what} (field id {field.field_id}) is gone: somebody dropped it in the lake, and files written since lack its "
+            f"{what} (field id {field.field_id}) is gone: another engine dropped it in the lake, and files written since lack its "
             f"values; {_MEND}"
         ) from None
     inner = inner_fields(field.field_type)
@@ -150,8 +150,8 @@ def layout_by(table: TableInfo, lake: Table, kept: Mapping[str, Sequence[int]]) 
 
 def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
     return UnsupportedError(
-        f"lake table {table.path}: property {FIELD_IDS_PROPERTY!r} does not tell the field ids of the table's columns (found "
-        f"{lake.properties.get(FIELD_IDS_PROPERTY)!r}): the table was not made by fluss_lab, or somebody changed the property"
+        f"lake table {table.path}: property {FIELD_IDS_PROPERTY!r} does not hold the field ids of the table's columns (found "
+        f"{lake.properties.get(FIELD_IDS_PROPERTY)!r}): the table was not made by fluss_lab, or another program changed the property"
     )
 
 
@@ -192,7 +192,7 @@ def _spec(table: TableInfo, schema: Schema) -> PartitionSpec:
 def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
     """Return the layout of a table that exists and can still be written and read as it was made.
 
-    What somebody else may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns,
+    What another engine may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns,
     give a log table identifier fields.
 
     Raises:
@@ -215,7 +215,7 @@ def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
         _check_field(what, field, current)
     for field in current.fields:
         if field.required and field.field_id not in known:
-            raise UnsupportedError(f"{what}: somebody added the required column {field.name!r}; make it optional")
+            raise UnsupportedError(f"{what}: another engine added the required column {field.name!r}; make it optional")
     check_identifiers(what, layout.schema, current)
     check_spec(what, layout.spec, lake.spec())
     return layout
@@ -244,7 +244,7 @@ def _check_type(what: str, field: NestedField, found: NestedField) -> None:
 
 
 def same_schema(one: Schema, other: Schema) -> bool:
-    """Tell whether two schemas have the same fields and the same identifier fields; catalogs order the latter freely."""
+    """Return whether two schemas have the same fields and the same identifier fields; catalogs order the latter freely."""
     same_fields = one.as_struct() == other.as_struct()
     return same_fields and set(one.identifier_field_ids) == set(other.identifier_field_ids)
 

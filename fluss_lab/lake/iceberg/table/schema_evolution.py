@@ -2,7 +2,7 @@
 
 New columns stand before the system columns, under field ids that no column had. Columns that an alteration brought here and
 that was then cut off or taken back go again: no file has them, since writers learn of a column only after it is certain.
-Everything else in the lake's schema stays as it is, whoever made it.
+Everything else in the lake's schema stays as it is.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _current(schema_id: int) -> TableUpdate:
 
 
 def _check_names(table: TableInfo, lake: Table, fields: list[NestedField], added: list[NestedField]) -> None:
-    """Refuse names that something in the lake has: readers of Iceberg could not tell the two apart."""
+    """Refuse names that something in the lake has: readers of Iceberg could not distinguish the two."""
     what = f"lake table {table.path}: new column"
     names = {field.name.lower() for field in fields}
     # An identity partition has its column's name, so that is among the columns.
@@ -105,7 +105,7 @@ def _check_names(table: TableInfo, lake: Table, fields: list[NestedField], added
     for field in added:
         if field.name.lower() in names:
             raise UnsupportedError(
-                f"{what} {field.name!r}: somebody added a column of that name in the lake; rename it there"
+                f"{what} {field.name!r}: another engine added a column of that name in the lake; rename it there"
             )
         if field.name.lower() in partitions:
             raise UnsupportedError(

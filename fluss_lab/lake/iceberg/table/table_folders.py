@@ -36,7 +36,7 @@ def location_prefix(access: CatalogAccess, path: TablePath) -> str | None:
 
 
 def is_own(access: CatalogAccess, path: TablePath, location: str) -> bool:
-    """Tell whether a location is one that was chosen here, so that nothing but the table is in it."""
+    """Return whether a location is one that was chosen here, so that nothing but the table is in it."""
     prefix = location_prefix(access, path)
     return prefix is not None and location.startswith(prefix) and location.removeprefix(prefix).isdecimal()
 
@@ -48,7 +48,7 @@ def table_folders(lake: Table) -> list[str]:
 
 
 def is_within(lake: Table, location: str, folders: Sequence[str]) -> bool:
-    """Tell whether a file lies below one of some folders, however the engine that wrote it spells its location."""
+    """Return whether a file lies below one of some folders, however the engine that wrote it spells its location."""
     path = _path(lake, location)
     return ".." not in path.split("/") and any(path.startswith(f"{_path(lake, each)}/") for each in folders)
 
@@ -103,7 +103,7 @@ def remove_files(lake: Table, entries: EntryCache, folders: Sequence[str]) -> No
     what = f"dropped lake table {'.'.join(lake.name())}"
     location = lake.location().rstrip("/")
     if location not in folders:
-        # First, as long as the metadata is there that tells of them.
+        # First, as long as the metadata that lists them is there.
         try:
             known = listed_files(lake, entries)
         except library_errors(FlussError, OSError) as error:

@@ -58,7 +58,7 @@ MERGE_ON_READ: Final[Mapping[str, str]] = dict.fromkeys(
 )
 #: Where files are put that do not go to the table's location.
 PLACES: Final = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
-#: Properties that name code to be loaded by whoever opens the table.
+#: Properties that name code to be loaded by every reader of the table.
 _CODE: Final = (IO_PROPERTY, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 _WHOLE_NUMBERS: Final = (
     TableProperties.MANIFEST_MIN_MERGE_COUNT,
@@ -78,7 +78,7 @@ def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         UnsupportedError: One that fluss_lab cannot honour; the text says why.
-        InvalidPropertyError: A value that cannot be, or a name that nobody knows (see `check_name`).
+        InvalidPropertyError: A value that cannot be, or an unknown name (see `check_name`).
     """
     forwarded: dict[str, str] = {}
     for key, value in properties.items():

@@ -101,7 +101,7 @@ def ids_of(field: NestedField) -> list[int]:
 
 
 def holds(wider: IcebergType, narrower: IcebergType) -> bool:
-    """Tell whether a primitive type is another one or one that Iceberg lets it be promoted to."""
+    """Return whether a primitive type is another one or one that Iceberg lets it be promoted to."""
     if wider == narrower:
         return True
     match narrower, wider:
@@ -117,7 +117,7 @@ def arrow_field(field: NestedField) -> pa.Field:
     """Return the Arrow field in which an Iceberg field is written, its ids (nested ones too) in the metadata.
 
     Raises:
-        UnsupportedError: A type that fluss_lab never makes; somebody else changed the table.
+        UnsupportedError: A type that fluss_lab never makes; another engine changed the table.
     """
     metadata = {FIELD_ID_KEY: str(field.field_id).encode()}
     return pa.field(field.name, arrow_type(field.field_type), nullable=not field.required, metadata=metadata)

@@ -94,7 +94,7 @@ def read_events(io: FileIO, file: DataFile) -> Iterator[pa.RecordBatch]:
 
     The table's columns are those that the file has, called ``_r<field id>``: one that was added later is missing.
     `NO_PATH` and `NO_POSITION` stand in events of equality-delete files and of files that were not placed. A file without
-    events (somebody else's delete file) yields nothing.
+    events (another engine's delete file) yields nothing.
 
     Args:
         io: Access to the file.
@@ -125,7 +125,7 @@ def field_id_of(field: pa.Field) -> int:
 
 
 def change_fields(symbol_type: pa.DataType) -> list[pa.Field]:
-    """Return the columns that tell what an event did; `symbol_type` is a string, plain or by dictionary."""
+    """Return the columns of what an event did; `symbol_type` is a string, plain or by dictionary."""
     return [
         reserved_field(CHANGE_TYPE_COLUMN, symbol_type, CHANGE_TYPE_ID),
         reserved_field(PREVIOUS_OFFSET_COLUMN, pa.int64(), PREVIOUS_OFFSET_ID),

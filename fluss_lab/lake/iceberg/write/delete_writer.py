@@ -253,7 +253,7 @@ class DeleteFileWriter:
                 failpoint("lake.write.after_delete_file")
 
     def _new_file(self, events: pa.Table, rest: NDArray[np.intp], schema: pa.Schema, rows: pa.Table) -> ParquetOutput:
-        """Begin a file. Its name tells the ranges of what is left to write: maybe more than it will hold."""
+        """Begin a file. Its name has the ranges of what is left to write: maybe more than it will hold."""
         offset_name, timestamp_name = self._events.names[-2:]
         offsets = events.column(offset_name).to_numpy()[rest]
         millis = events.column(timestamp_name).cast(pa.int64()).to_numpy()[rest] // 1000

@@ -1,7 +1,7 @@
 """The writer of one split of a primary-key table: rows to data files, the ends of rows to delete files.
 
 ``+I`` and ``+U`` records become rows, ``-U`` and ``-D`` events that say where the row is that they end: in the bucket's live
-files, which are told with the split; in the files of this split itself; or, when other splits of the round may have
+files, which come with the split; in the files of this split itself; or, when other splits of the round may have
 written it, nowhere yet.
 """
 

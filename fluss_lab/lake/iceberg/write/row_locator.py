@@ -76,7 +76,7 @@ class RowLocator:
 
         Raises:
             CorruptDataError: A row is in two live files, or twice in one; or a file is not what the lake's metadata says.
-            CommitConflictError: A file is gone: somebody rewrote and expired it. Plan the round again.
+            CommitConflictError: A file is gone: it was rewritten and expired. Plan the round again.
 
         Cost: each file whose range admits an offset is opened once, and the offset column of the row groups that can
         hold one is read; memory is that of one row group's offsets.
@@ -116,7 +116,7 @@ class RowLocator:
         other = file if earlier in {NOWHERE, index} else self.files[earlier].path
         where = f"twice in {file}" if other == file else f"in {other} and in {file}"
         return CorruptDataError(
-            f"offset {offset}: expected one live row, found it {where}: somebody copied rows in the lake; remove one of them"
+            f"offset {offset}: expected one live row, found it {where}: another program copied rows in the lake; remove one of them"
         )
 
 
@@ -147,7 +147,7 @@ def _offset_groups(
                 first += group.num_rows
     except FileNotFoundError as error:
         raise CommitConflictError(
-            f"lake file {file.path} is missing: its snapshot was expired, or somebody removed the file; plan the round again"
+            f"lake file {file.path} is missing: its snapshot was expired, or another program removed the file; plan the round again"
         ) from error
 
 

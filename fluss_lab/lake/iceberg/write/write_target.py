@@ -45,7 +45,7 @@ class WriteTarget:
         schema: The columns that are written, user's then system, as they are called in the lake now. Those of a primary
             key are its identifier fields.
         spec: The partition spec.
-        sort_order_id: Of ascending offsets; None when somebody replaced that order.
+        sort_order_id: Of ascending offsets; None when another engine replaced that order.
         io_properties: For file access.
         properties: The table's write properties.
     """
@@ -116,7 +116,7 @@ class BucketTarget:
         place: The bucket's Iceberg partition.
         bucket: Its number.
         what: The table and bucket, for messages.
-        prefix: How the files' names begin: round, bucket, split; so that files of dead rounds can be told.
+        prefix: How the files' names begin: round, bucket, split; so that files of dead rounds are recognised.
     """
 
     table: WriteTarget

@@ -243,7 +243,7 @@ def test_a_snapshot_that_is_expired_while_it_is_read(lake, table):
 def test_a_file_that_somebody_removed(lake, table):
     snapshot = lake.append(table, rows(table, 5))
     next(lake.folder.rglob("*.parquet")).unlink()
-    with pytest.raises(CorruptDataError, match="somebody removed"):
+    with pytest.raises(CorruptDataError, match="another program removed"):
         fetch(lake, table, snapshot, 0, 5)
 
 

@@ -396,7 +396,7 @@ def test_files_with_deletes_are_refused_not_ignored(lake, table):
     with loaded.transaction() as transaction:
         producer = Deletes(operation=Operation.OVERWRITE, transaction=transaction, io=loaded.io)
         producer.append_data_file(file).commit()
-    with pytest.raises(UnsupportedError, match="somebody deleted rows"):
+    with pytest.raises(UnsupportedError, match="another engine deleted rows"):
         lake.storage.create_lake_source(table).plan(lake.load(table).current_snapshot().snapshot_id)
 
 

@@ -127,7 +127,7 @@ def test_names_that_are_taken_in_the_lake(lake):
     with lake.load(info).update_schema() as update:
         update.add_column("Theirs", pa_type())
     before = lake.load(info).metadata_location
-    with pytest.raises(UnsupportedError, match="somebody added a column of that name"):
+    with pytest.raises(UnsupportedError, match="another engine added a column of that name"):
         lake.catalog.alter_table(altered(info, theirs="string"))
     with pytest.raises(UnsupportedError, match="name of a partition field"):
         lake.catalog.alter_table(altered(info, id_bucket="int"))
