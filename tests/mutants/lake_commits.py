@@ -63,8 +63,8 @@ LAKE_COMMITS = (
         "rewritten_rows_as_new",
         "P4",
         SNAPSHOT,
-        "changes = Changes(added, {file.file_path for file in removed})",
-        "changes = Changes([(file, None) for file, _ in added], {file.file_path for file in removed})",
+        "changes = FileChanges(added, {file.file_path for file in removed})",
+        "changes = FileChanges([(file, None) for file, _ in added], {file.file_path for file in removed})",
         (f"{IN_REPLACE}::test_an_equality_delete_since_the_plan_applies_to_rewritten_rows",),
     ),
     Mutant(

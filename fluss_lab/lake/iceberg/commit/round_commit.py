@@ -50,7 +50,7 @@ FAILPOINTS: Final = ("lake.place.after",)
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedDeletes:
     """Delete files that are right for one snapshot.
 
     Attributes:
@@ -90,8 +90,8 @@ class RowDelta:
         self._properties = properties
         self._io: FileIO | None = None
         #: By the snapshot in whose files deletes are placed, and by the snapshot that was put together with them.
-        self._placed: dict[int | None, _Placed] = {}
-        self._staged: dict[int, _Placed] = {}
+        self._placed: dict[int | None, _PlacedDeletes] = {}
+        self._staged: dict[int, _PlacedDeletes] = {}
 
     def stage(self, lake: Table) -> StagedSnapshot:
         """Write what the table as it is needs, up to the manifest list.
@@ -141,13 +141,13 @@ class RowDelta:
             if self._io is not None and not delete_quietly(self._io, file.file_path):
                 _LOG.warning("%s: file %s could not be removed", self._what, file.file_path)
 
-    def _placed_for(self, lake: Table, layout: LakeLayout) -> _Placed:
+    def _placed_for(self, lake: Table, layout: LakeLayout) -> _PlacedDeletes:
         base = lake.metadata.current_snapshot_id
         if base not in self._placed:
             self._placed[base] = self._place(lake, layout, base)
         return self._placed[base]
 
-    def _place(self, lake: Table, layout: LakeLayout, base: int | None) -> _Placed:
+    def _place(self, lake: Table, layout: LakeLayout, base: int | None) -> _PlacedDeletes:
         """Return the round's deletes as they are right in a snapshot; what is right already stays."""
         by_equality = DATALAKE_DELETE_MODE.of(self._table.descriptor.properties) == "equality"
         moved = base != self._planned and not by_equality and bool(self._committable.deletes)
@@ -155,7 +155,7 @@ class RowDelta:
         for result in self._committable.results:
             by_bucket[(result.partition, result.bucket)].append(result)
         if not moved and not self._committable.unplaced:
-            return _Placed(self._committable.deletes)
+            return _PlacedDeletes(self._committable.deletes)
         states = {} if by_equality else snapshot_state(self._table, lake, base, self._entries)
         target = WriteTarget.of(self._table, lake)
         right: list[DataFile] = []
@@ -172,7 +172,7 @@ class RowDelta:
         except BaseException:
             self._remove(written)
             raise
-        return _Placed((*right, *written), tuple(written))
+        return _PlacedDeletes((*right, *written), tuple(written))
 
     def _files_of(
         self, lake: Table, layout: LakeLayout, state: BucketFiles | None, results: Sequence[IcebergWriteResult]

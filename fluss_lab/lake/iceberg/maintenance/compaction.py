@@ -30,12 +30,12 @@ from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     CompactionTask,
 )
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile, lake_file
-from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
+from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.merge_reader import LiveReader
-from fluss_lab.lake.iceberg.read.position_deletes import DeletedPositions, PositionFile
+from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes, PositionFile
 from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
 from fluss_lab.lake.iceberg.write.delete_schema import PATH_COLUMN, read_events
-from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, Placement
+from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, RowPlaces
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
 from fluss_lab.lake.iceberg.write.row_locator import RowLocator, offset_files
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget, WriteTarget
@@ -92,8 +92,8 @@ class _Rewrite:
         live = {file.file.file_path for file in bucket.data}
         by_position = [each.file.file_path for each in bucket.deletes if not each.is_equality]
         by_key = [each for each in bucket.deletes if each.is_equality]
-        self._positions = DeletedPositions(self._io, by_position, live)
-        self._keys = DeletedKeys(self._io, by_key, self._columns) if by_key and bucket.drops else None
+        self._positions = PositionDeletes(self._io, by_position, live)
+        self._keys = EqualityDeletes(self._io, by_key, self._columns) if by_key and bucket.drops else None
         self._live = live
 
     def run(self) -> CompactedBucket:
@@ -228,7 +228,7 @@ class _Rewrite:
         locator = RowLocator(self._io, offset_files(after), self._scope.target.offset_id)
         paths = [file.path for file in locator.files]
 
-        def place(offsets: NDArray[np.int64]) -> Placement:
+        def place(offsets: NDArray[np.int64]) -> RowPlaces:
             file_of, positions = locator.locate(offsets)
             if bool((file_of < 0).any()):
                 missing = int(offsets[np.flatnonzero(file_of < 0)[0]])
@@ -236,7 +236,7 @@ class _Rewrite:
                     f"{self._what}: a position delete ends the row of offset {missing}, but no live data file has it: "
                     "another program changed files without a commit, or wrote delete files that look like tiering's"
                 )
-            return Placement(paths, file_of, positions)
+            return RowPlaces(paths, file_of, positions)
 
         writer = DeleteFileWriter(self._io, self._bucket_target(self._scope.target, "compact"), place)
         self._writers.append(writer)

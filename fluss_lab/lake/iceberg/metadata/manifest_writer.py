@@ -58,7 +58,7 @@ _FULL_ENTRIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class FileChanges:
     """What a snapshot changes.
 
     Attributes:
@@ -71,7 +71,7 @@ class Changes:
 
 
 @dataclass(slots=True)
-class _Group:
+class _ManifestDraft:
     """A manifest of the new snapshot: one that exists, or entries that are not written yet."""
 
     kept: ManifestFile | None = None
@@ -88,14 +88,14 @@ class _Group:
         entries = (kept.added_files_count or 0) + (kept.existing_files_count or 0)
         return max(int(kept.manifest_length), full * entries // _FULL_ENTRIES)
 
-    def parts(self) -> list[_Group]:
+    def parts(self) -> list[_ManifestDraft]:
         """Return it as the manifests that are written: what is deleted apart.
 
         The next snapshot leaves such a manifest out; among live entries, readers would go over them until a merge.
         """
         if not self.deleted or not (self.added or self.existing):
             return [self]
-        return [_Group(added=self.added, existing=self.existing), _Group(deleted=self.deleted)]
+        return [_ManifestDraft(added=self.added, existing=self.existing), _ManifestDraft(deleted=self.deleted)]
 
 
 class ManifestFiles:
@@ -124,7 +124,7 @@ class ManifestFiles:
         self._merges = property_as_bool(properties, names.MANIFEST_MERGE_ENABLED, names.MANIFEST_MERGE_ENABLED_DEFAULT)
         self.paths: list[str] = []
 
-    def write(self, changes: Changes) -> tuple[list[ManifestFile], list[DataFile]]:
+    def write(self, changes: FileChanges) -> tuple[list[ManifestFile], list[DataFile]]:
         """Write what has to be written; return the snapshot's manifests, and the files that are removed.
 
         Raises:
@@ -133,9 +133,9 @@ class ManifestFiles:
         """
         parent = self._metadata.current_snapshot()
         known = self._entries.manifests(self._lake.io, parent) if parent is not None else ()
-        groups: dict[tuple[ManifestContent, int], list[_Group]] = defaultdict(list)
+        groups: dict[tuple[ManifestContent, int], list[_ManifestDraft]] = defaultdict(list)
         for key, added in self._added(changes).items():
-            groups[key].append(_Group(added=added))
+            groups[key].append(_ManifestDraft(added=added))
         missing, removed = set(changes.removed), []
         for manifest in known:
             if group := self._without(manifest, missing):
@@ -179,7 +179,7 @@ class ManifestFiles:
             delete_quietly(self._lake.io, path)
         self.paths.clear()
 
-    def _added(self, changes: Changes) -> dict[tuple[ManifestContent, int], list[ManifestEntry]]:
+    def _added(self, changes: FileChanges) -> dict[tuple[ManifestContent, int], list[ManifestEntry]]:
         added: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
         for file, sequence_number in changes.added:
             is_data = file.content == DataFileContent.DATA
@@ -195,7 +195,7 @@ class ManifestFiles:
             )
         return added
 
-    def _without(self, manifest: ManifestFile, missing: set[str]) -> _Group | None:
+    def _without(self, manifest: ManifestFile, missing: set[str]) -> _ManifestDraft | None:
         """Return a manifest of the parent without the files to be removed, which are taken out of the set.
 
         None: nothing of it is live.
@@ -203,21 +203,25 @@ class ManifestFiles:
         if not (manifest.has_added_files() or manifest.has_existing_files()):
             return None
         if not missing:
-            return _Group(kept=manifest)
+            return _ManifestDraft(kept=manifest)
         entries = self._entries.entries(self._lake.io, manifest)
         gone = [entry for entry in entries if entry.data_file.file_path in missing]
         if not gone:
-            return _Group(kept=manifest)
+            return _ManifestDraft(kept=manifest)
         paths = {entry.data_file.file_path for entry in gone}
         missing -= paths
-        return _Group(existing=[entry for entry in entries if entry.data_file.file_path not in paths], deleted=gone)
+        return _ManifestDraft(
+            existing=[entry for entry in entries if entry.data_file.file_path not in paths], deleted=gone
+        )
 
-    def _merged(self, groups: list[_Group]) -> Iterable[_Group]:
+    def _merged(self, groups: list[_ManifestDraft]) -> Iterable[_ManifestDraft]:
         """Merge small manifests as the table's properties say, and as Iceberg's own writer does."""
         if not self._merges:
             return groups
-        packer: ListPacker[_Group] = ListPacker(target_weight=self._target_bytes, lookback=1, largest_bin_first=False)
-        merged: list[_Group] = []
+        packer: ListPacker[_ManifestDraft] = ListPacker(
+            target_weight=self._target_bytes, lookback=1, largest_bin_first=False
+        )
+        merged: list[_ManifestDraft] = []
         for found in packer.pack_end(groups, lambda group: group.weight(self._target_bytes)):
             # The bin of the newest waits until it has enough of them, so that not every commit writes all small ones again.
             if len(found) == 1 or (groups[0] in found and len(found) < self._merge_count):
@@ -229,17 +233,17 @@ class ManifestFiles:
                 merged.append(self._joined(found))
         return merged
 
-    def _joined(self, groups: list[_Group]) -> _Group:
+    def _joined(self, groups: list[_ManifestDraft]) -> _ManifestDraft:
         existing: list[ManifestEntry] = []
         for group in groups:
             existing += group.existing if group.kept is None else self._entries.entries(self._lake.io, group.kept)
-        return _Group(
+        return _ManifestDraft(
             added=[entry for group in groups for entry in group.added],
             existing=existing,
             deleted=[entry for group in groups for entry in group.deleted],
         )
 
-    def _written(self, content: ManifestContent, spec_id: int, group: _Group) -> ManifestFile:
+    def _written(self, content: ManifestContent, spec_id: int, group: _ManifestDraft) -> ManifestFile:
         if group.kept is not None:
             return group.kept
         path = self._new_path(f"{self._commit_uuid}-m{next(self._numbers)}.avro")

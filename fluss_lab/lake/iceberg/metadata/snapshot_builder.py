@@ -39,7 +39,7 @@ from pyiceberg.table.update import (
 
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.metadata.manifest_writer import Changes, ManifestFiles
+from fluss_lab.lake.iceberg.metadata.manifest_writer import FileChanges, ManifestFiles
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line, summaries
 from fluss_lab.lake.snapshot_summary import thin_summary
@@ -119,7 +119,7 @@ def stage_delete(
         CommitConflictError: One of the files is not in that snapshot.
         OSError, StorageError: A manifest cannot be written.
     """
-    changes = Changes(removed={file.file_path for file in files})
+    changes = FileChanges(removed={file.file_path for file in files})
     return _stage(lake, Operation.DELETE, changes, summary, properties=properties, tags=tags, entries=entries)
 
 
@@ -149,7 +149,7 @@ def stage_row_delta(
     Raises:
         OSError, StorageError: A manifest cannot be written.
     """
-    changes = Changes(added=[(file, None) for file in (*data, *deletes)])
+    changes = FileChanges(added=[(file, None) for file in (*data, *deletes)])
     # The operations of Iceberg's own row delta: readers of increments go by them.
     operation = Operation.APPEND if not deletes else Operation.OVERWRITE if data else Operation.DELETE
     return _stage(lake, operation, changes, summary, properties=properties, tags=tags, entries=entries)
@@ -182,7 +182,7 @@ def stage_replace(
         CommitConflictError: One of the removed files is not in that snapshot.
         OSError, StorageError: A manifest cannot be written.
     """
-    changes = Changes(added, {file.file_path for file in removed})
+    changes = FileChanges(added, {file.file_path for file in removed})
     tags = () if tag is None else (tag,)
     return _stage(lake, Operation.REPLACE, changes, summary, properties=properties, tags=tags, entries=entries)
 
@@ -190,7 +190,7 @@ def stage_replace(
 def _stage(
     lake: Table,
     operation: Operation,
-    changes: Changes,
+    changes: FileChanges,
     summary: Mapping[str, str],
     *,
     properties: Mapping[str, str] | None = None,
@@ -263,7 +263,7 @@ def _requirements(lake: Table, sets_properties: bool) -> tuple[TableRequirement,
 
 
 def _summary(
-    lake: Table, operation: Operation, changes: Changes, removed: Sequence[DataFile], given: Mapping[str, str]
+    lake: Table, operation: Operation, changes: FileChanges, removed: Sequence[DataFile], given: Mapping[str, str]
 ) -> Summary:
     """Return the summary: what was given, the counts of added and removed files, and the table's totals."""
     metadata = lake.metadata

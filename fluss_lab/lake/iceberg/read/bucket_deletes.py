@@ -24,8 +24,8 @@ from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.durable_io import side_by_side
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
-from fluss_lab.lake.iceberg.read.position_deletes import DeletedPositions, open_delete_file
+from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
+from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes, open_delete_file
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
     PATH_ID,
@@ -57,7 +57,7 @@ class DeadRows:
 
     offsets: tuple[NDArray[np.int64], ...] = ()
     positions: NDArray[np.int64] = field(default_factory=lambda: NO_NUMBERS)
-    keys: DeletedKeys | None = None
+    keys: EqualityDeletes | None = None
     number: int = 0
     stop: int | None = None
 
@@ -336,8 +336,8 @@ class BucketDeletes:
         others = self._ended.without_events
         by_position = [each.file.file_path for each in others if not each.is_equality]
         by_key = [each for each in others if each.is_equality]
-        self._positions = DeletedPositions(io, by_position, None) if by_position else None
-        self._keys = DeletedKeys(io, by_key, columns) if by_key else None
+        self._positions = PositionDeletes(io, by_position, None) if by_position else None
+        self._keys = EqualityDeletes(io, by_key, columns) if by_key else None
 
     def of(self, path: str, min_offset: int, max_offset: int, number: int) -> DeadRows:
         """Return what is dead of one data file.

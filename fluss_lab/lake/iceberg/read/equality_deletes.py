@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NEVER: Final = -1
 
 
-class DeletedKeys:
+class EqualityDeletes:
     """The keys that equality-delete files delete, and up to which data sequence number.
 
     Values are compared as Iceberg does: null equals null.

@@ -21,8 +21,8 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelet
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, user_names
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
-from fluss_lab.lake.iceberg.read.merge_reader import ALL, Pieces, merge_pieces
-from fluss_lab.lake.iceberg.read.pk_log import KeyedFiles, KeyedPiece, gap
+from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
+from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LogFiles, LookupContext
@@ -195,14 +195,14 @@ class IcebergFlussLogSource(FlussLogSource):
             span = (max(start, link.start), min(stop, link.stop))
             if span[0] < span[1]:
                 try:
-                    yield from KeyedPiece(self._files(link), link, span, names, what)
+                    yield from LinkReplay(self._files(link), link, span, names, what)
                 except FileNotFoundError as error:
                     raise self._table.missing(link.snapshot_id, error) from error
         if stop > links[-1].stop:
             raise gap(what, max(start, links[-1].stop), stop)
 
-    def _files(self, link: ChainLink) -> KeyedFiles:
-        return KeyedFiles(
+    def _files(self, link: ChainLink) -> FileOpeners:
+        return FileOpeners(
             lambda file: self._table.open(file.file.file_path, link.snapshot_id),
             lambda delete: self._open_events(delete, link.snapshot_id),
         )
@@ -220,8 +220,10 @@ class IcebergFlussLogSource(FlussLogSource):
         span = (context.fetch_start_offset, context.log_end_offset)
         snapshot_id = context.lake_snapshot_id
         files = self._table.at(snapshot_id).data((context.partition, context.bucket))
-        with Pieces(lambda file: self._table.open(file.file.file_path, snapshot_id), files, span) as pieces:
-            yield from merge_pieces(pieces, columns, span, lambda piece, names: piece.reader.read([piece.group], names))
+        with RowGroupQueue(lambda file: self._table.open(file.file.file_path, snapshot_id), files, span) as queue:
+            yield from merge_row_groups(
+                queue, columns, span, lambda opened, names: opened.reader.read([opened.group], names)
+            )
 
     def _check_contiguous(self, context: FetchContext, rows: pa.Table, expected: int) -> None:
         offsets = rows.column(OFFSET_COLUMN).to_numpy()

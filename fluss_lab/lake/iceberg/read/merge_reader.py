@@ -19,8 +19,8 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, LakeColumns, RowGroup, clip_rows
-from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
-from fluss_lab.lake.iceberg.read.position_deletes import DeletedPositions
+from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
+from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -42,12 +42,12 @@ class _Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class OpenRowGroup:
     """A row group whose turn it is.
 
     Attributes:
         file: Its file.
-        reader: The file, open until the next piece is asked for.
+        reader: The file, open until the next one is taken.
         group: The row group.
         ahead: No row still to come has a smaller offset.
     """
@@ -58,7 +58,7 @@ class Piece:
     ahead: int
 
 
-class Pieces(Closing):
+class RowGroupQueue(Closing):
     """Row groups of files by first offset, files opened when they are reached and closed when they are done.
 
     Args:
@@ -87,13 +87,13 @@ class Pieces(Closing):
             reader.close()
         self._open.clear()
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[OpenRowGroup]:
         while True:
             self._open_reached()
             if not self._heap:
                 return
             queued = heapq.heappop(self._heap)
-            yield Piece(queued.file, queued.reader, queued.group, self._ahead())
+            yield OpenRowGroup(queued.file, queued.reader, queued.group, self._ahead())
             if not any(other.reader is queued.reader for other in self._heap):
                 queued.reader.close()
                 self._open.remove(queued.reader)
@@ -121,13 +121,16 @@ class Pieces(Closing):
                 self._open.remove(reader)
 
 
-def merge_pieces(
-    pieces: Pieces, columns: Sequence[str], span: tuple[int, int], read: Callable[[Piece, Sequence[str]], pa.Table]
+def merge_row_groups(
+    queue: RowGroupQueue,
+    columns: Sequence[str],
+    span: tuple[int, int],
+    read: Callable[[OpenRowGroup, Sequence[str]], pa.Table],
 ) -> Iterator[pa.Table]:
-    """Yield the rows of pieces in ascending order of offset.
+    """Yield the rows of row groups in ascending order of offset.
 
     Args:
-        pieces: The row groups.
+        queue: The row groups.
         columns: What is read, ``__offset`` included.
         span: Offsets ``[start, stop)``: others are left out.
         read: Reads columns of a row group, ascending by offset.
@@ -135,11 +138,11 @@ def merge_pieces(
     Cost: memory is bounded by a row group, and by what overlaps.
     """
     held: pa.Table | None = None
-    for piece in pieces:
-        rows = read(piece, columns)
+    for opened in queue:
+        rows = read(opened, columns)
         rows = clip_rows(rows, rows.column(OFFSET_COLUMN), *span)
         held = rows if held is None else pa.concat_tables([held, rows]).sort_by(OFFSET_COLUMN)
-        ready = clip_rows(held, held.column(OFFSET_COLUMN), None, piece.ahead)
+        ready = clip_rows(held, held.column(OFFSET_COLUMN), None, opened.ahead)
         held = held.slice(len(ready)) if len(ready) < len(held) else None
         if len(ready):
             yield ready
@@ -156,7 +159,7 @@ class LiveReader:
     """
 
     def __init__(
-        self, io: FileIO, columns: LakeColumns, positions: DeletedPositions | None, keys: DeletedKeys | None
+        self, io: FileIO, columns: LakeColumns, positions: PositionDeletes | None, keys: EqualityDeletes | None
     ) -> None:
         self._io = io
         self._columns = columns
@@ -169,7 +172,7 @@ class LiveReader:
 
         Raises:
             FileNotFoundError: A delete file is gone.
-            CorruptDataError, UnsupportedError: As `DeletedPositions` and `DeletedKeys`.
+            CorruptDataError, UnsupportedError: As `PositionDeletes` and `EqualityDeletes`.
         """
         wanted = {file.file.file_path for file in state.data}
         by_position = [each.file.file_path for each in state.deletes if not each.is_equality]
@@ -177,8 +180,8 @@ class LiveReader:
         return LiveReader(
             io,
             columns,
-            DeletedPositions(io, by_position, wanted) if by_position else None,
-            DeletedKeys(io, by_key, columns) if by_key else None,
+            PositionDeletes(io, by_position, wanted) if by_position else None,
+            EqualityDeletes(io, by_key, columns) if by_key else None,
         )
 
     def read(
@@ -203,11 +206,11 @@ class LiveReader:
         """
         wanted = list(dict.fromkeys([*names, OFFSET_COLUMN]))
 
-        def read(piece: Piece, columns: Sequence[str]) -> pa.Table:
-            return self._live(piece, columns, where)
+        def read(opened: OpenRowGroup, columns: Sequence[str]) -> pa.Table:
+            return self._live(opened, columns, where)
 
-        with Pieces(self._open, files, span) as pieces:
-            for rows in merge_pieces(pieces, wanted, span, read):
+        with RowGroupQueue(self._open, files, span) as queue:
+            for rows in merge_row_groups(queue, wanted, span, read):
                 yield rows.select(list(names))
 
     def _open(self, file: LakeFile) -> DataFileReader:
@@ -220,12 +223,12 @@ class LiveReader:
             )
         return reader
 
-    def _live(self, piece: Piece, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
-        dead = None if self._positions is None else self._positions.of(piece.file.file.file_path)
+    def _live(self, opened: OpenRowGroup, columns: Sequence[str], where: pc.Expression | None) -> pa.Table:
+        dead = None if self._positions is None else self._positions.of(opened.file.file.file_path)
         if self._keys is None or not (keys := self._keys.names):
-            return piece.reader.read([piece.group], columns, where, dead)
-        rows = piece.reader.read([piece.group], list(dict.fromkeys([*columns, *keys])), where, dead)
-        gone = self._keys.deleted(rows, piece.file.data_sequence_number)
+            return opened.reader.read([opened.group], columns, where, dead)
+        rows = opened.reader.read([opened.group], list(dict.fromkeys([*columns, *keys])), where, dead)
+        gone = self._keys.deleted(rows, opened.file.data_sequence_number)
         if gone.any():
             rows = rows.filter(pa.array(~gone))
         return rows.select(list(columns))

@@ -1,4 +1,4 @@
-"""A piece of a primary-key bucket's log put together: rows of data files and events of delete files, by offset.
+"""A chain link of a primary-key bucket's log put together: rows of data files and events of delete files, by offset.
 
 A row that a data file holds is a ``+I`` or ``+U`` record, dead or alive: deletes say nothing of the log. It is a ``+U`` if
 the record before it is a ``-U``: the two lie side by side.
@@ -19,7 +19,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, clip_rows
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
-from fluss_lab.lake.iceberg.read.merge_reader import Piece, Pieces
+from fluss_lab.lake.iceberg.read.merge_reader import OpenRowGroup, RowGroupQueue
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 
@@ -31,7 +31,7 @@ NO_OFFSET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedFiles:
+class FileOpeners:
     """How the files of a table are opened.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Part:
         )
 
 
-class KeyedPiece:
+class LinkReplay:
     """The records ``[start, stop)`` of one chain link. Read it once, by one thread.
 
     Args:
@@ -83,7 +83,7 @@ class KeyedPiece:
 
     def __init__(
         self,
-        files: KeyedFiles,
+        files: FileOpeners,
         link: ChainLink,
         span: tuple[int, int],
         names: Sequence[str],
@@ -95,9 +95,9 @@ class KeyedPiece:
         self._what = what
         # An update whose first half is below the range.
         self._reach = (span[0] - 1 if span[0] > link.start else span[0], span[1])
-        self._data = Pieces(files.data, link.state.data, span)
-        self._pieces = iter(self._data)
-        self._next_piece: Piece | None = None
+        self._data = RowGroupQueue(files.data, link.state.data, span)
+        self._queue = iter(self._data)
+        self._opened: OpenRowGroup | None = None
         self._deletes = [
             (known.min_offset, each)
             for known, each in link.events
@@ -119,7 +119,7 @@ class KeyedPiece:
         """
         with self._data:
             position, stop = self._span
-            self._next_piece = next(self._pieces, None)
+            self._opened = next(self._queue, None)
             while position < stop:
                 edge = min(self._next_data(), self._next_delete(), stop)
                 if edge > position:
@@ -132,22 +132,22 @@ class KeyedPiece:
                     self._load_rows()
 
     def _next_data(self) -> int:
-        return self._span[1] if self._next_piece is None else self._next_piece.group.min_offset
+        return self._span[1] if self._opened is None else self._opened.group.min_offset
 
     def _next_delete(self) -> int:
         return self._deletes[-1][0] if self._deletes else self._span[1]
 
     def _load_rows(self) -> None:
         """Read the next row group."""
-        piece = self._next_piece
-        assert piece is not None
+        opened = self._opened
+        assert opened is not None
         columns = list(dict.fromkeys([*self._names, OFFSET_COLUMN, TIMESTAMP_COLUMN]))
-        rows = piece.reader.read([piece.group], columns)
+        rows = opened.reader.read([opened.group], columns)
         rows = clip_rows(rows, rows.column(OFFSET_COLUMN), *self._span)
         offsets = rows.column(OFFSET_COLUMN).to_numpy()
         times_ms = rows.column(TIMESTAMP_COLUMN).cast(pa.int64()).to_numpy() // 1000
         self._held.append(_Part(rows.select([*self._names, OFFSET_COLUMN]), offsets, times_ms, None, None))
-        self._next_piece = next(self._pieces, None)
+        self._opened = next(self._queue, None)
 
     def _load_events(self) -> None:
         """Read the next delete file."""

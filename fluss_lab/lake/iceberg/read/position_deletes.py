@@ -48,7 +48,7 @@ class PositionFile:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class DeletedPositions:
+class PositionDeletes:
     """The positions that position-delete files delete.
 
     Args:

@@ -125,7 +125,7 @@ class IcebergLakeSource(LakeSource):
                 with parquet_errors(split.path, "Parquet file"):
                     check_file(split.path, split.size_bytes)
             except FileNotFoundError as error:
-                raise self._table.missing(_Detail.of(split).snapshot_id, error) from error
+                raise self._table.missing(_SplitDetail.of(split).snapshot_id, error) from error
 
     def read(
         self,
@@ -161,7 +161,7 @@ class IcebergLakeSource(LakeSource):
         stop = None if stops is None else stops.get(key, 0)
         if stop is not None and stop <= split.min_offset:
             return None
-        detail = _Detail.of(split)
+        detail = _SplitDetail.of(split)
         span = (split.min_offset, split.max_offset + 1)
         dead = DeadRows()
         if split.deletes:
@@ -174,7 +174,7 @@ class IcebergLakeSource(LakeSource):
         )
         return WantedFile(split.path, detail.snapshot_id, split.rows, split.size_bytes, detail.ascends, dead)
 
-    def _deletes_of(self, split: LakeSplit, detail: _Detail, stop: int | None) -> BucketDeletes:
+    def _deletes_of(self, split: LakeSplit, detail: _SplitDetail, stop: int | None) -> BucketDeletes:
         """Return what deletes rows of a split; loaded once for splits of one bucket that follow one another."""
         kept = self._deletes
         if kept is None or kept[0] != split.deletes or kept[1] != stop:
@@ -217,7 +217,7 @@ class IcebergLakeSource(LakeSource):
 
 
 @dataclass(frozen=True, slots=True)
-class _Detail:
+class _SplitDetail:
     """What a split of this format says besides.
 
     Attributes:
@@ -235,17 +235,17 @@ class _Detail:
         return json.dumps([self.snapshot_id, self.number, int(self.ascends)], separators=(",", ":"))
 
     @staticmethod
-    def of(split: LakeSplit) -> _Detail:
+    def of(split: LakeSplit) -> _SplitDetail:
         """Return what a split says.
 
         Raises:
             CorruptDataError: It is no split of this format.
         """
         if not split.detail:
-            return _Detail()
+            return _SplitDetail()
         try:
             snapshot_id, number, ascends = json.loads(split.detail)
-            return _Detail(None if snapshot_id is None else int(snapshot_id), int(number), bool(ascends))
+            return _SplitDetail(None if snapshot_id is None else int(snapshot_id), int(number), bool(ascends))
         except (ValueError, TypeError) as error:
             raise CorruptDataError(
                 f"lake file {split.path}: expected the detail of a split, found {split.detail!r}"
@@ -291,7 +291,7 @@ def _split(file: LakeFile, deletes: tuple[str, ...], snapshot_id: int, orders: C
         found.record_count,
         found.file_size_in_bytes,
         deletes,
-        _Detail(snapshot_id, file.data_sequence_number, found.sort_order_id in orders).text(),
+        _SplitDetail(snapshot_id, file.data_sequence_number, found.sort_order_id in orders).text(),
     )
 
 

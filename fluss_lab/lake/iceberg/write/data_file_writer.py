@@ -30,7 +30,7 @@ SMALL_ROWS: Final = 1024
 SMALL_BATCHES_MAX: Final = 256
 
 
-class GatheredRecords:
+class RecordBuffer:
     """Runs of records in the order in which they were given. Used by one thread."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class DataFileWriter:
             parquet_path_to_id_mapping(target.table.schema),
         )
         self._encodings: Encodings | None = None
-        self._gathered = GatheredRecords()
+        self._gathered = RecordBuffer()
         self._output: ParquetOutput | None = None
         self._written_rows = 0
         #: By file: the number of rows before it, and its location.

@@ -22,7 +22,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.parquet_output import FinishedParquet, ParquetOutput, StatisticsPlan, data_file
 from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choose_encodings
-from fluss_lab.lake.iceberg.write.data_file_writer import GatheredRecords, even_groups, lake_arrow_schema, lake_rows
+from fluss_lab.lake.iceberg.write.data_file_writer import RecordBuffer, even_groups, lake_arrow_schema, lake_rows
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_COLUMN,
     CHANGE_TYPE_ID,
@@ -61,7 +61,7 @@ EVENT_BYTES_MAX: Final = 96 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RowPlaces:
     """Where the rows are that some events end.
 
     Attributes:
@@ -97,7 +97,7 @@ class DeleteFileWriter:
         place: Tells where the rows with some offsets are; asked once each time events are written.
     """
 
-    def __init__(self, io: FileIO, target: BucketTarget, place: Callable[[NDArray[np.int64]], Placement]) -> None:
+    def __init__(self, io: FileIO, target: BucketTarget, place: Callable[[NDArray[np.int64]], RowPlaces]) -> None:
         self._io = io
         self._target = target
         self._place = place
@@ -111,7 +111,7 @@ class DeleteFileWriter:
         self._equality_schema = pa.schema([*lake_arrow_schema(schema), *change_fields(SYMBOL_TYPE)])
         offset_id, timestamp_id = (field.field_id for field in schema.fields[-2:])
         self._ascending = {POSITION_ID, PREVIOUS_OFFSET_ID, offset_id, timestamp_id}
-        self._gathered = GatheredRecords()
+        self._gathered = RecordBuffer()
         self._tables: list[pa.Table] = []
         self._tables_bytes = 0
         self._output: ParquetOutput | None = None
@@ -353,7 +353,7 @@ def place_again(
     locator = RowLocator(io, files, target.offset_id)
     paths = [file.path for file in files]
     bucket_target = BucketTarget.of(target, f"lake table {target.location}", partition, bucket, round_id, "placed")
-    writer = DeleteFileWriter(io, bucket_target, lambda offsets: Placement(paths, *locator.locate(offsets)))
+    writer = DeleteFileWriter(io, bucket_target, lambda offsets: RowPlaces(paths, *locator.locate(offsets)))
     try:
         for file in deletes:
             for events in read_events(io, file):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_lab.errors import InternalError
 from fluss_lab.lake.format_interfaces import LakeWriter, WriterInitContext
 from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
-from fluss_lab.lake.iceberg.write.delete_writer import BY_KEY, PLACED_LATER, DeleteFileWriter, Placement
+from fluss_lab.lake.iceberg.write.delete_writer import BY_KEY, PLACED_LATER, DeleteFileWriter, RowPlaces
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
 from fluss_lab.lake.iceberg.write.log_split_writer import WrittenSpan, bucket_target
 from fluss_lab.lake.iceberg.write.row_locator import NOWHERE, OffsetFile, RowLocator
@@ -42,7 +42,7 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
         self._context = context
         self._span = WrittenSpan(context)
         self._rows = DataFileWriter(io, target)
-        self._own = WrittenRows()
+        self._own = SplitOffsets()
         self._files = from_plain(list[OffsetFile], context.lake_bucket.get("files", []), "lake files of a bucket")
         self._lake = RowLocator(io, self._files, target.table.offset_id)
         self._by_equality = DATALAKE_DELETE_MODE.of(context.table.descriptor.properties) == "equality"
@@ -109,12 +109,12 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
         self._own.append(records.offsets.to_numpy())
         self._rows.append(records)
 
-    def _place(self, previous: NDArray[np.int64]) -> Placement:
+    def _place(self, previous: NDArray[np.int64]) -> RowPlaces:
         """Return where the rows of some offsets are: in this split's files, in the bucket's live ones, or elsewhere."""
         # Sorted once: what seeks sorts again, and has nothing to do then.
         order = np.argsort(previous)
         paths, file_of, positions = self._places(previous[order])
-        placement = Placement(paths, np.empty_like(file_of), np.empty_like(positions))
+        placement = RowPlaces(paths, np.empty_like(file_of), np.empty_like(positions))
         placement.file_of[order], placement.positions[order] = file_of, positions
         return placement
 
@@ -162,7 +162,7 @@ BLOCK_ROWS: Final = 64 * 1024
 _BITS_A_ROW_MAX: Final = 64
 
 
-class WrittenRows:
+class SplitOffsets:
     """The offsets of rows in the order in which they were written, ascending. Used by one thread.
 
     Memory: a bit for every offset between the first and the last, never more than 8 bytes a row; so a split of 10 million

@@ -10,8 +10,8 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
-from fluss_lab.lake.iceberg.read.equality_deletes import DeletedKeys
-from fluss_lab.lake.iceberg.read.position_deletes import DeletedPositions
+from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
+from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes
 from fluss_lab.lake.iceberg.table.layout import known_layout
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of
 from tests.unit.lake.conftest import records
@@ -225,7 +225,7 @@ def test_positions_of_files_that_are_not_asked_for_are_counted_and_not_kept(lake
     first, second = (each.file.file_path for each in state_of(lake, info)[(None, 0)].data)
     table = lake.load(info)
     deletes = bare_position_deletes(table, info, [(first, 0), (first, 3), (second, 1)])
-    found = DeletedPositions(table.io, [deletes.file_path], {second})
+    found = PositionDeletes(table.io, [deletes.file_path], {second})
     assert found.of(second).tolist() == [1]
     assert found.of(first).tolist() == []
     assert found.files[0].counts == {first: 2, second: 1}
@@ -237,6 +237,6 @@ def test_no_keys_delete_nothing(lake, info):
     commit_files(lake, info, [], [equality_deletes(lake.load(info), info, {"id": []})])
     assert offsets(Upkeep(lake, info)) == [0, 1]
     table = lake.load(info)
-    keys = DeletedKeys(table.io, [], LakeColumns.of(info, known_layout(info, table)))
+    keys = EqualityDeletes(table.io, [], LakeColumns.of(info, known_layout(info, table)))
     assert keys.names == []
     assert not keys.deleted(pa.table({"id": np.arange(3)}), 0).any()

@@ -5,17 +5,17 @@ import sys
 import numpy as np
 import pytest
 
-from fluss_lab.lake.iceberg.write.pk_split_writer import BLOCK_ROWS, WrittenRows
+from fluss_lab.lake.iceberg.write.pk_split_writer import BLOCK_ROWS, SplitOffsets
 
 
-def held_bytes(rows: WrittenRows) -> int:
+def held_bytes(rows: SplitOffsets) -> int:
     return sum(packed.nbytes + sys.getsizeof(base) for base, packed in rows._blocks)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.001])
 def test_random_offsets_in_random_portions(seed, share):
     rng = np.random.default_rng(seed)
-    rows, count = WrittenRows(), 3 * BLOCK_ROWS
+    rows, count = SplitOffsets(), 3 * BLOCK_ROWS
     base = int(rng.integers(0, 2**40))
     gaps = rng.geometric(share, size=count)
     offsets = base + np.cumsum(gaps).astype(np.int64)
@@ -31,14 +31,14 @@ def test_random_offsets_in_random_portions(seed, share):
 
 
 def test_rows_of_a_changelog_take_a_bit_an_offset():
-    rows = WrittenRows()
+    rows = SplitOffsets()
     for start in range(0, 2_000_000, 100_000):
         rows.append(np.arange(start, start + 100_000, 2, dtype=np.int64))
     assert held_bytes(rows) < 2_000_000 / 8 + 2000
 
 
 def test_asked_between_appends_and_without_rows():
-    rows = WrittenRows()
+    rows = SplitOffsets()
     assert rows.locate(np.array([0, 5], dtype=np.int64)).tolist() == [-1, -1]
     rows.append(np.array([5, 7], dtype=np.int64))
     assert rows.locate(np.array([7, 6, 5, 4, 8], dtype=np.int64)).tolist() == [1, -1, 0, -1, -1]
