@@ -54,7 +54,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held. Twice is fine."""
+        """Release everything. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

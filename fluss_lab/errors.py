@@ -1,6 +1,6 @@
-"""Every error this package raises on purpose.
+"""The errors that this package raises on purpose.
 
-One class per thing a caller would do differently; a test holds this drawing against the code::
+One class for each different reaction of a caller; a test compares this drawing with the code::
 
     FlussError
     ├── InvalidError                    fix the call
@@ -16,22 +16,22 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── DuplicateSequenceError
     │   ├── RecordTooLargeError
     │   └── UnsupportedError
-    ├── NotFoundError                   create it, or ask for another
+    ├── NotFoundError                   create it, or use another
     │   ├── DatabaseNotFoundError
     │   ├── TableNotFoundError
     │   ├── PartitionNotFoundError
     │   ├── BucketNotFoundError
     │   ├── LakeSnapshotNotFoundError
     │   └── KvSnapshotNotFoundError
-    ├── AlreadyExistsError              choose another name, or use what is there
+    ├── AlreadyExistsError              choose another name, or use the existing one
     │   ├── DatabaseExistsError
     │   ├── TableExistsError
     │   ├── PartitionExistsError
     │   └── LakeTableExistsError
     ├── DatabaseNotEmptyError           drop its tables, or cascade
-    ├── UntieredRecordsError            tier them first, or say that they may be lost
+    ├── UntieredRecordsError            tier them first, or discard them
     ├── OffsetOutOfRangeError           start from an offset that is still held
-    ├── AuthenticationError             bring the right token
+    ├── AuthenticationError             use the right token
     ├── UnavailableError                wait and retry
     │   ├── ServerUnavailableError
     │   ├── RequestTimeoutError
@@ -43,11 +43,11 @@ One class per thing a caller would do differently; a test holds this drawing aga
     │   ├── CommitConflictError
     │   ├── TieringInProgressError
     │   └── ForeignCommitError
-    ├── CommitOutcomeUnknownError       look before acting
+    ├── CommitOutcomeUnknownError       check the outcome before acting
     ├── WriteInterruptedError           settle it, or abandon it
     │   └── WriteStoppedError
     ├── CorruptDataError                stop; the data on disk or on the wire is damaged
-    ├── StorageError                    the disk refused; free space or mend it
+    ├── StorageError                    the disk refused; free space or repair it
     ├── LabError                        the lab's folder cannot be used as asked
     │   ├── LabLockedError
     │   └── LabMovedError
@@ -64,7 +64,7 @@ from typing import Any, ClassVar, Protocol
 
 
 class FlussError(Exception):
-    """Root of all errors of fluss_lab. Its text says what, where, expected, found, and what to do."""
+    """Root of all errors of fluss_lab. Its message has what, where, expected, found, and what to do."""
 
     #: Whether the same call may succeed later without being changed.
     retriable: ClassVar[bool] = False
@@ -75,11 +75,11 @@ class InvalidError(FlussError):
 
 
 class InvalidNameError(InvalidError):
-    """A database, table or column name that breaks the naming rule, or that is reserved."""
+    """A database, table or column name that breaks the naming rule, or is reserved."""
 
 
 class InvalidSchemaError(InvalidError):
-    """A table definition that cannot be: types, keys or columns."""
+    """An invalid table definition: types, keys or columns."""
 
 
 class InvalidPropertyError(InvalidError):
@@ -87,7 +87,7 @@ class InvalidPropertyError(InvalidError):
 
 
 class InvalidBucketsError(InvalidError):
-    """A bucket count or bucket key that cannot be."""
+    """An invalid bucket count or bucket key."""
 
 
 class InvalidRecordError(InvalidError):
@@ -95,15 +95,15 @@ class InvalidRecordError(InvalidError):
 
 
 class InvalidFilterError(InvalidError):
-    """A filter that cannot be understood or names an unknown column."""
+    """A filter that cannot be parsed or names an unknown column."""
 
 
 class InvalidTimestampError(InvalidError):
-    """A time that cannot be read, is negative, or lies after the servers' clock."""
+    """A time that cannot be parsed, is negative, or is later than the servers' clock."""
 
 
 class InvalidPartitionError(InvalidError):
-    """A partition value that cannot be, or a partition asked of a table that has none."""
+    """An invalid partition value, or a partition of a table that has none."""
 
 
 class InvalidRequestError(InvalidError):
@@ -111,7 +111,7 @@ class InvalidRequestError(InvalidError):
 
 
 class DuplicateSequenceError(InvalidError):
-    """The number of a writer's batch is that of another batch, or of one too old to be compared. Nothing was appended."""
+    """The batch's sequence number is that of another batch, or of one too old to compare. Nothing was appended."""
 
 
 class RecordTooLargeError(InvalidError):
@@ -119,11 +119,11 @@ class RecordTooLargeError(InvalidError):
 
 
 class UnsupportedError(InvalidError):
-    """Something well-formed that this table or this version does not do. The text says why."""
+    """A valid request that this table or this version does not support. The message has the reason."""
 
 
 class NotFoundError(FlussError):
-    """Something named does not exist."""
+    """Something with this name does not exist."""
 
 
 class DatabaseNotFoundError(NotFoundError):
@@ -147,11 +147,11 @@ class LakeSnapshotNotFoundError(NotFoundError):
 
 
 class KvSnapshotNotFoundError(NotFoundError):
-    """The bucket has no such key-value snapshot (any more): ask for the latest one."""
+    """The bucket has no such key-value snapshot, or no longer: request the latest one."""
 
 
 class AlreadyExistsError(FlussError):
-    """Something of that name exists."""
+    """Something with this name exists."""
 
 
 class DatabaseExistsError(AlreadyExistsError):
@@ -167,7 +167,7 @@ class PartitionExistsError(AlreadyExistsError):
 
 
 class LakeTableExistsError(AlreadyExistsError):
-    """The lake holds another table of that name: drop it there, or use another name."""
+    """The lake has another table of that name: drop it there, or use another name."""
 
 
 class DatabaseNotEmptyError(FlussError):
@@ -179,7 +179,7 @@ class UntieredRecordsError(FlussError):
 
 
 class OffsetOutOfRangeError(FlussError):
-    """An offset that neither the cluster nor the lake holds any more, or that is not yet written."""
+    """An offset that is no longer available in cluster or lake, or not yet written."""
 
 
 class AuthenticationError(FlussError):
@@ -201,11 +201,11 @@ class RequestTimeoutError(UnavailableError):
 
 
 class NotLeaderError(UnavailableError):
-    """The server asked does not hold the bucket; refresh the metadata."""
+    """The server does not lead the bucket; refresh the metadata."""
 
 
 class OutOfOrderSequenceError(UnavailableError):
-    """A batch arrived before its predecessor; send the predecessor again first."""
+    """A batch arrived before its predecessor; resend the predecessor first."""
 
 
 class ResourceExhaustedError(UnavailableError):
@@ -213,7 +213,7 @@ class ResourceExhaustedError(UnavailableError):
 
 
 class ConflictError(FlussError):
-    """Somebody else changed what this call was planned from: plan it again."""
+    """A concurrent change invalidated the plan of this call: plan it again."""
 
 
 class FencedTieringEpochError(ConflictError):
@@ -221,42 +221,42 @@ class FencedTieringEpochError(ConflictError):
 
 
 class CommitConflictError(ConflictError):
-    """The lake table moved on since the commit was planned. Nothing was committed."""
+    """The lake table has changed since the commit was planned. Nothing was committed."""
 
 
 class TieringInProgressError(ConflictError):
-    """A living tierer is working on the table; wait for it."""
+    """A live tierer holds the table; wait for it."""
 
 
 class ForeignCommitError(ConflictError):
-    """Somebody else changed the rows of the lake table: look at it, then adopt or roll back."""
+    """Another program changed the rows of the lake table: inspect it, then adopt or roll back."""
 
 
 class CommitOutcomeUnknownError(FlussError):
-    """A commit was sent and its outcome is not known: look it up before acting."""
+    """A commit was sent and its outcome is not known: check it before acting."""
 
 
 class UnsettledWrite(Protocol):
-    """What a `WriteInterruptedError` holds."""
+    """The unsettled part of a `WriteInterruptedError`."""
 
     @property
     def acknowledged(self) -> Mapping[tuple[str | None, int], Any]:
-        """Return what is acknowledged."""
+        """Return the acknowledged part."""
         ...
 
     def settle(self) -> Any:
-        """Finish."""
+        """Finish the write."""
         ...
 
     def abandon(self) -> None:
-        """Give up."""
+        """Abandon the rest."""
         ...
 
 
 class WriteInterruptedError(FlussError):
-    """A write of which a part was acknowledged, or may have been written, and a part not. The text says how much.
+    """A write that is acknowledged, or may be written, only in part. The message says how much.
 
-    To give the same rows again may write them twice; `settle` does not.
+    Writing the same rows again may duplicate them; `settle` does not.
     """
 
     def __init__(self, message: str, unsettled: UnsettledWrite | None = None) -> None:
@@ -265,33 +265,33 @@ class WriteInterruptedError(FlussError):
 
     @property
     def acknowledged(self) -> Mapping[tuple[str | None, int], Any]:
-        """Return what is acknowledged, by (partition name or None, bucket): ``rows``, and ``offsets`` as ranges."""
+        """Return the acknowledged part by (partition name or None, bucket): ``rows``, and ``offsets`` as ranges."""
         return {} if self._unsettled is None else self._unsettled.acknowledged
 
     def settle(self) -> Any:
-        """Finish the write, each row exactly once, and return its `WriteResult`. Twice is fine.
+        """Finish the write, each row exactly once, and return its `WriteResult`. May be called twice.
 
-        What is not acknowledged is sent again under the writer id and the sequence numbers that it had, by which the
-        servers recognise what they have written.
+        The unacknowledged rest is resent with its writer id and sequence numbers, by which the servers recognise batches that
+        they have already written.
 
         Raises:
-            WriteInterruptedError: It was interrupted, or failed, again; settle that.
+            WriteInterruptedError: It was interrupted, or failed, again; settle that error.
             FlussError: The rest is refused.
         """
         return None if self._unsettled is None else self._unsettled.settle()
 
     def abandon(self) -> None:
-        """Give up what is not acknowledged, and let go of its rows. What was in flight may be written or not."""
+        """Abandon the unacknowledged rest, and release its rows. Batches in flight may be written or not."""
         if self._unsettled is not None:
             self._unsettled.abandon()
 
 
 class WriteStoppedError(WriteInterruptedError, KeyboardInterrupt):
-    """A write that a person stopped. It ends a cell, a notebook's run or a script as any `KeyboardInterrupt` does."""
+    """A write that the user interrupted. It ends a cell, a notebook's run or a script like any `KeyboardInterrupt`."""
 
 
 class CorruptDataError(FlussError):
-    """Bytes that fail their checks. They are never served; the text says where they lie."""
+    """Data that fail their checks. They are never served; the message has their location."""
 
 
 class StorageError(FlussError):
@@ -307,11 +307,11 @@ class LabLockedError(LabError):
 
 
 class LabMovedError(LabError):
-    """The folder was moved since its lake was written; its paths must be rewritten first."""
+    """The folder was moved since its lake was written; the lake's paths must be rewritten first."""
 
 
 class JavaNotFoundError(FlussError):
-    """No Java 17 or newer was found; the text says where was looked and what to install."""
+    """No Java 17 or newer was found; the message has the places searched and what to install."""
 
 
 class LakeNotConfiguredError(FlussError):
@@ -323,11 +323,11 @@ class NotebookError(FlussError):
 
 
 class InternalError(FlussError):
-    """A defect of fluss_lab: the text is for its developers."""
+    """A defect of fluss_lab: the message is for its developers."""
 
 
-#: Wire codes: Apache Fluss's numbers (its ``Errors``) where it has the error, ours from 1000.
-#: One class per code; a class without an entry of its own travels as its nearest listed base.
+#: Wire codes: Apache Fluss's numbers (its ``Errors``) where it has the error, those of fluss_lab from 1000.
+#: One class per code; a class without an entry of its own is sent as its nearest listed base.
 ERROR_CODES: dict[int, type[FlussError]] = {
     -1: InternalError,
     1: ServerUnavailableError,

@@ -5,12 +5,12 @@ unless armed: in the process by `arm`, or before it starts by the environment va
 ``FLUSS_LAB_FAILPOINTS``, as ``name=action[,name=action]``. Actions:
 
 * ``kill``        the process ends by SIGKILL, as if the machine had taken it;
-* ``stop``        the process stops by SIGSTOP until somebody continues it;
+* ``stop``        the process stops by SIGSTOP until it is continued;
 * ``error``       a `FailpointError` is raised;
 * ``enospc`` / ``eio``   an `OSError` of that kind is raised;
 * ``kill@3`` etc. the third pass acts, the others do nothing.
 
-(After SlateDB's failpoints; kept on the lowest floor because every room above passes them.)
+(After SlateDB's failpoints; kept on the lowest floor because every room above uses them.)
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _act(name: str) -> None:
     if verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif verb == "stop":
-        # To this thread, which so stops here; one to the process would stop the main thread first, and this one later.
+        # To this thread, so that it stops here; a signal to the process would stop the main thread first.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     elif verb == "error":
         raise FailpointError(f"failpoint {name}")

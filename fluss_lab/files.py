@@ -1,4 +1,4 @@
-"""The only module that makes files durable, swaps them in or locks them: fsync, replace and flock live here."""
+"""Durable writes, atomic replacement and locks of files: the only module that calls fsync, replace and flock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
 
 
 def create_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Make a file that does not exist, whole and durable at once: of several that try, in any process, one succeeds.
+    """Create a file atomically and durably: of several concurrent callers, in any process, one succeeds.
 
     Args:
         path: The file; its folder must exist, on a file system with hard links.
@@ -67,19 +67,19 @@ def create_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         mode: Its permissions.
 
     Raises:
-        FileExistsError: There is one; it is left as it is.
+        FileExistsError: It exists; it is not changed.
     """
     with _temporary(path, data, mode, durable=True) as temporary:
-        # Unlike a rename, a link never replaces what is there.
+        # Unlike a rename, a link never replaces a file.
         os.link(temporary, path)
     fsync_folder(path.parent)
 
 
 def copy_atomic(source: Path, start: int, path: Path, *, mode: int = 0o600) -> None:
-    """Make a file of what another one has from a position on, whole and durable at once; one that is there is replaced.
+    """Copy a file from a position on into another one, atomically and durably; an existing one is replaced.
 
     Args:
-        source: The other file; it does not change meanwhile.
+        source: The file to copy; it must not change meanwhile.
         start: Position in it.
         path: The file; its folder must exist.
         mode: Its permissions.
@@ -102,7 +102,7 @@ def _temporary(path: Path, data: bytes, mode: int, *, durable: bool) -> Abstract
 
 @contextmanager
 def _filled(path: Path, pieces: Iterable[bytes], mode: int, *, durable: bool) -> Iterator[str]:
-    """Give a whole file beside the one meant; what is left of it when the block ends goes."""
+    """Yield a complete temporary file beside the target; remove it when the block ends."""
     fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -117,11 +117,11 @@ def _filled(path: Path, pieces: Iterable[bytes], mode: int, *, durable: bool) ->
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Lock an open file, for as long as a descriptor of this opening lives; return False when somebody else has it locked.
+    """Lock an open file, for as long as a descriptor of this opening lives; return False when another has locked it.
 
     Args:
         fd: The file's descriptor.
-        shared: Whether others may lock it so too.
+        shared: Whether the lock is shared.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -142,7 +142,7 @@ def replace(source: Path, target: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int = 0o700) -> None:
-    """Make a folder and those above it that are missing, durably. One that is there is left as it is."""
+    """Create a folder and its missing parents, durably. An existing one is not changed."""
     if not path.is_dir():
         make_folder(path.parent, mode=mode)
         path.mkdir(mode=mode, exist_ok=True)

@@ -1,13 +1,13 @@
-"""Interrupts of the main thread (Ctrl-C, a notebook's stop button), held back where they would break what threads share.
+"""Interrupts of the main thread (Ctrl-C, a notebook's stop button), deferred where they would break shared state.
 
-Python raises `KeyboardInterrupt` between any two steps of the main thread: also behind the step that took a lock and
-before the one that gives it back, in the standard library (`threading.Condition`) as in gRPC. The lock is never given
-back then, and the next call waits for ever. Within a `Held` block an interrupt is only recorded, and ends whatever the
-block waits for; it is delivered where the block says so, at the latest at its end. Other threads are never interrupted:
-for them the block does nothing.
+Python raises `KeyboardInterrupt` between any two steps of the main thread: also after the step that acquires a lock and
+before the one that releases it, in the standard library (`threading.Condition`) as in gRPC. The lock then stays acquired,
+and the next call waits for ever. Within a `Held` block an interrupt is only recorded, and ends the block's present wait; it
+is delivered where the block calls `deliver`, at the latest at its end. Other threads are never interrupted: for them the
+block does nothing.
 
-The handler that is set for the signal when a block begins (a notebook's, Spark's, a person's own) is the one that is
-called in the end, as if the signal had come a little later.
+The handler that is set for the signal when a block begins (a notebook's, Spark's, the user's own) is called in the end, as
+if the signal had arrived a little later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Recorder:
     def __init__(self, before: _Handler) -> None:
         self.before = before
         self.pending = False
-        #: What ends the wait under way, the innermost last.
+        #: Ends the present waits, the innermost last.
         self.wakes: list[Callable[[], object]] = []
 
     def __call__(self, _signum: int, _frame: FrameType | None) -> None:
@@ -45,7 +45,7 @@ class _Recorder:
 
 
 class Held:
-    """Holds interrupts back while its block runs. Blocks within blocks share what is held back."""
+    """Defers interrupts while its block runs. Nested blocks share the deferred interrupt."""
 
     __slots__ = ("_is_outermost", "_recorder")
 
@@ -69,7 +69,7 @@ class Held:
         recorder, self._recorder = self._recorder, None
         if recorder is None or not self._is_outermost:
             return
-        if _signal.getsignal(SIGINT) is recorder:  # else somebody, Spark for instance, has set another meanwhile
+        if _signal.getsignal(SIGINT) is recorder:  # else another handler, such as Spark's, was set meanwhile
             _signal.signal(SIGINT, recorder.before)
         if recorder.pending:
             recorder.pending = False
@@ -77,19 +77,19 @@ class Held:
 
     @property
     def is_interruptible(self) -> bool:
-        """Tell whether an interrupt may come, so that whatever waits must be ready for it."""
+        """Return whether an interrupt may arrive, so that waits must be ready for it."""
         return self._recorder is not None
 
     @property
     def is_pending(self) -> bool:
-        """Tell whether an interrupt came that was not delivered."""
+        """Return whether an interrupt arrived that was not delivered."""
         return self._recorder is not None and self._recorder.pending
 
     def deliver(self) -> None:
-        """Let an interrupt that came take effect here. None came: nothing happens.
+        """Deliver a pending interrupt; without one nothing happens.
 
         Raises:
-            KeyboardInterrupt: One came, unless somebody's own handler does something else.
+            KeyboardInterrupt: One was pending, unless a custom handler does something else.
         """
         recorder = self._recorder
         if recorder is not None and recorder.pending:
@@ -97,7 +97,7 @@ class Held:
             recorder.before(SIGINT, None)
 
     def until(self, wait: Callable[[], object], wake: Callable[[], object]) -> None:
-        """Wait, unless an interrupt is pending; one that comes meanwhile calls `wake`, which ends the wait.
+        """Wait, unless an interrupt is pending; one that arrives meanwhile calls `wake`, which ends the wait.
 
         Args:
             wait: Returns at once when `wake` was called before.
@@ -116,7 +116,7 @@ class Held:
             recorder.wakes.pop()
 
 
-#: What other threads are held by. It has no state.
+#: Used by other threads than the main one. It has no state.
 _NEVER: Final = Held()
 
 
@@ -127,14 +127,14 @@ def _is_main() -> bool:
 class Monitor:
     """A lock and its condition, as `threading.Condition`, which interrupts do not break.
 
-    Its block is a `Held` one. A wait ends by an interrupt, which is delivered there, and the lock is given back.
-    Whoever holds it must not take it again.
+    Its block is a `Held` one. An interrupt ends a wait and is delivered there, and the lock is released.
+    The lock is not reentrant.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiters: list[threading.Lock] = []
-        #: Of the thread that has the lock.
+        #: The block of the thread that holds the lock.
         self._held = _NEVER
 
     def __enter__(self) -> Self:
@@ -152,13 +152,13 @@ class Monitor:
             held.__exit__(kind, error, trace)
 
     def notify_all(self) -> None:
-        """Wake all that wait. The lock is held."""
+        """Wake all waiters. The caller holds the lock."""
         for waiter in self._waiters:
             _release(waiter)
         self._waiters.clear()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Give the lock back until somebody notifies or the time is up. The lock is held before and after.
+        """Release the lock until a notification or the time-out. The caller holds the lock before and after.
 
         Raises:
             KeyboardInterrupt: The main thread was interrupted.
@@ -178,7 +178,7 @@ class Monitor:
         held.deliver()
 
     def wait_for(self, predicate: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait until something is so; return False when the time is up before.
+        """Wait until a predicate is true; return False when the time is up before.
 
         Raises:
             KeyboardInterrupt: The main thread was interrupted.
@@ -201,17 +201,17 @@ class Flag(threading.Event):
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Return whether it is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake all that wait."""
+        """Set it, and wake all waiters."""
         with self._monitor:
             self._is_set = True
             self._monitor.notify_all()
 
     def clear(self) -> None:
-        """Set it back."""
+        """Reset it."""
         with self._monitor:
             self._is_set = False
 
@@ -228,7 +228,7 @@ class Flag(threading.Event):
 
 
 def joined(threads: Iterable[threading.Thread], timeout_s: float | None = None) -> bool:
-    """Wait until threads have ended, the calling one left out; return False when the time is up before.
+    """Wait until threads have ended, except for the calling one; return False when the time is up before.
 
     Raises:
         KeyboardInterrupt: The main thread was interrupted.

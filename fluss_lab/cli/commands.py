@@ -1,6 +1,6 @@
-"""``fluss-lab``: servers, their state, and configuration, from a shell.
+"""The commands of ``fluss-lab`` for servers, their state, and configuration.
 
-Everything heavy is imported by the command that needs it, so that ``fluss-lab --help`` is quick.
+Heavy modules are imported by the command that needs them, so that ``fluss-lab --help`` is quick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_SERVER: Final = 3
 DEBUG_VARIABLE: Final = "FLUSS_LAB_DEBUG"
 
 _EXIT_CODES: Final = """
-Exit codes: 0 done; 1 failed, with one line on standard error that says why; 2 a command that cannot be read; 3 (status) no
+Exit codes: 0 done; 1 failed, with the reason in one line on standard error; 2 an invalid command line; 3 (status) no
 server runs. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
 """
 
@@ -71,7 +71,7 @@ def _counted(tablet_servers: int | None) -> dict[str, str]:
 
 @commands.command()
 @click.option("--folder", type=FolderPath(), required=True, help="The lab's folder.")
-@click.option("--ephemeral", is_flag=True, help="End when no process is attached any more.")
+@click.option("--ephemeral", is_flag=True, help="End with the last attached process.")
 @click.option("--ready-fd", type=int, default=None, hidden=True)
 @click.option("--options-fd", type=int, default=None, hidden=True)
 @_tablet_servers_option
@@ -104,7 +104,7 @@ def server(
 @click.option("--server-id", type=int, required=True, help="Which one.")
 @click.option("--ready-fd", type=int, default=None)
 def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
-    """Run a tablet server of a coordinator, which says all else on standard input; folder and id are for `ps`."""
+    """Run a tablet server of a coordinator, which sends its task on standard input; folder and id are for `ps`."""
     from fluss_lab.rpc.allocator import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
@@ -126,11 +126,11 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None
     was_running = cluster.running_server(path) is not None
     options = {**_parse_options(pairs), **_counted(tablet_servers)}
     if cluster.read_discovery(path) is not None:
-        # One that was killed is started again as it was, but for what is said now.
+        # A killed server is restarted with its options, except for those given now.
         options = {**cluster.read_options(path), **options}
     found = cluster.start_server(path, server_command(), options, ephemeral=False)
     one = found.servers[0]
-    verb = "runs already" if was_running else "runs"
+    verb = "already runs" if was_running else "runs"
     click.echo(f"{path}: {verb} at {one.host}:{one.port} (process {one.pid}); token file {one.token_file}")
     if found.ephemeral:
         click.echo(
@@ -168,9 +168,9 @@ def status(folder: Path) -> None:
 @folder_argument
 @click.option("--all", "is_whole", is_flag=True, help="Every option of the lake's catalogs and file systems too.")
 def config(folder: Path, is_whole: bool) -> None:
-    """Show each option's value and where it came from: environment, file, or default. Secrets are hidden.
+    """Show each option's value and its source: environment, file, or default. Secrets are hidden.
 
-    The lake's options (datalake.*) that are not set have the values which a lab in FOLDER would have.
+    Unset options of the lake (datalake.*) have the values of a lab in FOLDER.
     """
     from fluss_lab.cli.status_text import text_table
     from fluss_lab.model.config.config_chain import Setting, resolve, unknown_variables
@@ -186,7 +186,7 @@ def config(folder: Path, is_whole: bool) -> None:
     settings = [found[key] for key in sorted(found)]
     click.echo(text_table(("option", "value", "from"), [(each.key, each.shown, each.source) for each in settings]))
     for name in unknown_variables(os.environ):
-        click.echo(f"warning: {name} is set, but no option is called so", err=True)
+        click.echo(f"warning: {name} is set, but there is no such option", err=True)
 
 
 @commands.command()
@@ -195,20 +195,20 @@ def config(folder: Path, is_whole: bool) -> None:
     "--deep", is_flag=True, help="Read every file and check every checksum; no server may run. Nothing is changed."
 )
 def doctor(folder: Path, deep: bool) -> None:
-    """Check what this machine and FOLDER (default: lab) need. Exit code 1: something is wrong."""
+    """Check what this machine and FOLDER (default: lab) need. Exit code 1: a check failed."""
     from fluss_lab.cli.doctor import checks
 
     failed = False
     for check in checks(folder.absolute()):
-        failed |= not check.is_well
-        click.echo(f"{'ok  ' if check.is_well else 'BAD '} {check.name}: {check.found}")
+        failed |= not check.is_ok
+        click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}")
     if deep and folder.exists():
         failed |= _deep(folder.absolute())
     sys.exit(FAILED if failed else 0)
 
 
 def _deep(folder: Path) -> bool:
-    """Show what is wrong with a lab's files; tell whether anything is."""
+    """Print the findings in a lab's files; return whether there is a harmful one."""
     from fluss_lab.server.folder.folder_lock import lock_out_servers
     from fluss_lab.server.inspection.lab_inspection import inspect_lab
 

@@ -33,25 +33,25 @@ PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "goo
 FREE_BYTES_MIN: Final = 1 << 30
 #: The log keeps 512 files open; sockets, SQLite and the JVM's pipes come on top.
 OPEN_FILES_MIN: Final = 1024
-#: A folder of files from the future was written by another clock than this one.
+#: Files newer than this machine's clock were written by another clock.
 CLOCK_AHEAD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at, and what was found."""
+    """One check and its result."""
 
     name: str
-    is_well: bool
+    is_ok: bool
     found: str
 
 
 def checks(folder: Path) -> Iterator[Check]:
-    """Yield what this machine and a lab's folder need, as found."""
+    """Yield the checks of this machine and of a lab's folder."""
     yield from _machine()
     yield _checked("options", lambda: _options(folder))
     if not folder.exists():
-        yield Check("folder", True, f"{folder} does not exist yet; it is made when a server starts")
+        yield Check("folder", True, f"{folder} does not exist yet; it is created when a server starts")
         return
     yield _private(folder)
     for name in (DISCOVERY_FILE, TOKEN_FILE):
@@ -98,12 +98,12 @@ def _java() -> str:
 
 
 def _options(folder: Path) -> str:
-    """Return where options are set; a name that nobody knows is an error, or where it is a variable, told."""
+    """Return the options that are set, with their sources; an unknown name is an error."""
     found = resolve({}, os.environ, [Path.cwd(), folder]).values()
     given = [f"{each.key} ({each.source})" for each in found if not each.is_default]
     if unknown := unknown_variables(os.environ):
         raise FlussError(
-            f"{', '.join(unknown)}: set in the environment, but no option is called so; see `fluss-lab config`"
+            f"{', '.join(unknown)}: set in the environment, but there is no such option; see `fluss-lab config`"
         )
     return ", ".join(given) or "all are the defaults"
 
@@ -133,7 +133,7 @@ def _remote(folder: Path) -> Path | None:
     try:
         return remote_root(cluster.read_options(folder), folder)
     except FlussError:
-        return None  # told when the options are looked at
+        return None  # the check of the options reports it
 
 
 def _clock(folder: Path) -> Check:
@@ -150,13 +150,13 @@ def _clock(folder: Path) -> Check:
 def _leftovers(folder: Path) -> Iterator[Check]:
     for path in sorted(folder.glob(f"tablet*/data/**/{SUSPECT_FILE}")):
         yield Check(
-            "disk fault", False, f"{path.parent}: fsync failed here; the next start writes the log's end again. Look after "
+            "disk fault", False, f"{path.parent}: fsync failed here; the next start writes the log's end again. Check "
             f"the disk, then see {folder / LOG_FILE}",
         )  # fmt: skip
     spilled = [path.name for path in folder.iterdir() if path.name.startswith(".") and path.is_file()]
     if spilled:
         yield Check(
-            "leftovers", True, f"half-written files of a killed server, which may be deleted: {', '.join(spilled)}"
+            "leftovers", True, f"incomplete files of a killed server, which may be deleted: {', '.join(spilled)}"
         )
 
 
@@ -168,18 +168,18 @@ def _server(folder: Path) -> Iterator[Check]:
     try:
         found, running = cluster.read_discovery(folder), cluster.running_server(folder)
     except FlussError:
-        return  # said above
+        return  # reported above
     holder = _holder(folder)
     if running is None and holder is not None:
         yield Check(
-            "lock", found is None, f"process {holder} holds the folder, and is starting or stopping; if it stays so for "
+            "lock", found is None, f"process {holder} holds the folder, and is starting or stopping; if that takes "
             f"minutes, see {folder / LOG_FILE} and end it",
         )  # fmt: skip
     if running is not None:
         yield from _buckets(folder)
         return
     if found is not None:
-        yield _port("port", found.servers[0].host, found.servers[0].port, "the next server takes another one")
+        yield _port("port", found.servers[0].host, found.servers[0].port, "the next server uses another one")
     metrics_port = METRICS_PORT.of(_options_of(folder))
     if metrics_port > 0:
         yield _port(
@@ -188,15 +188,15 @@ def _server(folder: Path) -> Iterator[Check]:
 
 
 def _buckets(folder: Path) -> Iterator[Check]:
-    """Check that the cluster knows every bucket."""
+    """Check every bucket of a running lab."""
     try:
         troubles, given_up = bucket_findings(folder)
     except FlussError as error:
         troubles, given_up = BucketFindings([str(error)], [])
     for each in given_up:
-        yield Check("buckets", True, f"given up, because it could not be read: {each}")
+        yield Check("buckets", True, f"given up because it could not be read: {each}")
     if not troubles:
-        yield Check("buckets", True, "all are known and well")
+        yield Check("buckets", True, "all are available")
     for trouble in troubles[:TROUBLES_MAX]:
         yield Check("buckets", False, trouble)
     if len(troubles) > TROUBLES_MAX:
@@ -216,13 +216,13 @@ def _answering(folder: Path) -> str:
     if found is None:
         return "none runs"
     if cluster.running_server(folder) is None:
-        return f"process {found.servers[0].pid} was killed; the next to open the lab starts it again, and it recovers"
+        return f"process {found.servers[0].pid} was killed; the next process that opens the lab restarts it, and it recovers"
     status_text(folder, found)
     return f"process {found.servers[0].pid} answers"
 
 
 def _holder(folder: Path) -> str | None:
-    """Return the process that holds the folder's lock; None when nobody does."""
+    """Return the process that holds the folder's lock; None when it is free."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -236,12 +236,12 @@ def _holder(folder: Path) -> str | None:
 
 
 def _port(name: str, host: str, port: int, otherwise: str) -> Check:
-    """Tell whether a port can be had."""
+    """Check that a port is free."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        return Check(name, False, f"{host}:{port} cannot be had ({error.strerror or error}): {otherwise}")
+        return Check(name, False, f"{host}:{port} is not free ({error.strerror or error}): {otherwise}")
     return Check(name, True, f"{host}:{port} is free")

@@ -1,4 +1,4 @@
-"""The lab's folder as commands take it: ``~`` expanded, and opened only where a lab is."""
+"""The lab's folder as an argument of commands: ``~`` is expanded, and only an existing lab is opened."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DEFAULT: Final = Path("lab")
 
 
 class FolderPath(click.Path):
-    """A folder, which may not exist; ``~`` is the user's home also where no shell has expanded it."""
+    """A folder, which may be missing; ``~`` is the user's home also where no shell expands it."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path of what was given."""
+        """Return the argument as a path."""
         return super().convert(Path(value).expanduser(), param, ctx)
 
 
@@ -44,7 +44,7 @@ def opened_lab(folder: Path) -> Iterator[Lab]:
     """Open the lab of a folder for the block.
 
     Raises:
-        LabError: No lab is there: only ``fluss-lab up`` and `Lab.open` make one, so that a wrong folder is noticed.
+        LabError: It is not a lab's folder. Only ``fluss-lab up`` and `Lab.open` create one: a wrong path is noticed.
     """
     from fluss_lab.server.folder.lab_folder import check_lab_exists
     from fluss_lab.workbench import Lab

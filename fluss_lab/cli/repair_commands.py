@@ -1,4 +1,4 @@
-"""``fluss-lab repair``: a table whose lake does not fit any more or whose logs are damaged, and a lab's folder that was moved."""
+"""``fluss-lab repair``: tables whose lake table was changed or whose logs are damaged, and labs that were moved."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target")
 @click.option("--adopt", is_flag=True, help="Accept the lake table as it is; TARGET is the table's path.")
-@click.option("--accept-gaps", is_flag=True, help="With --adopt: go on without offsets that nobody holds any more.")
-@click.option("--skip-corrupt", is_flag=True, help="Give up what cannot be read of a table's logs; TARGET is its path.")
 @click.option(
-    "--discard-before", is_flag=True, help="With --skip-corrupt: lose more than what is damaged, as the plan says."
+    "--accept-gaps", is_flag=True, help="With --adopt: continue without offsets that are no longer available."
+)
+@click.option(
+    "--skip-corrupt", is_flag=True, help="Give up the unreadable records of a table's logs; TARGET is its path."
+)
+@click.option(
+    "--discard-before",
+    is_flag=True,
+    help="With --skip-corrupt: lose more than the damaged records, as shown in the plan.",
 )
 @click.option("--relocate", is_flag=True, help="Rewrite the paths of a lab that was moved; TARGET is its folder.")
-@click.option(
-    "--yes", is_flag=True, help="Do it. Without, only what would be done is shown (--relocate needs no word)."
-)
+@click.option("--yes", is_flag=True, help="Do it. Without it only the plan is shown (not needed with --relocate).")
 @folder_option
 def repair(
     target: str,
@@ -38,10 +42,10 @@ def repair(
     yes: bool,
     folder: Path,
 ) -> None:
-    """Make lake and cluster fit together again, or do without what is damaged.
+    """Reconcile lake and cluster, or give up damaged records.
 
-    TARGET is a table's path with --adopt, after somebody else changed its lake table, rolled it back or expired its
-    snapshots, or after records left the cluster while the lake was switched off; with --skip-corrupt, while its server
+    TARGET is a table's path with --adopt, after another program changed its lake table, rolled it back or expired its
+    snapshots, or after records left the cluster while the lake was disabled; with --skip-corrupt, while its server
     runs, when a log is damaged or gone and there is no copy of the file: exactly what cannot be read is given up, from the
     lake if it holds it. It is a lab's folder with --relocate.
     """
@@ -87,8 +91,8 @@ def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -
     if plan.is_empty:
         raise InvalidRequestError(f"repair: {plan!r}")
     click.echo(repr(plan))
-    word = f" {DISCARD}" if plan.needs_word else ""
-    click.echo(f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{word} --yes` does it")
+    discard = f" {DISCARD}" if plan.needs_word else ""
+    click.echo(f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{discard} --yes` does it")
 
 
 def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
@@ -117,13 +121,13 @@ def relocate_lab(folder: Path) -> Relocated:
     """Rewrite the paths of a lab that was moved, or copied, so that it can be used where it is.
 
     Args:
-        folder: The lab's, absolute. Cut off, it is refused as before, and relocated by running this again.
+        folder: The lab's, absolute. After an interruption the lab is still refused; run this again.
 
     Returns:
-        What was rewritten.
+        The number of rewritten files.
 
     Raises:
-        LabError: There is no lab.
+        LabError: The folder is not a lab's.
         LabLockedError: A server runs on it.
         UnsupportedError: Its lake is configured to lie in the folder that was moved.
         CorruptDataError, OSError: A file of its lake cannot be read or written.
@@ -140,7 +144,7 @@ def relocate_lab(folder: Path) -> Relocated:
 
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
-    """Refuse a lake that somebody configured to be in the folder: where it is looked for is not ours to say."""
+    """Refuse a lake whose configured path is in the lab's old folder: the configuration would still name it."""
     from fluss_lab.model.config.lake_options import LAKE_PREFIX, mask_secret
     from fluss_lab.server.cluster import read_options
     from fluss_lab.server.server_options import resolve_server_options
@@ -149,6 +153,6 @@ def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     for key, value in options.items():
         if key.startswith(LAKE_PREFIX) and any(f"{place}/" in value for place in places):
             raise UnsupportedError(
-                f"option {key!r} is {mask_secret(key, value)!r}: it names the place where the lab was; only a lab's own lake (its folder "
+                f"option {key!r} is {mask_secret(key, value)!r}: it names the lab's old folder; only a lab's own lake (its folder "
                 "`lake`) is relocated: move the configured lake back, or outside of the lab's folder"
             )

@@ -14,7 +14,7 @@ from fluss_lab.server import cluster
 from fluss_lab.server.metrics.metrics_page import HOST, PATH
 from fluss_lab.server.process.discovery import Discovery
 
-#: Of buckets that are not well so many are told; the server's log has all.
+#: Most damaged buckets shown; the server's log has all.
 TROUBLES_MAX: Final = 10
 
 
@@ -67,9 +67,9 @@ def status_text(folder: Path, found: Discovery) -> str:
     if troubles := _troubles(statuses):
         shown = troubles[:TROUBLES_MAX]
         more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
-        parts.append("buckets that are not well:\n" + "\n".join([*shown, *more]))
+        parts.append("buckets with problems:\n" + "\n".join([*shown, *more]))
     if given_up := _given_up(statuses):
-        parts.append("given up, because it could not be read:\n" + "\n".join(given_up))
+        parts.append("given up because it could not be read:\n" + "\n".join(given_up))
     return "\n\n".join(parts)
 
 
@@ -78,11 +78,11 @@ def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
 
 
 class BucketFindings(NamedTuple):
-    """What there is to say of the buckets of a lab.
+    """The problems of a lab's buckets.
 
     Attributes:
-        troubles: What is wrong: buckets that are not known, then what makes no offset doubtful.
-        given_up: What was given up of logs, because it could not be read.
+        troubles: Buckets that are not available, then warnings about others.
+        given_up: Ranges of logs that were given up because they could not be read.
     """
 
     troubles: list[str]
@@ -90,7 +90,7 @@ class BucketFindings(NamedTuple):
 
 
 def bucket_findings(folder: Path) -> BucketFindings:
-    """Return what there is to say of the buckets of a running lab.
+    """Return the problems of a running lab's buckets.
 
     Raises:
         FlussError: The server does not answer.
@@ -120,7 +120,7 @@ def _troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> l
 
 
 def _given_up(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
-    """Return what was given up of logs, a line for each bucket; of many the first."""
+    """Return the ranges of logs that were given up, a line for each bucket, up to `TROUBLES_MAX`."""
     lines = []
     for info, buckets in statuses:
         for each in buckets:
@@ -133,7 +133,7 @@ def _given_up(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> l
 
 
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:
-    """Return where the metrics of each process are."""
+    """Return the addresses of each process's metrics page."""
     shown = []
     for page in pages:
         who = f"tablet {page.server_id} " if page.HasField("server_id") else ""
@@ -142,13 +142,13 @@ def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:
 
 
 def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) -> str:
-    """Return the coordinator's process and each tablet server, there or not."""
+    """Return the coordinator's process and each tablet server, running or not."""
     first = found.servers[0]
     rows: list[tuple[object, ...]] = [
         ("coordinator", str(first.pid), f"{first.host}:{first.port}", "running", None, None)
     ]
     for each in states:
-        # The one in the coordinator's process is not told which it is.
+        # The message leaves out the process of a tablet server inside the coordinator's.
         process_id = each.process_id or (first.pid if each.host else None)
         address = f"{each.host}:{each.port}" if each.host else None
         error = each.last_error.splitlines()[0][:120] if each.last_error else None
@@ -165,7 +165,7 @@ def _table_row(
     errors = [str(each.error) for each in buckets if each.error is not None]
     warnings = [each.warning for each in known if each.warning is not None]
     error = next(iter([*errors, *warnings]), None) or (state.last_error if state is not None else None) or None
-    records = size_bytes = end = lake_end = None  # a sum of which a part is not known is not shown
+    records = size_bytes = end = lake_end = None  # a sum with an unknown part is not shown
     if len(known) == len(buckets):
         end, size_bytes = sum(each.end_offset for each in known), sum(_size_bytes(each) for each in known)
         lake_end = sum(each.lake_end_offset or 0 for each in known) if info.descriptor.lake_enabled else None

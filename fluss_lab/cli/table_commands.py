@@ -1,4 +1,4 @@
-"""``fluss-lab`` for tables and notebooks: look at them, tier them, follow them, run them."""
+"""The commands of ``fluss-lab`` for tables and notebooks: show, tier, follow, run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def tier_on(lab: Lab, max_tables: int, seconds: float | None) -> None:
-    """Tier by freshness until a signal comes, or for so many seconds; then say how everything stands.
+    """Tier by freshness until a signal arrives, or for so many seconds; then print the status of every table.
 
-    The first signal lets rounds under way end (half a minute at most), the second cancels them.
+    The first signal lets running rounds end (half a minute at most), the second cancels them.
     """
     ended, signalled = threading.Event(), threading.Event()
 
@@ -50,7 +50,7 @@ def tier_on(lab: Lab, max_tables: int, seconds: float | None) -> None:
     # After Spark was started: it takes SIGINT for itself.
     with _on_signals(on_signal):
         service.start()
-        click.echo("tiering by freshness; Ctrl-C ends it after the rounds under way, a second one at once", err=True)
+        click.echo("tiering by freshness; Ctrl-C stops it after the running rounds, a second one at once", err=True)
         try:
             ended.wait(seconds)
             click.echo("stopping", err=True)
@@ -113,7 +113,7 @@ def show(folder: Path, path: str) -> None:
 
 @click.command()
 @click.argument("paths", nargs=-1)
-@click.option("--continuous", is_flag=True, help="Go on by each table's freshness, until Ctrl-C or SIGTERM.")
+@click.option("--continuous", is_flag=True, help="Keep tiering by each table's freshness, until Ctrl-C or SIGTERM.")
 @click.option("--for", "duration", metavar="DURATION", help="With --continuous: end after, for instance, 10min.")
 @click.option("--max-tables", type=click.IntRange(min=1), default=None, help="With --continuous: tables at a time (2).")
 @click.option("--master", default=None, help="Spark's master; default: all cores of this machine.")
@@ -130,8 +130,8 @@ def tier(
 ) -> None:
     """Tier tables into the lake: one round of each of PATHS, or of all.
 
-    With --continuous every lake-enabled table is tiered by its freshness; each round is one line. The first Ctrl-C or
-    SIGTERM lets rounds under way end, the second cancels them.
+    With --continuous every lake-enabled table is tiered by its freshness, with a line for each round. The first Ctrl-C or
+    SIGTERM lets running rounds end, the second cancels them.
     """
     if continuous and paths:
         raise InvalidError("tier --continuous tiers every lake-enabled table; leave the paths out")

@@ -13,9 +13,9 @@ from typing import Any, Final
 from fluss_lab.display import html_table
 from fluss_lab.errors import InvalidError, NotebookError, NotFoundError
 
-#: Under this MIME type a notebook leaves what a program should read of it.
+#: The MIME type of a notebook's output for programs.
 SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
-#: The longest a kernel may take to come up: a cold disk and a busy machine.
+#: Longest start of a kernel: a cold disk and a busy machine.
 KERNEL_START_TIMEOUT_S: Final = 120
 
 #: The path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; the kernel appends ``-1`` to ``-5``.
@@ -24,14 +24,14 @@ SOCKET_PREFIX_LENGTH_MAX: Final = 100
 
 @dataclass(frozen=True)
 class NotebookRun:
-    """A run that ended well.
+    """A successful run.
 
     Attributes:
-        notebook: What was run.
+        notebook: The notebook that was run.
         output: The executed notebook.
-        parameters: What it was given.
+        parameters: Its parameters.
         seconds: From start to end, kernel included.
-        summary: What the notebook left under `SUMMARY_MIME` (all of them merged); empty when nothing.
+        summary: The notebook's outputs of type `SUMMARY_MIME`, merged; empty without any.
     """
 
     notebook: Path
@@ -62,15 +62,15 @@ def run_notebook(
         progress: Whether a progress bar is shown.
 
     Raises:
-        NotFoundError: There is no such notebook.
+        NotFoundError: The notebook does not exist.
         InvalidError: A parameter that the notebook does not have.
-        NotebookError: A cell failed; the text has its error, the output notebook all of it.
+        NotebookError: A cell failed; the message has its error, the output notebook the traceback.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
     if not notebook.is_file():
-        raise NotFoundError(f"notebook {notebook}: there is no such file")
+        raise NotFoundError(f"notebook {notebook}: the file does not exist")
     given = dict(parameters or {})
     known = papermill.inspect_notebook(str(notebook))
     if unknown := sorted(set(given) - set(known)):
@@ -99,7 +99,7 @@ def run_notebook(
 
 @contextmanager
 def _kernel_sockets() -> Iterator[Any]:
-    """Give the settings by which the kernel listens on sockets in a private folder, not on TCP ports."""
+    """Yield the settings by which the kernel listens on sockets in a private folder, not on TCP ports."""
     from traitlets.config import Config
 
     with tempfile.TemporaryDirectory(prefix="fluss-lab-") as folder:

@@ -54,20 +54,20 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: Pause before attaching again: a server that is stopping needs a moment to say so, one that was killed none.
+#: Pause before attaching again: a stopping server needs a moment to remove its discovery file.
 REATTACH_PAUSE_S: Final = 0.1
-#: Pause while there is no server and none must be started: somebody may start one.
+#: Pause while no server runs and this process must not start one: another may.
 ABSENT_PAUSE_S: Final = 0.5
-#: Pause after a start that failed, doubled with each further one: a full disk may be cleared, a damaged lab may not.
+#: Pause after a failed start, doubled with each further one: a full disk may be cleared, a damaged lab may not.
 START_PAUSE_S: Final = 2.0
 START_PAUSE_MAX_S: Final = 60.0
-#: How long `close` waits for the stream to end; it is cancelled at once, so this is never used up.
+#: Longest wait of `close` for the stream's end; the stream is cancelled at once.
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEndpoint:
-    """Where a cluster's coordinator listens, the token it wants, and what to expect of it with TLS."""
+    """Where a cluster's coordinator listens, its token, and its certificate authority with TLS."""
 
     host: str
     port: int
@@ -79,19 +79,19 @@ class CoordinatorEndpoint:
 
 
 def read_discovery(folder: Path) -> Discovery | None:
-    """Return what the folder's discovery file says; None when there is none.
+    """Return the content of the folder's discovery file; None when it does not exist.
 
     Raises:
-        LabError: It cannot be understood.
+        LabError: It cannot be parsed.
     """
     return discovery.read(folder)
 
 
 def locate(folder: Path) -> CoordinatorEndpoint:
-    """Return where the folder's coordinator listens, as its discovery file says.
+    """Return where the folder's coordinator listens, from its discovery file.
 
     Raises:
-        ServerUnavailableError: There is no such file: no server runs.
+        ServerUnavailableError: The file does not exist: no server runs.
         AuthenticationError: The token file is missing, or readable by others.
     """
     found = discovery.read(folder)
@@ -112,16 +112,16 @@ def ensure_server(
     """Attach to the server of a folder; start an ephemeral one when none runs.
 
     Args:
-        folder: The lab's folder; made when absent.
-        command: What runs ``fluss-lab server``.
-        options: Server options for one that must be started; one that runs keeps its own.
-        on_lost: Called, in a thread of its own, each time a server that was attached ended on purpose.
+        folder: The lab's folder; created when absent.
+        command: Runs ``fluss-lab server``.
+        options: Server options for a server that must be started; a running one keeps its own.
+        on_lost: Called, in a thread of its own, each time the attached server was stopped on purpose.
         timeout_s: Longest wait.
 
     Raises:
         LabError: The folder is a file, another user's, or others may write in it.
-        FlussError: Why the server could not start (LabLockedError, LabMovedError, InvalidPropertyError, ...).
-        ServerUnavailableError: It died while starting; the text has the end of its log.
+        FlussError: The server could not start (LabLockedError, LabMovedError, InvalidPropertyError, ...).
+        ServerUnavailableError: It died while starting; the message has the end of its log.
     """
     make_lab_folder(folder)
     attachment = Attachment(folder, command, options or {}, on_lost)
@@ -133,7 +133,7 @@ def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     """Stop the server of a folder gracefully, and wait until its processes are gone: tablet servers first.
 
     Returns:
-        False when none ran; a discovery file that a killed one left is removed.
+        False when none ran; the discovery file of a killed one is removed.
 
     Raises:
         AuthenticationError: The token file is missing, or readable by others.
@@ -158,10 +158,10 @@ def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
 
 class Attachment(Closing):
-    """This process's attachment to a lab's server: an open stream, held in the background.
+    """This process's attachment to a lab's server: a stream kept open in the background.
 
-    When the stream breaks it is opened again. When the server was killed (its discovery file is still there) it is
-    started again, in the same mode and with the same options; when it was stopped on purpose it is not.
+    When the stream breaks it is reopened. When the server was killed (its discovery file still exists) it is restarted, in the
+    same mode and with the same options; when it was stopped on purpose it is not.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Attachment(Closing):
             FlussError: See `ensure_server`.
         """
         me = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _let_go_in_child(me))
+        os.register_at_fork(after_in_child=lambda: _detach_in_child(me))
         with Held():
             self._thread.start()
         try:
@@ -224,7 +224,7 @@ class Attachment(Closing):
             raise self._failure
 
     def close(self) -> None:
-        """Let go of the server. Twice is fine; in a forked child nothing happens."""
+        """Detach from the server. May be called twice; in a forked child nothing happens."""
         if os.getpid() != self._pid:
             return
         with Held():
@@ -234,25 +234,25 @@ class Attachment(Closing):
             joined([self._thread], CLOSE_TIMEOUT_S)
 
     def ends_with(self, owner: object) -> None:
-        """Let go when nobody holds an object any more: a lab that was never closed, or whose opening was interrupted."""
-        # In a thread of its own: memory is freed anywhere, also where a lock is held that letting go takes.
+        """Detach when an object is garbage-collected: a lab that was never closed, or whose opening was interrupted."""
+        # In a thread of its own: garbage is collected anywhere, also while this thread holds a lock that detaching needs.
         weakref.finalize(owner, _thread.start_new_thread, self.close, ()).atexit = False
 
     def leave(self, sessions: Iterable[int] = ()) -> None:
-        """Let go of the server; one that ends with the last attached process is ended now if that is this one.
+        """Detach from the server; an ephemeral one is stopped now if this process is its last.
 
-        When this returns it is gone, and nothing changes in its folder any more. Whoever opens the lab meanwhile either is
-        attached before, and keeps it, or starts another one when it is gone.
+        When this returns it is gone, and nothing changes in its folder. A process that opens the lab meanwhile either attaches
+        before, and keeps the server, or starts another one when it is gone.
 
         Args:
-            sessions: Others of this process, which are closed already, though the server may not know it yet.
+            sessions: Other sessions of this process, closed already, though the server may not know it yet.
 
         Raises:
-            RequestTimeoutError: It is ending, but has not ended in a minute.
+            RequestTimeoutError: It has not ended in a minute.
         """
         if os.getpid() != self._pid:
             return
-        self._closing.set()  # from now on nobody here attaches, or starts it, again
+        self._closing.set()  # from now on this process neither attaches nor starts it again
         try:
             with Held():
                 ending = self._end_if_last(sessions)
@@ -262,7 +262,7 @@ class Attachment(Closing):
             wait_until_gone(ending)
 
     def _end_if_last(self, sessions: Iterable[int]) -> Discovery | None:
-        """Return the processes that end, if they do."""
+        """Return the processes that end; None when they do not."""
         session_id, place = self._session_id, self._place
         if session_id is None or place is None:
             return None
@@ -302,7 +302,7 @@ class Attachment(Closing):
         self._attached.set()
 
     def _is_served(self) -> bool:
-        """Return whether there is a server to attach to; one is started when that is ours to do."""
+        """Return whether there is a server to attach to; start one when this process must."""
         found = discovery.read(self.folder)
         if found is not None and running_server(self.folder) is not None:
             return True
@@ -311,7 +311,7 @@ class Attachment(Closing):
         if found is None:
             start_server(self.folder, self._command, self._options, ephemeral=True)
         else:
-            # Killed: the same again.
+            # It was killed: restart it with its options.
             options = {**read_options(self.folder), **({} if self._attached.is_set() else self._options)}
             start_server(self.folder, self._command, options, ephemeral=found.ephemeral)
         return True
@@ -321,7 +321,7 @@ class Attachment(Closing):
         try:
             place = locate(self.folder)
         except (ServerUnavailableError, AuthenticationError):
-            return REATTACH_PAUSE_S  # it ended between two looks
+            return REATTACH_PAUSE_S  # it ended between two checks
         with self._lock:
             self._stream_closed = closed = Flag()
             if self._closing.is_set():
@@ -340,18 +340,18 @@ class Attachment(Closing):
             closed.set()
             channel.close()
         if was_attached and not self._closing.is_set():
-            self._tell_lost()
+            self._report_lost()
         return REATTACH_PAUSE_S
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         if self._on_lost is not None and discovery.read(self.folder) is None:
             threading.Thread(target=self._on_lost, name="fluss-lost", daemon=True).start()
 
 
-def _let_go_in_child(reference: weakref.ref[Attachment]) -> None:
-    """In a forked child: let go of the connection that it inherited, or the server would think its parent alive.
+def _detach_in_child(reference: weakref.ref[Attachment]) -> None:
+    """In a forked child: close the inherited connection, or the server would count the parent as alive.
 
-    gRPC does so too, but not where its fork handlers are switched off, nor while another thread is within a call.
+    gRPC does so too, but not where its fork handlers are disabled, nor while another thread is in a call.
     """
     attachment = reference()
     if attachment is None or (place := attachment._place) is None:
@@ -365,13 +365,13 @@ def _let_go_in_child(reference: weakref.ref[Attachment]) -> None:
 
 
 def _cut(fd: int, place: CoordinatorEndpoint) -> None:
-    """Put nothing in the place of a descriptor that is a connection to a server. Its number stays taken."""
+    """Replace a descriptor that is a connection to a server by ``/dev/null``. Its number stays in use."""
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return
         with socket.socket(fileno=os.dup(fd)) as copy:
             if copy.family not in {socket.AF_INET, socket.AF_INET6}:
-                return  # a notebook's kernel talks over Unix sockets
+                return  # a notebook's kernel uses Unix sockets
             peer = copy.getpeername()
         # gRPC's sockets are of IPv6, with IPv4 addresses in it.
         if (str(peer[0]).removeprefix("::ffff:"), peer[1]) == (place.host, place.port):

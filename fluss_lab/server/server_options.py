@@ -1,4 +1,4 @@
-"""The options of a server: which there are, and how they are split from those of a client."""
+"""The options of a server, and their separation from those of a client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fluss_lab.model.config.config_chain import resolve, text_of
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
 from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
 
-#: Of the lab's folder, where nobody configured ``remote.data.dir``.
+#: In the lab's folder, where ``remote.data.dir`` is not configured.
 REMOTE_FOLDER: Final = "remote"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
-    """Options by whose they are, as strings."""
+    """The options of the server and of the client, as strings."""
 
     server: dict[str, str]
     client: dict[str, str]
@@ -45,13 +45,13 @@ def check_server_options(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def split_options(values: Mapping[str, object]) -> SplitOptions:
-    """Return options that a person gave together, checked, by whose they are.
+    """Return the given options, checked, as those of the server and of the client.
 
-    Client options that the person did not give are looked up in the environment and in the working directory's file;
-    a server looks its own up when it starts.
+    Client options that are not given are read from the environment and from the working directory's file; a server
+    reads its own when it starts.
 
     Raises:
-        InvalidPropertyError: One is neither a cluster's nor a client's, or ill-typed.
+        InvalidPropertyError: One is neither the cluster's nor the client's, or ill-typed.
     """
     found = resolve(values, os.environ, [Path.cwd()])
     client = {key: found[key].value for key in CLIENT_OPTIONS if not found[key].is_default}
@@ -59,14 +59,14 @@ def split_options(values: Mapping[str, object]) -> SplitOptions:
 
 
 def resolve_server_options(given: Mapping[str, object], folder: Path) -> dict[str, str]:
-    """Return the server options that anything in the configuration chain sets, for a server on a folder.
+    """Return the server options set in the configuration chain, for a server on a folder.
 
     Args:
         given: Options given as arguments.
         folder: The lab's folder; its file counts after the working directory's.
 
     Raises:
-        InvalidPropertyError: One is unknown or ill-typed; the text says where it stands.
+        InvalidPropertyError: One is unknown or ill-typed; the message names its source.
     """
     found = resolve(given, os.environ, [Path.cwd(), folder])
     chosen = {
@@ -76,7 +76,7 @@ def resolve_server_options(given: Mapping[str, object], folder: Path) -> dict[st
 
 
 def default_lake_options(folder: Path) -> dict[str, str]:
-    """Return the lake that a lab has when nobody configured one: a SQLite catalog and a warehouse in its folder."""
+    """Return the default lake of a lab: a SQLite catalog and a warehouse in its folder."""
     lake = folder.absolute() / "lake"
     return {
         "datalake.format": "iceberg",
@@ -88,7 +88,7 @@ def default_lake_options(folder: Path) -> dict[str, str]:
 
 
 def with_lake(options: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the options with the default lake filled in where they leave it open: see `with_defaults`."""
+    """Return the options with the default lake where they configure none: see `with_defaults`."""
     return with_defaults(options, default_lake_options(folder))
 
 
@@ -100,7 +100,7 @@ def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:
         folder: The lab's folder; a relative path counts from there, so that it means the same after every restart.
 
     Raises:
-        InvalidPropertyError: It is not a place in the local file system.
+        InvalidPropertyError: It is not a path in the local file system.
     """
     given = REMOTE_DATA_DIR.of(options).strip()
     found = folder.absolute() / (_local_path(given) if given else REMOTE_FOLDER)
@@ -109,12 +109,12 @@ def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def _local_path(given: str) -> Path:
     scheme, host, path, _, _ = urlsplit(given)
-    # One letter is no scheme; and a path may well have a colon, but not before two slashes.
+    # One letter is no scheme; a path may contain a colon, but not before two slashes.
     if "://" not in given and scheme != "file":
         return Path(given).expanduser()
     if scheme != "file" or host not in {"", "localhost"} or not path.startswith("/"):
         raise InvalidPropertyError(
-            f"property {REMOTE_DATA_DIR.key!r}: expected a path or file:///path, found {given!r}; object stores are "
-            "reached by mounting them: servers and readers then use the mount's path"
+            f"property {REMOTE_DATA_DIR.key!r}: expected a path or file:///path, found {given!r}; mount "
+            "object stores: servers and readers then use the mount's path"
         )
     return Path(unquote(path))

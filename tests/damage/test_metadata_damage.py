@@ -138,7 +138,7 @@ def test_a_lab_without_its_metadata_is_no_new_lab(tmp_path, damage):
         assert node.address
     DAMAGES[damage](folder / DATABASE_FILE, random.Random())
     for _ in range(2):
-        found = "there is none" if damage == "deleted" else "found an empty file"
+        found = "the file is missing" if damage == "deleted" else "found an empty file"
         with pytest.raises(CorruptDataError, match=rf"(?s)metadata\.db: .*{found}.*estore"):
             ServerNode(folder).start()
     assert (folder / DATABASE_FILE).exists() == (damage == "emptied")

@@ -101,8 +101,8 @@ DISK_ROOM = (
     ),
     Mutant(
         "a_lab_that_cannot_be_written_takes_rows", "P1", READ_ONLY,
-        '    def check(self, what: str) -> None:\n        """Refuse."""\n        raise self._refusal(what)\n',
-        '    def check(self, what: str) -> None:\n        """Refuse."""\n',
+        '    def check(self, what: str) -> None:\n        """Raise StorageError."""\n        raise self._refusal(what)\n',
+        '    def check(self, what: str) -> None:\n        """Raise StorageError."""\n',
         _KILLED,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Attached processes: each holds an open stream, and the last one to go takes an ephemeral server with it.
+"""The sessions of attached processes: each has an open stream; when the last one closes, an ephemeral server ends.
 
 Never by parent-death signals: they fire when the thread that started the server ends.
 """
@@ -27,15 +27,15 @@ LOOK_INTERVAL_S: Final = 1.0
 
 
 class ClientSessions:
-    """The processes attached at this moment.
+    """The sessions that are open now.
 
     Args:
-        clock: For the grace.
-        most: How many there may be at once.
-        first_id: The first session's id; the next `SESSIONS_MAX` ids were never used either. None is kept on the disk, which
+        clock: Measures the grace.
+        most: Most sessions at once.
+        first_id: The first session's id; the next `SESSIONS_MAX` ids are unused too. Ids are not written to the disk, which
             may be full: readers attach too.
-        coordinator_epoch: Told to each session.
-        on_end: Called with the id of each session that ended, after it is gone.
+        coordinator_epoch: Sent to each session.
+        on_end: Called with the id of each session after it ended.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ClientSessions:
             self._on_end(session_id)
 
     def is_open(self, session_id: int) -> bool:
-        """Tell whether a session is attached."""
+        """Return whether a session is open."""
         with self._changed:
             return session_id in self._open
 
@@ -97,10 +97,10 @@ class ClientSessions:
             return len(self._open)
 
     def watch(self, grace_ms: int, stop: Callable[[], None]) -> None:
-        """From now on, call `stop` once when nobody has been attached for the grace.
+        """From now on, call `stop` once when no session was open for the grace.
 
         Args:
-            grace_ms: The grace after the last one has gone; before the first, at least `FIRST_WAIT_MS`.
+            grace_ms: The grace after the last session ended; before the first, at least `FIRST_WAIT_MS`.
             stop: Must return at once.
         """
 
@@ -113,24 +113,24 @@ class ClientSessions:
         self._watcher.start()
 
     def _wait_alone(self, first_ms: int, grace_ms: int) -> bool:
-        """Return True, and take no more, when nobody has been attached for long enough; False when the sessions were closed."""
+        """Return True, and accept no more, when no session was open for long enough; False after `close`."""
         with self._changed:
             began_ms = self._clock.monotonic_ms()
             while not self._closing:
                 if self._open:
                     self._changed.wait()
                     continue
-                # Who came and went between two looks of this thread has been here too.
+                # A session that began and ended between two looks of this thread counts too.
                 end_ms = began_ms + first_ms if self._left_ms is None else self._left_ms + grace_ms
                 rest_ms = end_ms - self._clock.monotonic_ms()
                 if rest_ms <= 0:
-                    self._closing = True  # who attached from now on would be told of a server that ends
+                    self._closing = True  # a session from now on would get a server that ends
                     return True
                 self._changed.wait(min(rest_ms / 1000, LOOK_INTERVAL_S))
             return False
 
     def end_if_only(self, session_ids: Collection[int]) -> bool:
-        """Take no more if nobody but these is attached; tell whether it is so. Who comes later is told that the server ends."""
+        """Accept no more sessions if only these are open; return whether it is so. Later ones are refused: the server ends."""
         with self._changed:
             if not set(session_ids).issuperset(self._open):
                 return False
@@ -139,7 +139,7 @@ class ClientSessions:
             return True
 
     def close(self) -> None:
-        """End every session and take no more."""
+        """End every session and accept no more."""
         with self._changed:
             self._closing = True
             for closed in self._open.values():

@@ -1,4 +1,4 @@
-"""The coordinator's metrics: looked up in its metadata when somebody asks."""
+"""The coordinator's metrics, collected from its metadata when a metrics page is requested."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fluss_lab.server.metrics.server_metrics import Family, single
 
 
 def cluster_families(catalog: TableCatalog, servers: Sequence[pb.PbServerNode], *, attached: int) -> Iterator[Family]:
-    """Yield what there is in the cluster.
+    """Yield the metrics of the cluster.
 
     Args:
         catalog: Its tables, partitions and buckets.
-        servers: The tablet servers that answer.
+        servers: The registered tablet servers.
         attached: Attached processes.
     """
     infos, groups = catalog.all_tables(), catalog.bucket_groups()
@@ -32,12 +32,12 @@ def cluster_families(catalog: TableCatalog, servers: Sequence[pb.PbServerNode], 
     yield single("coordinator_lakeTableCount", "gauge", "Lake-enabled tables.", lake_tables)
     yield single("coordinator_partitionCount", "gauge", "Partitions.", partitions)
     yield single("coordinator_bucketCount", "gauge", "Buckets.", sum(len(group.leaders) for group in groups))
-    yield single("coordinator_offlineBucketCount", "gauge", "Buckets whose tablet server is not there.", offline)
+    yield single("coordinator_offlineBucketCount", "gauge", "Buckets whose tablet server is not registered.", offline)
     yield single("coordinator_attachedCount", "gauge", "Attached processes.", attached)
 
 
 def kept_families(kept: Sequence[KeptPartition], now_ms: int) -> Iterator[Family]:
-    """Yield, per table that has some, how many partitions stay past their retention, and for how long the first one."""
+    """Yield how many partitions each table keeps past their retention, and for how long the first of them."""
     count = Family(
         "coordinator_keptPartitionCount", "gauge", "Partitions past retention that the lake does not hold whole."
     )
@@ -51,10 +51,10 @@ def kept_families(kept: Sequence[KeptPartition], now_ms: int) -> Iterator[Family
 
 
 def tiering_families(states: list[TableTiering], stats: TieringStats, now_ms: int) -> Iterator[Family]:
-    """Yield how the tiering of each table stands.
+    """Yield the metrics of each table's tiering.
 
-    What `stats` tells is of this start of the coordinator; until then a metric has no value. Apache Fluss's ``fileSize``
-    and ``recordCount`` are of the whole lake table; a round here tells of what it wrote, and so do they.
+    `stats` begins with the start of the coordinator; until its first round a metric has no value. Apache Fluss's
+    ``fileSize`` and ``recordCount`` count the whole lake table; here they count what the last round wrote.
     """
     pending = sum(1 for table in states if table.state is TieringState.PENDING)
     running = sum(1 for table in states if table.state is TieringState.TIERING)

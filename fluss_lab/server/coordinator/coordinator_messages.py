@@ -49,7 +49,7 @@ def descriptor_of(table_json: bytes) -> TableDescriptor:
     """Return the table definition in a message; only its shape is checked.
 
     Raises:
-        InvalidSchemaError: It is none.
+        InvalidSchemaError: It is not a table definition.
     """
     try:
         value = json.loads(table_json)
@@ -85,7 +85,7 @@ def partition_message(info: TableInfo, partition: PartitionInfo) -> pb.PbPartiti
 def partitions_message(
     info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[PartitionLoss]
 ) -> pb.ListPartitionInfosResponse:
-    """Return a table's partitions, and those that went with rows that are no longer available, as a message."""
+    """Return a table's partitions, and the dropped partitions whose rows are no longer available, as a message."""
     return pb.ListPartitionInfosResponse(
         partitions_info=[partition_message(info, each) for each in found],
         lost_partitions=[
@@ -126,8 +126,8 @@ def added_columns(messages: Iterable[pb.PbAddColumn]) -> list[NewColumn]:
     """Return the columns that a request adds; only their shape is checked.
 
     Raises:
-        InvalidSchemaError: A type that is none.
-        InvalidRequestError: A column that is to be placed elsewhere than at the end.
+        InvalidSchemaError: The type is unknown.
+        InvalidRequestError: A column whose position is not the end.
     """
     columns: list[NewColumn] = []
     for column in messages:
@@ -198,13 +198,13 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
 def committed_offsets(
     table: TableInfo, message: pb.PbLakeTableSnapshotInfo, partitions: Mapping[int, str], gone: Container[int] = ()
 ) -> tuple[dict[PartitionBucket, TieredOffset], dict[PartitionBucket, int]]:
-    """Return the offsets that a commit brings, and the starts of buckets of which it says nothing else.
+    """Return the offsets in a commit, and the log start offsets of buckets for which it has only those.
 
     Args:
         table: The table.
         message: The commit.
         partitions: The table's partitions by id, dropped ones too.
-        gone: Ids of partitions that went from the lake since the round was planned: what is said of them is left out.
+        gone: Ids of partitions that went from the lake since the round was planned: their offsets are left out.
 
     Raises:
         InvalidRequestError: A bucket that the table does not have, one that appears twice, or an offset that cannot be.
@@ -318,7 +318,7 @@ def chunks(parts: Sequence[M]) -> Iterator[list[M]]:
 
 
 def is_done(answer: pb.PbNotifyLeaderAndIsrRespForBucket | pb.PbStopReplicaRespForBucket) -> bool:
-    """Tell whether a bucket need not be told again: it did as told, or its server goes on trying to open it by itself."""
+    """Return whether a bucket needs no further notification: it obeyed, or its server retries to open it by itself."""
     if not answer.HasField("error_code"):
         return True
     error = error_from_code(answer.error_code, answer.error_message)

@@ -57,10 +57,10 @@ log = logging.getLogger(__name__)
 
 _EPOCH_KEY: Final = "coordinator_epoch"
 _COUNT_KEY: Final = "tablet_servers"
-#: A look at the metadata waits so long for servers to hear of a change that was not told yet.
+#: Longest wait of a metadata request for pending notifications of tablet servers.
 _METADATA_WAIT_S: Final = 1.0
-#: A tablet server that hangs keeps the others from hearing for so long; one that is busy hears again.
-_TELL_TIMEOUT_S: Final = 10.0
+#: Time-out of a notification: a tablet server that hangs delays the others by it; a busy one is notified again.
+_NOTIFY_TIMEOUT_S: Final = 10.0
 
 
 class CoordinatorService:
@@ -68,22 +68,22 @@ class CoordinatorService:
 
     Args:
         store: The metadata; closed with the service.
-        options: Cluster options, checked, all that were given.
+        options: The cluster options that were given, checked.
         clock: The server's clock.
-        lake_tables: Makes and drops lake tables; None: lake-enabled tables are refused.
-        ephemeral: Whether the server ends when nobody is attached any more.
+        lake_tables: Creates and drops lake tables; None: lake-enabled tables are refused.
+        ephemeral: Whether the server ends with the last attached process.
         stop: Asks the process to stop; returns at once.
         secret: The cluster's token, with which tablet servers are called.
-        trust: What to expect of tablet servers with TLS; None: they speak plainly.
+        trust: The certificate authority of tablet servers with TLS; None: they serve without TLS.
 
     Attributes:
-        address: Host and port as clients are told; set by whoever listens.
-        members: Who starts the tablet servers; None: whoever registers is one.
-        tablet_servers: How many there are, with ids from 0.
+        address: Host and port sent to clients; set by the process that listens.
+        members: Starts the tablet servers; None: any server may register.
+        tablet_servers: Their number; ids are from 0.
 
     Raises:
-        LabError: Fewer tablet servers are asked for than buckets are assigned to.
-        LabError, CorruptDataError, StorageError: The metadata cannot be used; the text says why.
+        LabError: Fewer tablet servers are configured than buckets are assigned to.
+        LabError, CorruptDataError, StorageError: The metadata cannot be used; the message has the reason.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class CoordinatorService:
         self._ephemeral = ephemeral
         self._stop = stop
         self._started_ms = clock.now_ms()
-        #: Where metrics are shown, by server id; -1: by this process.
+        #: Ports of the metrics pages by server id; -1: this process.
         self.metrics_ports: dict[int, int] = {}
         self.address: tuple[str, int] | None = None
         self.members: TabletMembers | None = None
@@ -130,7 +130,7 @@ class CoordinatorService:
             count=self.tablet_servers,
             coordinator_epoch=self.epoch,
             connect=lambda host, port: Channel(
-                reachable(host), port, secret, call_timeout_s=_TELL_TIMEOUT_S, trust=trust
+                reachable(host), port, secret, call_timeout_s=_NOTIFY_TIMEOUT_S, trust=trust
             ),
         )
         lake = LakeTableDdl(self.store, self._catalog, self.ledger, lake_tables)
@@ -145,7 +145,7 @@ class CoordinatorService:
             changing=changing, clock=clock, partitions_max=PARTITIONS_MAX.of(options),
         )  # fmt: skip
         self._auto = AutoPartitioner(self._catalog, self._partitions, AutoPartitionMarks(self.store), clock)
-        self._ticker = Ticker("coordinator-care", AUTO_PARTITION_INTERVAL.of(options), self._take_care)
+        self._ticker = Ticker("coordinator-care", AUTO_PARTITION_INTERVAL.of(options), self._run_periodic)
         self._sessions = ClientSessions(
             clock,
             most=SERVER_ATTACHED_MAX.of(options),
@@ -158,25 +158,25 @@ class CoordinatorService:
                 self._tiering.register(info, new=False)
 
     def _counted(self) -> int:
-        """Return how many tablet servers there are, and keep it for a start without a word about it."""
+        """Return the number of tablet servers, and store it for a start without the option."""
         asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
         count = server_count(asked, self.store.number(_COUNT_KEY), TableCatalog(self.store).bucket_groups())
         self.store.set_meta(_COUNT_KEY, str(count))
         return count
 
     def tablet_server_lost(self, server_id: int) -> None:
-        """Note that a tablet server has gone; its buckets have no leader until it registers again."""
+        """Note that a tablet server is lost; its buckets have no leader until it registers again."""
         self._tablets.note_lost(server_id)
 
     def start(self) -> None:
-        """Begin what runs beside the calls: care for tables, and an ephemeral server's watch over who is attached."""
+        """Start the periodic work and, for an ephemeral server, the watch over the sessions."""
         self._tablets.settle()
         self._ticker.start()
         if self._ephemeral:
             self._sessions.watch(SERVER_GRACE.of(self._options), self._stop)
 
-    def _take_care(self) -> None:
-        """Finish in the lake what was cut off, and look after the partitions that follow the clock."""
+    def _run_periodic(self) -> None:
+        """Finish interrupted changes of the lake, and create and drop automatic partitions."""
         self._lifecycle.settle_lake()
         self._auto.run()
 
@@ -185,7 +185,7 @@ class CoordinatorService:
         self._sessions.close()
 
     def close(self) -> None:
-        """Let go of everything. Calls are not answered any more."""
+        """Release everything. Calls are no longer answered."""
         self._ticker.stop()
         self._sessions.close()
         self._tablets.close()
@@ -210,7 +210,7 @@ class CoordinatorService:
         return pb.ListDatabasesResponse(database_name=self._catalog.databases())
 
     def database_exists(self, request: pb.DatabaseExistsRequest, /) -> pb.DatabaseExistsResponse:
-        """Tell whether a database exists."""
+        """Return whether a database exists."""
         return pb.DatabaseExistsResponse(exists=self._catalog.has_database(request.database_name))
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class CoordinatorService:
 
     def _follow_clock(self, path: TablePath) -> None:
         if (info := self._catalog.find_table(path)) is not None:
-            self._auto.look_after(info)
+            self._auto.maintain(info)
 
     def drop_table(self, request: pb.DropTableRequest, /) -> pb.DropTableResponse:
         """Drop a table."""
@@ -246,7 +246,7 @@ class CoordinatorService:
         return pb.DropTableResponse()
 
     def get_table_info(self, request: pb.GetTableInfoRequest, /) -> pb.GetTableInfoResponse:
-        """Tell what a table is."""
+        """Return a table's definition."""
         info = self._catalog.table(coordinator_messages.path_of(request.table_path))
         return pb.GetTableInfoResponse(
             table_id=info.table_id,
@@ -257,7 +257,7 @@ class CoordinatorService:
         )
 
     def get_table_schema(self, request: pb.GetTableSchemaRequest, /) -> pb.GetTableSchemaResponse:
-        """Tell a schema of a table: the current one, or one by its id."""
+        """Return a schema of a table: the current one, or one by its id."""
         info = self._catalog.table(coordinator_messages.path_of(request.table_path))
         schema_id = request.schema_id if request.HasField("schema_id") else info.schema_id
         if (schema := self._catalog.schema(info.table_id, schema_id)) is None:
@@ -271,7 +271,7 @@ class CoordinatorService:
         return pb.ListTablesResponse(table_name=self._catalog.tables(request.database_name))
 
     def table_exists(self, request: pb.TableExistsRequest, /) -> pb.TableExistsResponse:
-        """Tell whether a table exists."""
+        """Return whether a table exists."""
         return pb.TableExistsResponse(
             exists=self._catalog.find_table(coordinator_messages.path_of(request.table_path)) is not None
         )
@@ -295,7 +295,7 @@ class CoordinatorService:
         return pb.DropPartitionResponse()
 
     def list_partition_infos(self, request: pb.ListPartitionInfosRequest, /) -> pb.ListPartitionInfosResponse:
-        """List the partitions of a table, by id; with a partial spec those that agree with it."""
+        """List the partitions of a table, by id; with a partial spec those that match it."""
         wanted = coordinator_messages.spec_of(request.partial_partition_spec)
         path = coordinator_messages.path_of(request.table_path)
         info, found = self._partitions.list_partitions(path, wanted)
@@ -305,7 +305,7 @@ class CoordinatorService:
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def metadata(self, request: pb.MetadataRequest, /) -> pb.MetadataResponse:
-        """Tell the servers, and who holds the buckets of the tables and partitions asked for."""
+        """Return the servers, and the leaders of the buckets of the requested tables and partitions."""
         self._tablets.settle(_METADATA_WAIT_S)
         nodes = self._tablets.nodes()
         there = {node.node_id for node in nodes}
@@ -342,7 +342,7 @@ class CoordinatorService:
         return next((group.leaders for group in groups if group.partition_id == partition_id), ())
 
     def init_writer(self, request: pb.InitWriterRequest, /) -> pb.InitWriterResponse:
-        """Give out a writer id that was never given out before, and say how large requests may be."""
+        """Return a new writer id, never returned before, and the size limit of requests."""
         for path in request.table_path:
             self._catalog.table(coordinator_messages.path_of(path))
         size_max = REQUEST_SIZE_MAX.of(self._options)
@@ -351,21 +351,21 @@ class CoordinatorService:
     # -- key-value snapshots -----------------------------------------------------------------------------------------
 
     def commit_kv_snapshot(self, request: pb.CommitKvSnapshotRequest, /) -> pb.CommitKvSnapshotResponse:
-        """Take a snapshot of a bucket as complete."""
+        """Register a completed snapshot of a bucket."""
         return self._kv_snapshots.commit(request)
 
     def get_latest_kv_snapshots(self, request: pb.GetLatestKvSnapshotsRequest, /) -> pb.GetLatestKvSnapshotsResponse:
-        """Tell the newest snapshot of each bucket."""
+        """Return the latest snapshot of each bucket."""
         return self._kv_snapshots.latest(request)
 
     def get_kv_snapshot_metadata(self, request: pb.GetKvSnapshotMetadataRequest, /) -> pb.GetKvSnapshotMetadataResponse:
-        """Tell the files of a snapshot."""
+        """Return the files of a snapshot."""
         return self._kv_snapshots.metadata(request)
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
     def get_lake_snapshot(self, request: pb.GetLakeSnapshotRequest, /) -> pb.GetLakeSnapshotResponse:
-        """Tell how far each bucket is tiered in the latest lake snapshot, or in one by its id."""
+        """Return the tiered offset of each bucket in the latest lake snapshot, or in one by its id."""
         with self.store.read():
             info = self._catalog.table(coordinator_messages.path_of(request.table_path))
             wanted = request.snapshot_id if request.HasField("snapshot_id") else None
@@ -381,7 +381,7 @@ class CoordinatorService:
     def commit_lake_table_snapshot(
         self, request: pb.CommitLakeTableSnapshotRequest, /
     ) -> pb.CommitLakeTableSnapshotResponse:
-        """Take lake snapshots as committed, each table by itself; only from who holds the table's newest epoch."""
+        """Register committed lake snapshots, each table by itself; only from the holder of the table's newest epoch."""
         response = pb.CommitLakeTableSnapshotResponse()
         for table in request.tables_req:
             answer = response.table_resp.add(table_id=table.table_id)
@@ -395,7 +395,7 @@ class CoordinatorService:
     def _commit_snapshot(self, message: pb.PbLakeTableSnapshotInfo) -> None:
         if not message.HasField("tiering_epoch") or not message.HasField("coordinator_epoch"):
             raise InvalidRequestError(
-                f"commit of lake snapshot {message.snapshot_id}: tiering_epoch and coordinator_epoch are missing; ask for "
+                f"commit of lake snapshot {message.snapshot_id}: tiering_epoch and coordinator_epoch are missing; request "
                 "the table by a heartbeat first"
             )
         failpoint("coordinator.lake_commit.before")
@@ -417,7 +417,7 @@ class CoordinatorService:
             self._ticker.soon()
 
     def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
-        """Hear what tierers say of their tables, and give out one: see `tierer_heartbeats`."""
+        """Process a tierer's reports on its tables, and grant one: see `tierer_heartbeats`."""
         return answer_heartbeat(request, self._tiering, self._sessions, self.epoch)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ class CoordinatorService:
         return response
 
     def report_buckets(self, request: pb.ReportBucketsRequest, /) -> pb.ReportBucketsResponse:
-        """Note how far the logs of buckets are on their servers' devices."""
+        """Note the durable offsets of buckets."""
         self._durables.report(request, self.epoch)
         return pb.ReportBucketsResponse()
 
@@ -455,7 +455,7 @@ class CoordinatorService:
         return self._sessions.attach(request.client_name, closed)
 
     def describe_cluster(self, _request: pb.DescribeClusterRequest, /) -> pb.DescribeClusterResponse:
-        """Tell what the cluster is and how its tables' tiering stands."""
+        """Return the state of the cluster and of its tables' tiering."""
         response = pb.DescribeClusterResponse(
             coordinator_epoch=self.epoch,
             tablet_servers=self._tablets.nodes(),
@@ -474,7 +474,7 @@ class CoordinatorService:
         return response
 
     def metrics(self) -> Iterator[Family]:
-        """Yield what there is to measure of the cluster and of tiering."""
+        """Yield the metrics of the cluster and of tiering."""
         yield from coordinator_gauges.cluster_families(
             self._catalog, self._tablets.nodes(), attached=len(self._sessions)
         )
@@ -489,7 +489,7 @@ class CoordinatorService:
         return registered_status(self.tablet_servers, self._tablets.nodes())
 
     def stop_cluster(self, request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
-        """Begin a graceful stop, unless others than those who ask need the cluster, and answer."""
+        """Begin a graceful stop, unless sessions other than the given ones need the cluster."""
         if request.only_attached and not (self._ephemeral and self._sessions.end_if_only(request.only_attached)):
             return pb.StopClusterResponse(stopping=False)
         log.info("event=stop_requested")

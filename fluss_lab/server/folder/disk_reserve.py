@@ -1,8 +1,8 @@
-"""Room that is kept back on a lab's disk: with it a lab whose disk is full starts, is read, and drops tables.
+"""The reserve on a lab's disk: with it a lab whose disk is full can start, serve reads, and drop tables.
 
-The file ``disk-reserve`` in the lab's folder has real blocks. Where the disk is full, a start and a drop cut some of them
-off. What they give away is for that alone: while the file is short, appends and whatever makes something new are refused.
-It is made whole again when the disk has room for it, and so the lab takes writes again by itself.
+The file ``disk-reserve`` in the lab's folder has real blocks. On a full disk, a start and a drop free some of them, for their
+own use only: while the file is short, appends and all creations are refused. The file is restored when the disk has room
+for it; then the lab accepts writes again by itself.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RESERVE_FILE: Final = "disk-reserve"
-#: What is cut off at a time. A start writes some 100 kB, a drop as much or, of a table of thousands of partitions, a few MB.
+#: Bytes freed at a time. A start writes some 100 kB, a drop as much or, for thousands of partitions, a few MB.
 STEP_BYTES: Final = 1 << 20
-#: How a disk, or the part of it that a user may have, says that it is full.
+#: Errors of a full disk, or an exhausted quota.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-#: What `st_blocks` counts in, whatever the file system's blocks are.
+#: The unit of `st_blocks`, whatever the file system's blocks are.
 _STAT_BLOCK_BYTES: Final = 512
-#: What to do about it.
-ADVICE: Final = "free space on it: drop tables, or delete other files; the lab goes on by itself when there is room"
+#: The remedy, for messages.
+ADVICE: Final = "free space on it: drop tables, or delete other files; the lab continues by itself when there is room"
 
 
 class DiskReserve:
-    """The reserve of a lab's folder. Any thread may use it, and any process ask whether it is short.
+    """The reserve of a lab's folder. Thread-safe; any process may check whether it is short.
 
     Args:
-        folder: The lab's; it exists.
+        folder: The lab's folder; it exists.
         size: Bytes; 0 for none.
     """
 
@@ -53,22 +53,22 @@ class DiskReserve:
 
     @property
     def is_read_only(self) -> bool:
-        """Tell whether nothing may be written at all."""
+        """Return whether nothing may be written at all."""
         return False
 
     def check_writable(self, what: str) -> None:
-        """Refuse what needs no room, where nothing may be written at all.
+        """Refuse a change that needs no room, where nothing may be written at all.
 
         Args:
-            what: What was not done, for the message.
+            what: What was not done; the message begins with it.
 
         Raises:
-            StorageError: It is so.
+            StorageError: Nothing may be written.
         """
 
     @property
     def is_short(self) -> bool:
-        """Tell whether a part was given away that the disk had no room for since. One that was never made is not short."""
+        """Return whether a part was freed and not yet restored. A reserve that was never created is not short."""
         if not self._size:
             return False
         found = self._found()
@@ -78,38 +78,38 @@ class DiskReserve:
         """Refuse to write while the reserve is short.
 
         Args:
-            what: What was not done, for the message.
+            what: What was not done; the message begins with it.
 
         Raises:
             StorageError: It is short.
         """
         if self.is_short:
             raise StorageError(
-                f"{what}: the disk of {self._folder} is full, what is left of its reserve ({DISK_RESERVE.key}) is for reading "
+                f"{what}: the disk of {self._folder} is full, the rest of its reserve ({DISK_RESERVE.key}) is for reading "
                 f"and dropping: {ADVICE}"
             )
 
     def is_short_for(self, place: Path) -> bool:
-        """Tell whether the reserve is short and a place, if it exists, is on the same disk."""
+        """Return whether the reserve is short and a path, if it exists, is on the same disk."""
         try:
             return self.is_short and place.stat().st_dev == self._folder.stat().st_dev
         except OSError:
             return False
 
-    # -- taking --------------------------------------------------------------------------------------------------------
+    # -- use -----------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Before a start's first write: see that there is room for it; make the reserve whole where there is more.
+        """Make room for a start's first write; restore the reserve if there is more. Call it before that write.
 
         Raises:
-            OSError: The file system refused something else than room.
+            OSError: The file system refused for another reason than lack of room.
         """
         self._drop_holes()
         self.make_room(STEP_BYTES)
         self.restore()
 
     def make_room(self, room: int) -> bool:
-        """Give away parts until the disk has room for some bytes, or nothing is left; tell whether any was given."""
+        """Free parts until the disk has room for some bytes, or nothing is left; return whether any was freed."""
         given = False
         with self._lock:
             while not self._has_room(room) and self._give():
@@ -117,10 +117,10 @@ class DiskReserve:
         return given
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run a transaction that leads to more room; one that the disk refuses is run again with room from the reserve.
+        """Run a transaction that will free room; if the disk refuses it, run it again with room from the reserve.
 
         Raises:
-            StorageError: The disk refuses still; nothing was changed.
+            StorageError: The disk still refuses; nothing was changed.
         """
         room = STEP_BYTES
         self.make_room(room)
@@ -128,7 +128,7 @@ class DiskReserve:
             try:
                 return action()
             except StorageError as error:
-                # A disk with more room than all of the reserve would add has refused for another reason.
+                # A disk with more room than the whole reserve would add has refused for another reason.
                 while room <= 2 * self._size:
                     room *= 2
                     if self.make_room(room):
@@ -139,7 +139,7 @@ class DiskReserve:
                     raise
 
     def explain(self, error: BaseException) -> StorageError | None:
-        """Return what to say of the failure of something that the reserve is for; None: it is not for want of room."""
+        """Return the error to raise for a failure that the reserve should prevent; None: the disk is not full."""
         if not isinstance(error, OSError | StorageError) or self._has_room(STEP_BYTES):
             return None
         state = "has nothing left to give" if self._size else "is switched off"
@@ -156,13 +156,12 @@ class DiskReserve:
         log.warning("event=disk_full folder=%s reserve=%d of=%d", self._folder, left, self._size)
         return True
 
-    # -- giving back ---------------------------------------------------------------------------------------------------
+    # -- restoration ---------------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Make the reserve whole, if the disk has room for that and a little more; else leave it as it is.
+        """Restore the reserve, if the disk has room for that and a little more; else leave it as it is.
 
-        What else the file system refuses is logged, not with every try: without a reserve the lab is as good until the disk
-        is full.
+        Other errors of the file system are logged once: without a reserve the lab works until the disk is full.
         """
         with self._lock:
             try:
@@ -183,7 +182,7 @@ class DiskReserve:
             self._grow(found)
 
     def _grow(self, found: int | None) -> None:
-        # One that is new gets its name when it is whole: until then the reserve is none, not short.
+        # A new one gets its name when it is complete: until then there is no reserve, not a short one.
         path = self._path.with_name(f".{RESERVE_FILE}") if found is None else self._path
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -200,7 +199,7 @@ class DiskReserve:
         log.info("event=disk_reserve_whole folder=%s size=%d", self._folder, self._size)
 
     def _drop_holes(self) -> None:
-        """Begin anew with a file whose blocks a copy of the folder left out."""
+        """Remove a file whose blocks a copy of the folder left out."""
         with self._lock:
             try:
                 found = self._path.stat()
@@ -210,14 +209,14 @@ class DiskReserve:
                 self._path.unlink()
 
     def _found(self) -> int | None:
-        """Return the size of the file; None when there is none."""
+        """Return the size of the file; None when it does not exist."""
         try:
             return os.stat(self._path).st_size
         except FileNotFoundError:
             return None
 
     def _has_room(self, size: int) -> bool:
-        """Tell whether the disk has room for so many bytes of this user, by taking and leaving them."""
+        """Return whether the disk has room for so many bytes of this user, by allocating and freeing them."""
         try:
             failpoint("disk.room")
             state = os.statvfs(self._folder)
@@ -226,20 +225,20 @@ class DiskReserve:
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 _allocate(file.fileno(), 0, size)
         except OSError as error:
-            # What is wrong otherwise does not get better by giving away the reserve.
+            # Freeing the reserve helps against no other error.
             return not is_full(error)
         return True
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether an error says that a disk is full."""
+    """Return whether an error means that a disk is full."""
     return error.errno in _FULL
 
 
 def refusal(error: OSError) -> str:
-    """Return what a file system said, with what to do where it is full."""
-    said = error.strerror or str(error)
-    return f"{said}; the disk is full: {ADVICE}" if is_full(error) else said
+    """Return the text of a file system's error, with the remedy where the disk is full."""
+    text = error.strerror or str(error)
+    return f"{text}; the disk is full: {ADVICE}" if is_full(error) else text
 
 
 def _cut(path: Path, size: int) -> None:
@@ -251,10 +250,10 @@ def _cut(path: Path, size: int) -> None:
 
 
 def _allocate(fd: int, start: int, stop: int) -> None:
-    """Have a file take real blocks for its bytes ``[start, stop)``.
+    """Allocate real blocks for a file's bytes ``[start, stop)``.
 
     Raises:
-        OSError: The file system refused; it may have taken some.
+        OSError: The file system refused; some blocks may be allocated.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -264,7 +263,7 @@ def _allocate(fd: int, start: int, stop: int) -> None:
                 raise
         if os.fstat(fd).st_blocks * _STAT_BLOCK_BYTES >= stop:
             return
-    # A file system that promises nothing takes what is written, and cannot compress noise.
+    # A file system without allocation needs written bytes, and cannot compress noise.
     noise = os.urandom(min(STEP_BYTES, stop - start))
     while start < stop:
         start += os.pwrite(fd, noise[: stop - start], start)

@@ -1,4 +1,4 @@
-"""A folder's lock: whoever writes in it holds it, for as long as its process lives."""
+"""The lock of a folder, held by the process that writes in it for as long as that lives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _TABLET_FOLDER: Final = re.compile(r"tablet(-\d+)?")
 
 
 class FolderLock:
-    """The lock of a folder, which names its holder's process.
+    """The lock of a folder, with the id of its holder's process.
 
     Args:
-        folder: The folder; made when absent, for its owner only.
+        folder: The folder; created when absent, for its owner only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,8 +38,8 @@ class FolderLock:
 
         Args:
             wait_s: Longest wait for another holder.
-            goes_on: Asked again and again while somebody else holds it; False ends the wait.
-            advice: What to do about another holder, for the message.
+            goes_on: Called repeatedly while another process holds it; False ends the wait.
+            advice: The remedy in the message about another holder.
 
         Raises:
             LabLockedError: Another process holds it.
@@ -60,7 +60,7 @@ class FolderLock:
                 raise LabLockedError(
                     f"{self.folder}: another server runs on this folder (process {holder or 'unknown'}): {advice}"
                 )
-            # It tells people who holds the lock, and must not be in the way on a full disk.
+            # The id is for people only: on a full disk it is left out.
             with suppress(OSError):
                 os.ftruncate(fd, 0)
                 os.write(fd, str(os.getpid()).encode())
@@ -71,11 +71,11 @@ class FolderLock:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether it was taken, and not let go."""
+        """Return whether this process holds it."""
         return self._fd is not None
 
     def release(self) -> None:
-        """Let go. Twice is fine."""
+        """Release it. May be called twice."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -91,7 +91,7 @@ def lock_out_servers(folder: Path) -> Iterator[None]:
     """Keep servers of a lab from starting, for as long as the block lasts.
 
     Raises:
-        LabLockedError: One runs.
+        LabLockedError: A server runs.
     """
     fds = []
     try:
@@ -103,7 +103,7 @@ def lock_out_servers(folder: Path) -> Iterator[None]:
             fds.append(fd)
             if not try_lock(fd):
                 raise LabLockedError(
-                    f"{place}: a server runs on it, and changes files under the look: stop it with `fluss-lab down {folder}`"
+                    f"{place}: a server runs on it, and changes its files meanwhile: stop it with `fluss-lab down {folder}`"
                 )
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A lab's folder: that there is one, that it is the caller's own, and that nobody else can write in it."""
+"""A lab's folder: its creation, and the checks that it is the user's own and that no other user can write in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 
-#: Files that a server opens by name. A link in their place would have it read or overwrite what is elsewhere.
+#: Files that a server opens by name. Through a link in their place it would read or overwrite other files.
 _OWN_FILES: Final = (
     TOKEN_FILE, DISCOVERY_FILE, DATABASE_FILE, LOCK_FILE, "start.lock", "server-options.json", "server.log", "server.out",
     RESERVE_FILE,
@@ -24,15 +24,15 @@ _OWN_FILES: Final = (
 
 
 def lab_exists(folder: Path) -> bool:
-    """Return whether a lab is in the folder: a server was started there once."""
+    """Return whether the folder is a lab's: a server was started there once."""
     return (folder / DATABASE_FILE).exists() or (folder / DISCOVERY_FILE).exists()
 
 
 def check_lab_exists(folder: Path) -> None:
-    """Check that a lab is in the folder.
+    """Check that the folder is a lab's.
 
     Raises:
-        LabError: There is none; the text says how one is made.
+        LabError: It is not; the message says how to make one.
     """
     _check_kind(folder)
     if not lab_exists(folder):
@@ -44,17 +44,17 @@ def check_lab_exists(folder: Path) -> None:
 
 
 def make_lab_folder(folder: Path) -> None:
-    """Make a lab's folder where there is none, for its owner only, and check that it is safe to run a server in.
+    """Create a lab's folder if it is missing, for its owner only, and check that it is safe for a server.
 
     Raises:
-        LabError: It cannot be made, belongs to another user, or others may write in it; or one of the lab's own files
-            is a link, or another user's.
+        LabError: It cannot be created, belongs to another user, or others may write in it; or one of the lab's own
+            files is a link, or another user's.
     """
     _check_kind(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(f"{folder}: the lab's folder cannot be made: {error.strerror or error}") from error
+        raise LabError(f"{folder}: the lab's folder cannot be created: {error.strerror or error}") from error
     if problem := next(_problems(folder), None):
         raise LabError(problem)
 
@@ -72,7 +72,7 @@ def _problems(folder: Path) -> Iterator[str]:
     if found.st_uid != me:
         yield (
             f"{folder}: expected a folder of user {_user(me)}, found one of {_user(found.st_uid)}, who could put any file "
-            "there; use a folder of your own, or change its owner"
+            "there; use a folder of your own, or change the owner"
         )
     if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, me)):
         yield (
@@ -99,7 +99,7 @@ def _user(number: int) -> str:
 
 
 def _is_private(group: int, user: int) -> bool:
-    """Return whether a group has one member by convention: many systems give each user a group of the same name."""
+    """Return whether a group is a user's private one: many systems give each user a group of the same name."""
     try:
         found = grp.getgrgid(group)
         return found.gr_name == pwd.getpwuid(user).pw_name and set(found.gr_mem) <= {found.gr_name}

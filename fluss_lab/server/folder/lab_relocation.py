@@ -1,4 +1,4 @@
-"""The place that a lab's metadata believes the lab to be at, and how it is brought to where the lab is."""
+"""The folder that a lab's metadata names as the lab's, and its update after the lab was moved."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.folder.folder_lock import lock_out_servers
 
 _FOLDER_KEY: Final = "folder"
-#: JSON list: the places that paths may still name, while a relocation is under way.
+#: JSON list: the folders that paths may still name while a relocation is running.
 _PLACES_KEY: Final = "folders_before"
 
 
 def check_place(store: MetadataStore, folder: Path) -> None:
-    """Refuse a folder that was moved after its lake was written: the lake's files name each other by absolute paths.
+    """Refuse a folder that was moved after its lake was written: the lake's files contain absolute paths.
 
     Raises:
-        LabMovedError: It was, or a relocation was cut off.
+        LabMovedError: It was moved, or a relocation was interrupted.
     """
     known = store.meta(_FOLDER_KEY)
     is_here = known is not None and Path(known).exists() and folder.samefile(known)
     if is_here and store.meta(_PLACES_KEY) is None:
-        return  # perhaps by another name: the paths in the lake still lead there
+        return  # perhaps under another name: the paths in the lake are still valid
     if known is not None and LakeLedger(store).tables():
-        what = "a relocation was cut off" if is_here else f"the lab was moved from {known} to {folder}"
+        what = "a relocation was interrupted" if is_here else f"the lab was moved from {known} to {folder}"
         raise LabMovedError(
-            f"{what}, and its lake tables name their files by another place: run 'fluss-lab repair {folder} --relocate' to "
+            f"{what}, and the paths in its lake tables still name another folder: run 'fluss-lab repair {folder} --relocate' to "
             "rewrite them" + ("" if store.meta(_PLACES_KEY) else ", or move it back")
         )
     store.set_meta(_FOLDER_KEY, str(folder))
@@ -39,23 +39,23 @@ def check_place(store: MetadataStore, folder: Path) -> None:
 
 @contextmanager
 def relocation(folder: Path) -> Iterator[tuple[Path, ...]]:
-    """Run the block, which rewrites the paths in a lab's lake, then note that the lab is where it is.
+    """Run the block, which rewrites the paths in a lab's lake, then store the lab's new folder.
 
-    Cut off, it leaves the lab refused as before, and is begun again; it may have been moved once more by then.
+    After an interruption the lab is refused as before, and the relocation can be repeated, even after another move.
 
     Args:
-        folder: The lab's, where it is now.
+        folder: The lab's present folder.
 
     Yields:
-        The places that paths may name; none when nothing has to be rewritten.
+        The folders that paths may name; empty when nothing needs rewriting.
 
     Raises:
-        LabError: There is no lab.
+        LabError: The folder is not a lab's.
         LabLockedError: A server runs on it.
         CorruptDataError: Its metadata cannot be read.
     """
     if not (folder / DATABASE_FILE).exists():
-        raise LabError(f"{folder}: no lab is there: expected its {DATABASE_FILE}")
+        raise LabError(f"{folder}: not a lab's folder: expected its {DATABASE_FILE}")
     with lock_out_servers(folder):
         store = MetadataStore(folder / DATABASE_FILE)
         try:
@@ -82,7 +82,7 @@ def _places(store: MetadataStore, folder: Path) -> tuple[Path, ...]:
 
 
 def _move_snapshots(store: MetadataStore, before: Path, folder: Path) -> None:
-    """Rewrite where key-value snapshots lie; servers say it again, but not at once."""
+    """Rewrite the locations of key-value snapshots; servers report new ones only later."""
     with store.write() as db:
         rows = db.execute("SELECT table_id, partition_id, bucket, snapshot_id, completed FROM kv_snapshots").fetchall()
         for *key, text in rows:

@@ -1,9 +1,9 @@
-"""A lab whose folder cannot be written, as on a read-only file system: it is served for reading, by way of a shadow.
+"""A lab whose folder cannot be written, as on a read-only file system: it is served for reading from a shadow.
 
-The shadow is a private folder among this machine's temporary ones, the same for all of a user's processes. What servers
-write for themselves goes there: locks, token, discovery file, logs. The metadata is copied, with what was not yet merged
-into its file; of the files of the buckets there are links, which recovery and replay may replace or remove. Nothing of that
-is kept: writers and whoever changes tables are refused (`ReadOnlyDisk`).
+The shadow is a private folder among this machine's temporary ones, the same for all of a user's processes. Servers
+write their own files there: locks, token, discovery file, logs. The metadata is copied, with its write-ahead
+log; the files of the buckets are linked, and recovery and replay may replace or remove the links. Nothing of that is kept:
+writes and changes of tables are refused (`ReadOnlyDisk`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ T = TypeVar("T")
 
 #: In the shadow of a lab that cannot be written (see `cast`): the lab's folder.
 SHADOW_MARK: Final = "shadow-of"
-#: The database, and what was committed since it was last merged.
+#: The database and its write-ahead log.
 _METADATA: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")
-#: Of a tablet server's folder: its lock, and what was dropped.
+#: Not linked of a tablet server's folder: its lock, and dropped buckets.
 _LEFT_OUT: Final = frozenset({"server.lock", "trash"})
 _NAME_LENGTH: Final = 32
 
 
 def is_read_only(folder: Path) -> bool:
-    """Tell whether a lab is in a folder, and cannot be written there."""
+    """Return whether a folder is a lab's, and cannot be written."""
     return (folder / DATABASE_FILE).exists() and not os.access(folder, os.W_OK)
 
 
@@ -43,7 +43,7 @@ def home_of(folder: Path) -> Path:
     """Return where the servers of a lab write: its folder, or its shadow, which need not exist."""
     if not is_read_only(folder):
         return folder
-    # Another lab at the same place, or this one after it was changed, has another shadow.
+    # Another lab in the same place, or this one after a change, has another shadow.
     identity = [str(folder.resolve()), *(_identity_of(folder / name) for name in _METADATA)]
     name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:_NAME_LENGTH]
     return Path(tempfile.gettempdir()) / f"fluss-lab-{os.geteuid()}" / name
@@ -58,10 +58,10 @@ def _identity_of(path: Path) -> str:
 
 
 def make_home(folder: Path) -> Path:
-    """Return `home_of` a lab, made if it is a shadow.
+    """Return `home_of` a lab, created if it is a shadow.
 
     Raises:
-        LabError: The shadow is another user's, or others may write in it; or no lab is in a folder that cannot be written.
+        LabError: The shadow is another user's, or others may write in it; or the folder cannot be written and is no lab's.
     """
     home = home_of(folder)
     if home == folder:
@@ -76,16 +76,16 @@ def make_home(folder: Path) -> Path:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise LabError(
                 f"{place}: expected a folder that only this user can use, for the servers of {folder}, which cannot be written; "
-                "found another one: look who made it, and remove it, or set TMPDIR to another place"
+                "found another one: find out who made it, and remove it, or set TMPDIR to another place"
             )
     return home
 
 
 def cast(folder: Path, home: Path) -> None:
-    """Make a lab's shadow, in place of an earlier one; its lock is held.
+    """Create a lab's shadow, in place of an earlier one; the caller holds its lock.
 
     Raises:
-        StorageError: The lab cannot be read, or the shadow not be written.
+        StorageError: The lab cannot be read, or the shadow cannot be written.
     """
     try:
         clear(home)
@@ -98,7 +98,7 @@ def cast(folder: Path, home: Path) -> None:
         files.write_atomic(home / SHADOW_MARK, os.fsencode(folder), durable=False)
     except OSError as error:
         raise StorageError(
-            f"{folder} cannot be written, and not be served for reading by way of {home}: {error}"
+            f"{folder} cannot be written, and cannot be served for reading from {home}: {error}"
         ) from error
 
 
@@ -115,7 +115,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def clear(home: Path) -> None:
-    """Remove what `cast` made. What belongs to the servers stays."""
+    """Remove what `cast` created. The servers' own files stay."""
     for path in home.glob("tablet*"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -124,14 +124,14 @@ def clear(home: Path) -> None:
 
 
 def reserve_of(home: Path, options: Mapping[str, str]) -> DiskReserve:
-    """Return the reserve that cluster options ask for where a lab's servers write; in a shadow nothing may be written."""
+    """Return the configured reserve of the folder where a lab's servers write; a shadow's refuses every write."""
     if (home / SHADOW_MARK).exists():
         return ReadOnlyDisk(home)
     return DiskReserve(home, DISK_RESERVE.of(options))
 
 
 class ReadOnlyDisk(DiskReserve):
-    """The disk of a lab that is served by way of its shadow: nothing may be written, and there is nothing to lend.
+    """The disk of a lab that is served from its shadow: every write is refused, whatever room there is.
 
     Args:
         home: The shadow.
@@ -143,24 +143,24 @@ class ReadOnlyDisk(DiskReserve):
 
     @property
     def is_read_only(self) -> bool:
-        """Tell that it is so."""
+        """Return True."""
         return True
 
     @property
     def is_short(self) -> bool:
-        """Tell that there is no room."""
+        """Return True: nothing may be written."""
         return True
 
     def is_short_for(self, place: Path) -> bool:
-        """Tell that nothing may be written for the lab, wherever: its metadata could not follow."""
+        """Return True, for any folder: the lab's metadata could not follow."""
         return True
 
     def check(self, what: str) -> None:
-        """Refuse."""
+        """Raise StorageError."""
         raise self._refusal(what)
 
     def check_writable(self, what: str) -> None:
-        """Refuse."""
+        """Raise StorageError."""
         raise self._refusal(what)
 
     def _refusal(self, what: str) -> StorageError:
@@ -170,15 +170,15 @@ class ReadOnlyDisk(DiskReserve):
         )
 
     def prepare(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no reserve."""
 
     def restore(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no reserve."""
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Refuse: a drop is a change too."""
+        """Raise StorageError: a drop is a change too."""
         raise self._refusal("nothing was dropped")
 
     def explain(self, error: BaseException) -> StorageError | None:
-        """Return None: it is not for want of room."""
+        """Return None: the reserve is never the reason."""
         return None

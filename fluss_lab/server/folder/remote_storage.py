@@ -3,8 +3,8 @@
 Log segments and key-value snapshots lie in ``<remote.data.dir>/<kind>/<database>/<table>-<table id>/[<partition>-p<partition
 id>/]<bucket>/``. Names are there for people; ids make the place unique, and are enough to find it.
 
-Two labs in one folder would take each other's files for left-overs of their own. And a folder that is not mounted looks like
-one in which nothing was ever kept: only the owner's file in it tells the difference.
+Two labs in one folder would delete each other's files as left-overs. A folder that is not mounted looks like an empty one:
+only the owner's file in it shows the difference.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class Meta(Protocol):
 
 
 class RemoteDir:
-    """``remote.data.dir``, and how it is told from a folder that is there in its place. Safe for threads.
+    """``remote.data.dir``, distinguished from another folder in its place. Thread-safe.
 
     Args:
         path: The folder, absolute.
-        owner: The id that its owner's file must have; None: nobody said, and no file is expected.
+        owner: The id that its owner's file must have; None: not known, and no file is expected.
     """
 
     def __init__(self, path: Path, owner: str | None = None) -> None:

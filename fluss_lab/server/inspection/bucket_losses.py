@@ -1,4 +1,4 @@
-"""The losses by damage of a bucket's log, and who else holds the records: the lake, remote storage, or nobody."""
+"""The losses by damage of a bucket's log, and whether the lake or remote storage still holds the records."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class KnownBuckets:
     Attributes:
         tables: Names by table id.
         partitions: Names by partition id.
-        durable: Up to where each log was on the device, as was reported last.
-        lake: Which offsets of each bucket the lake holds.
-        snapshots: The offset from which on each primary-key table's bucket is replayed: its newest snapshot's.
+        durable: The durable offset of each log, as reported last.
+        lake: The offsets that the lake holds of each bucket.
+        snapshots: The offset from which each primary-key table's bucket is replayed: that of its newest snapshot.
     """
 
     tables: dict[int, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class KnownBuckets:
     snapshots: dict[TableBucket, int] = field(default_factory=dict)
 
     def title(self, bucket: TableBucket) -> str:
-        """Return how errors call a bucket."""
+        """Return the name of a bucket in error messages."""
         table = self.tables.get(bucket.table_id, f"table id {bucket.table_id}")
         partition = ""
         if bucket.partition_id is not None:
@@ -56,7 +56,7 @@ class KnownBuckets:
 
 
 def read_known(path: Path) -> KnownBuckets:
-    """Return what metadata, of this version of fluss_lab, knows. Hand in a copy: opening the file changes what is beside it.
+    """Return what metadata of this version knows of buckets. Pass a copy: opening the file changes the files beside it.
 
     Raises:
         sqlite3.DatabaseError: It is damaged, or of another version.
@@ -78,39 +78,39 @@ def _bucket(table_id: int, partition_id: int, bucket: int) -> TableBucket:
 def losses(
     bucket: TableBucket, ranges: Iterable[DamagedRange], known: KnownBuckets | None, remote: Range | None
 ) -> Iterator[Finding]:
-    """Yield a finding for each damaged range of a bucket: which offsets it has, and who else holds them.
+    """Yield a finding for each damaged range of a bucket: its offsets, and where else they are held.
 
     Args:
-        bucket: Which.
-        ranges: Of its log.
+        bucket: The bucket.
+        ranges: The damaged ranges of its log.
         known: What the metadata knows; None: it cannot be read.
-        remote: What remote storage holds of the bucket.
+        remote: The offsets that remote storage holds of the bucket.
     """
     for path, start, stop, *_ in ranges:
         title = str(bucket) if known is None else known.title(bucket)
         meaning, advice = _held((start, stop), bucket, known, remote)
         table = None if known is None else known.tables.get(bucket.table_id)
         if table is not None:
-            advice += f". To go on without what cannot be read: fluss-lab repair {table} --skip-corrupt, while the server runs"
+            advice += f". To continue without what cannot be read: fluss-lab repair {table} --skip-corrupt, while the server runs"
         yield Finding(path, None, f"{title}: offsets [{start}, {stop}) cannot be read", meaning, advice)
 
 
 def _held(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: Range | None) -> tuple[str, str]:
-    """Return what follows from a range that is lost here, and what to do."""
+    """Return the consequence of a lost range, and the remedy."""
     lake = None if known is None else known.lake.get(bucket)
-    said, left = [], [lost]
+    clauses, left = [], [lost]
     for who, has in (("the lake", lake), ("remote storage", remote)):
         if has is not None and (both := (max(has[0], lost[0]), min(has[1], lost[1])))[0] < both[1]:
-            said.append(f"{who} holds {_shown([both])}")
+            clauses.append(f"{who} holds {_shown([both])}")
             left = [part for each in left for part in _without(each, both)]
     if left and known is not None:
-        said.append(f"nobody else holds {_shown(left)}")
+        clauses.append(f"no other copy exists of {_shown(left)}")
     elif left:
-        said.append(f"remote storage does not hold {_shown(left)}, and what the lake holds is not known")
+        clauses.append(f"remote storage does not hold {_shown(left)}, and what the lake holds is not known")
     if known is not None and (snapshot := known.snapshots.get(bucket)) is not None:
         needed = "the rows need them" if snapshot < lost[1] else "the rows do not need them, the changelog does"
-        said.append(f"the newest key-value snapshot is of offset {snapshot}: {needed}")
-    text = "; ".join(said)
+        clauses.append(f"the newest key-value snapshot is of offset {snapshot}: {needed}")
+    text = "; ".join(clauses)
     copy = "Restore the file from a copy if there is one"
     return text[0].upper() + text[1:], copy + ("; else these records are lost" if left else "")
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """A problem found in a file or folder.
 
     Attributes:
         path: The file or folder.
-        position: The byte at which it begins; None where it is about the whole.
-        found: What was expected and what is there.
-        meaning: What follows from it.
-        advice: What to do.
-        is_harmless: Whether the next start of the server mends it by itself, and nothing is lost.
+        position: The byte at which it begins; None: it concerns the whole.
+        found: What was expected, and what was found.
+        meaning: The consequence.
+        advice: The remedy.
+        is_harmless: Whether the next start of the server repairs it, and nothing is lost.
     """
 
     path: Path

@@ -1,6 +1,6 @@
 """The inspection of a whole lab's files while no server runs: metadata, logs, key-value snapshots, remote segments.
 
-Nothing is changed, not even times of files, beyond what reading does.
+Nothing is changed, except the access times of files.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from fluss_lab.server.tablet.remote import remote_manifest
 _TABLE: Final = re.compile(r"t(\d+)")
 _PARTITION: Final = re.compile(r"p(\d+)")
 _BUCKET: Final = re.compile(r"b(\d+)")
-#: Of a table and a partition in remote storage: what is in front of it is for people.
+#: The id in a folder's name of remote storage; the part before it is for people.
 _REMOTE_ID: Final = re.compile(r".*-p?(\d+)")
 _COPY: Final = "Restore it from a copy if there is one"
 
 
 def inspect_lab(folder: Path) -> Iterator[Finding | str]:
-    """Yield every finding, and between them a line about each part that was looked at.
+    """Yield every finding, and after those of each part a line about the part.
 
     Args:
-        folder: The lab's; no server may run on it: see `lock_out_servers`.
+        folder: The lab's folder; no server may run on it: see `lock_out_servers`.
 
     Cost: reads every file.
     """
@@ -61,14 +61,14 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
 
 
 def _unreadable(path: Path, error: Exception) -> Finding:
-    return Finding(path, None, f"cannot be read: {error}", "It was not checked", "Look after the disk and permissions")
+    return Finding(path, None, f"cannot be read: {error}", "It was not checked", "Check the disk and the permissions")
 
 
 # -- metadata --------------------------------------------------------------------------------------------------------
 
 
 def _metadata(path: Path) -> Iterator[Finding | str]:
-    """Check a copy of the metadata: opening a SQLite file changes what is beside it."""
+    """Check a copy of the metadata: opening a SQLite file changes the files beside it."""
     if not path.exists():
         yield from _no_metadata(path)
         return
@@ -76,7 +76,9 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
             with closing(sqlite3.connect(_copied(path, copies))) as db:
-                problems += [f"a row of {row[0]} refers to none" for row in db.execute("PRAGMA foreign_key_check")]
+                problems += [
+                    f"a row of {row[0]} refers to a missing row" for row in db.execute("PRAGMA foreign_key_check")
+                ]
                 if (found := db.execute("PRAGMA application_id").fetchone()[0]) != APPLICATION_ID:
                     problems.append(f"application id {found:#x} is not fluss_lab's")
                 if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
@@ -97,13 +99,13 @@ def _no_metadata(path: Path) -> Iterator[Finding | str]:
     try:
         check_metadata_is_there(path.parent)
     except CorruptDataError as error:
-        meaning = "What tables there are is not known; servers do not start"
+        meaning = "The tables are not known; servers do not start"
         yield Finding(path, None, str(error), meaning, "Restore the file from a backup")
-    yield f"{path}: there is none"
+    yield f"{path}: missing"
 
 
 def _copied(path: Path, folder: str) -> Path:
-    """Copy metadata, with what was not yet merged into its file."""
+    """Copy metadata with its write-ahead log."""
     for each in (path, path.with_name(path.name + "-wal")):
         if each.exists():
             shutil.copyfile(each, Path(folder) / each.name)
@@ -111,7 +113,7 @@ def _copied(path: Path, folder: str) -> Path:
 
 
 def _known(path: Path) -> KnownBuckets | None:
-    """Return what the metadata knows of buckets; None when it cannot be read, which is told where it is checked."""
+    """Return what the metadata knows of buckets; None when it cannot be read, which `_metadata` reports."""
     if not path.exists():
         return None
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
@@ -129,8 +131,8 @@ def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucke
     trash = data / "trash"
     if trash.is_dir() and any(trash.iterdir()):
         yield Finding(
-            trash, None, "buckets that were dropped are not yet deleted", "The next start deletes them",
-            "Nothing need be done", is_harmless=True,
+            trash, None, "dropped buckets are not yet deleted", "The next start deletes them",
+            "Nothing needs to be done", is_harmless=True,
         )  # fmt: skip
     for table in _numbered(data, _TABLE):
         try:
@@ -182,7 +184,7 @@ def _owner(root: Path) -> Iterator[Finding]:
     try:
         owner_of(root)
     except (FlussError, OSError) as error:
-        meaning = "Whose remote.data.dir it is, is not known; what needs it is refused"
+        meaning = "The owner of remote.data.dir is not known; what needs it is refused"
         yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
 
 
@@ -203,7 +205,7 @@ def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
 
 
 def _remote_ranges(root: Path) -> dict[TableBucket, Range]:
-    """Return which offsets remote storage holds of each bucket; what cannot be read is told where it is checked."""
+    """Return the offsets that remote storage holds of each bucket; `_remote_logs` reports what cannot be read."""
     ranges: dict[TableBucket, Range] = {}
     for folder, bucket in _remote_buckets(root):
         with suppress(FlussError, OSError):
@@ -226,8 +228,8 @@ def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
         found = remote_manifest.load(folder, bucket)
     except (FlussError, OSError) as error:
         yield Finding(
-            folder / remote_manifest.FILE_NAME, None, str(error), "What remote storage holds of the bucket cannot be read, and "
-            "nothing more is copied", _COPY,
+            folder / remote_manifest.FILE_NAME, None, str(error), "The bucket's segments in remote storage are not known, and "
+            "no more are copied", _COPY,
         )  # fmt: skip
         return
     for segment in () if found is None else found.segments:

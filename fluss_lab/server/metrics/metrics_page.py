@@ -1,4 +1,4 @@
-"""The metrics page: text over HTTP, on loopback, for whoever has the token."""
+"""The metrics page: text over HTTP, on loopback, for holders of the token."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ log = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/metrics"
-#: For a request and its answer, however its bytes come: Prometheus itself waits 10 s.
+#: For a request and its answer together, however slowly its bytes arrive: Prometheus itself waits 10 s.
 _REQUEST_TIMEOUT_S: Final = 5.0
-#: Requests at the same moment, each with a thread; one more ends the oldest.
+#: Concurrent requests, each with a thread; one more ends the oldest.
 _REQUESTS_MAX: Final = 8
-#: How often it is looked for those that had their time.
+#: How often requests past their time-out are ended.
 _LOOK_INTERVAL_S: Final = 0.2
 
 
 class MetricsPage:
-    """Serves a process's metrics at ``http://127.0.0.1:<port>/metrics``. Start it once; `stop` it to let go.
+    """Serves a process's metrics at ``http://127.0.0.1:<port>/metrics``. Start it once; `stop` releases it.
 
     Every request must bring the cluster's token, as calls do: ``Authorization: Bearer <token>`` (in Prometheus's
     configuration: ``authorization: {credentials_file: <folder>/token}``).
 
     Args:
-        metrics: What to show.
+        metrics: The metrics to serve.
         port: 0 for any free one; see `port` afterwards.
         secret: The token.
 
     Raises:
-        LabError: The port cannot be had.
+        LabError: The port cannot be used.
     """
 
     def __init__(self, metrics: MetricsRegistry, port: int, secret: str) -> None:
@@ -58,11 +58,11 @@ class MetricsPage:
         self._thread = threading.Thread(target=self._server.serve, name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Answer from now on, in a thread of its own."""
+        """Serve requests from now on, in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a request under way is answered. Twice is fine."""
+        """Stop; running requests are answered. May be called twice."""
         if self._thread.is_alive():
             self._server.wake()
             self._thread.join()
@@ -73,17 +73,17 @@ class MetricsPage:
 def open_page(
     options: Mapping[str, str], secret: str, *collectors: Collector, server_id: int | None = None
 ) -> MetricsPage | None:
-    """Return the metrics page of this process, answering; None where the options want none.
+    """Return the metrics page of this process, started; None where the options disable it.
 
     Args:
         options: Cluster options. A port given there is the coordinator's; a tablet server with a process of its own
-            takes the one that lies its id and one further.
+            uses that port + 1 + its id.
         secret: The token that every request must bring.
-        collectors: What to show, beside the process itself.
-        server_id: Of a tablet server with a process of its own.
+        collectors: Yield the metrics, beside those of the process itself.
+        server_id: The id of a tablet server with a process of its own; None for the coordinator's.
 
     Raises:
-        LabError: The port cannot be had.
+        LabError: The port cannot be used.
     """
     port = METRICS_PORT.of(options)
     if port < 0:
@@ -98,12 +98,12 @@ def open_page(
 
 
 class _Server(ThreadingMixIn, HTTPServer):
-    """An HTTP server that knows what it shows, and whom it has to end: a caller that sends byte by byte ends no time-out."""
+    """An HTTP server that ends slow requests: a caller that sends byte by byte never meets a socket's time-out."""
 
     metrics: MetricsRegistry
     secret: str
     request_queue_size = 64
-    #: `handle_request` is called when there is one.
+    #: `handle_request` is called when a request is ready.
     timeout = 0
     daemon_threads = True
     block_on_close = False
@@ -111,7 +111,7 @@ class _Server(ThreadingMixIn, HTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._changed = threading.Condition()
         self._began_s: dict[socket.socket, float] = {}
-        # Its own loop ends at its next look, up to `_LOOK_INTERVAL_S` later: this one is woken.
+        # The inherited loop ends up to an interval late: this one is woken.
         self._ended, self._waker = socket.socketpair()
         try:
             super().__init__(address, handler)
@@ -137,7 +137,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         self._waker.send(b"e")
 
     def server_close(self) -> None:
-        """Let go of the port."""
+        """Release the port."""
         super().server_close()
         self._close_pair()
 
@@ -146,7 +146,7 @@ class _Server(ThreadingMixIn, HTTPServer):
         self._waker.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; where there are too many, the oldest one's caller is hung up on."""
+        """Answer in a thread; with too many requests, close the connection of the oldest."""
         with self._changed:
             for each in list(self._began_s)[: max(0, len(self._began_s) - _REQUESTS_MAX + 1)]:
                 _hang_up(each)
@@ -155,14 +155,14 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Take note of the end of a request."""
+        """Note the end of a request."""
         super().shutdown_request(request)
         with self._changed:
             self._began_s.pop(request, None)
             self._changed.notify_all()
 
     def service_actions(self) -> None:
-        """Hang up on those that had their time; called every `_LOOK_INTERVAL_S`."""
+        """Close the connections past their time-out; called every `_LOOK_INTERVAL_S`."""
         oldest_s = time.monotonic() - _REQUEST_TIMEOUT_S
         with self._changed:
             for request, began_s in self._began_s.items():
@@ -170,19 +170,19 @@ class _Server(ThreadingMixIn, HTTPServer):
                     _hang_up(request)
 
     def finish(self) -> None:
-        """Let the requests under way end; those that had their time are hung up on."""
+        """Let running requests end; close the connections past their time-out."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._began_s, _REQUEST_TIMEOUT_S):
                 for request in self._began_s:
                     _hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Take note of a request that could not be answered: its caller has gone, mostly."""
+        """Log a request that could not be answered: mostly its caller has gone."""
         log.info("event=metrics_unanswered", exc_info=True)
 
 
 def _hang_up(request: socket.socket) -> None:
-    """End a connection; the thread that reads from it or writes to it hears of it."""
+    """Close a connection; the thread that reads from it or writes to it gets an error."""
     try:
         request.shutdown(socket.SHUT_RDWR)
     except OSError as error:
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_TIMEOUT_S
 
     def do_GET(self) -> None:
-        """Answer the page, or why not."""
+        """Answer with the page, or with an error."""
         given = self.headers.get(token.HEADER)
         if not token.is_valid(given, self.server.secret):
             self.send_response(401)
@@ -219,4 +219,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: scrapers come every few seconds."""
+        """Log nothing: scrapers request the page every few seconds."""

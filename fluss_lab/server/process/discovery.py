@@ -1,7 +1,7 @@
-"""``server.json``: where the servers of a lab's folder listen, who they are, and whether they still live.
+"""``server.json``: the processes of a lab's servers, and where they listen.
 
-The file names the folder that it is of, by device and inode: in a copy of a lab's folder it is not taken for the copy's own, or
-whoever opens the copy would change, or stop, the original.
+The file names its folder by device and inode: a copy of the folder must not use it, or whoever opens the copy would change,
+or stop, the original.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluss_lab.server.folder.read_only_lab import home_of
 DISCOVERY_FILE: Final = "server.json"
 TOKEN_FILE: Final = "token"  # noqa: S105  # the name of a file
 VERSION: Final = 1
-#: There where the system says of processes what `_stat` reads.
+#: Exists where the system has the files that `_stat` reads.
 _OWN_STAT: Final = Path("/proc/self/stat")
 #: The server id of a process without a tablet server.
 NO_TABLET: Final = -1
@@ -35,10 +35,10 @@ class ServerEntry:
     Attributes:
         pid: Its process id.
         token_file: Absolute path of the file with the secret that calls must bring.
-        roles: What it is: coordinator, tablet, or both.
-        started: When the process started, in the system's own ticks: tells it from a later one with the same id; -1
-            where the system does not say.
-        trust: What callers on this machine expect of it; None: it speaks without TLS.
+        roles: ``coordinator``, ``tablet``, or both.
+        started: When the process started, in the system's ticks: distinguishes it from a later one with the same id; -1
+            where that is not known.
+        trust: The certificate authority for callers on this machine; None: it serves without TLS.
     """
 
     pid: int
@@ -72,17 +72,17 @@ def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove the file: the servers end because somebody wanted it."""
+    """Remove the file: the servers end on request."""
     (home_of(folder) / DISCOVERY_FILE).unlink(missing_ok=True)
 
 
 def read(folder: Path) -> Discovery | None:
-    """Return the file's content; None when there is none, or it came from another folder with a copy.
+    """Return the file's content; None when it does not exist, or was copied from another folder.
 
-    Of a lab that cannot be written, it is the file of a server that can write it and lives, or else that of its shadow's.
+    For a read-only lab it is the file of a live server that can write the lab, or else that of its shadow.
 
     Raises:
-        LabError: It cannot be understood.
+        LabError: It cannot be parsed.
     """
     if (home := home_of(folder)) == folder:
         return _read(folder)
@@ -129,29 +129,29 @@ def _trust(value: dict[str, str] | None) -> Trust | None:
 
 
 def is_alive(server: ServerEntry) -> bool:
-    """Tell whether a server's process lives: not a later process with its id, and not one that only waits to be reaped."""
+    """Return whether a server's process is alive: not a later process with its id, and not a zombie."""
     try:
         os.kill(server.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # somebody else's process: the id was used again
+        return False  # another user's process: the id was reused
     found = _stat(server.pid)
     if found is None:
-        # Where the system says nothing of any process, that is all there is to know; else it was reaped meanwhile.
+        # Without `/proc` nothing more is known; with it, the process was reaped meanwhile.
         return not _OWN_STAT.exists()
     state, started = found
     return state not in {"Z", "X"} and server.started in {-1, started}
 
 
 def process_start_ticks(pid: int) -> int:
-    """Return when a process started, in the system's ticks; -1 where the system does not say."""
+    """Return when a process started, in the system's ticks; -1 where that is not known."""
     found = _stat(pid)
     return -1 if found is None else found[1]
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """Return state and start of a process as Linux tells them; None elsewhere."""
+    """Return state and start of a process on Linux; None elsewhere."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

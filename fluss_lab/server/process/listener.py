@@ -1,4 +1,4 @@
-"""The listener of a server: address, certificate, number of threads."""
+"""The listener of a server: address, certificate, threads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from fluss_lab.server.tablet.tablet_service import TabletService
 
 log = logging.getLogger(__name__)
 
-#: The coordinator calls its tablet server from threads of the common pool; these answer it even when all of those wait.
+#: The coordinator calls its tablet server from threads of the common pool; these answer it when all of that pool wait.
 NOTIFY_THREADS = 2
 
 
 def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None:
-    """Return what servers show to callers; None: they speak plainly, on loopback.
+    """Return the certificate of the servers; None: they serve without TLS, on loopback.
 
     Args:
         options: Cluster options.
-        folder: The lab's; relative paths count from there.
+        folder: The lab's; relative paths are relative to it.
 
     Raises:
-        InvalidPropertyError: A host off loopback without TLS, half of what TLS needs, or files that do not serve.
+        InvalidPropertyError: A host other than loopback without TLS, a certificate without key, or unusable files.
     """
     host, certificate, key = SERVER_HOST.of(options), TLS_CERTIFICATE.of(options), TLS_KEY.of(options)
     if bool(certificate) != bool(key):
@@ -45,7 +45,7 @@ def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None
         return load_identity(folder / Path(certificate).expanduser(), folder / Path(key).expanduser())
     if host not in LOOPBACK:
         raise InvalidPropertyError(
-            f"{SERVER_HOST.key}={host}: off loopback servers speak TLS only: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
+            f"{SERVER_HOST.key}={host}: TLS is required on other hosts than loopback: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
             f"or listen on {LOOPBACK[0]}"
         )
     return None
@@ -56,12 +56,12 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
 
     Args:
         options: Cluster options.
-        secret: The token that every call must bring.
-        identity: What it shows; None: it speaks plainly.
-        ports: To be tried one after another: that of the previous run, so that clients find it again. Then any free one.
+        secret: The token that every call must have.
+        identity: Its certificate; None: it serves without TLS.
+        ports: Ports to try in order: that of the previous run, so that clients find it again. Then any free one.
 
     Raises:
-        LabError: There is no port to be had.
+        LabError: No port is free.
     """
     host = SERVER_HOST.of(options)
     refusal: Exception | None = None
@@ -72,7 +72,7 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
                 threads=SERVER_THREADS.of(options), request_bytes_max=REQUEST_SIZE_MAX.of(options), identity=identity,
                 limits=ConnectionLimits.of(options),
             )  # fmt: skip
-        except RuntimeError as error:  # gRPC's word for a port that cannot be had
+        except RuntimeError as error:  # gRPC's error for a port that is not free
             log.info("event=port_taken port=%d error=%s", port, error)
             refusal = error
     raise LabError(f"{SERVER_HOST.key}={host}: expected an address of this machine with a free port ({refusal})")

@@ -1,4 +1,4 @@
-"""A node with its lake: what runs in a server process, and inside a test."""
+"""A node with its lake, as it runs in a server process and inside a test."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LazyLakeTables:
         """Create the lake table: see `LakeCatalog`.
 
         Raises:
-            InvalidPropertyError: The table is to be of another format than the cluster's lake.
+            InvalidPropertyError: The table's format is not that of the cluster's lake.
         """
         asked = DATALAKE_FORMAT.of(table.descriptor.properties)
         if asked not in {"", self._format_name}:
@@ -73,7 +73,7 @@ class LazyLakeTables:
         self._loaded().create_table(table)
 
     def alter_table(self, table: TableInfo) -> None:
-        """Bring the lake table's columns and properties to those of the table: see `LakeCatalog`."""
+        """Set the lake table's columns and properties to those of the table: see `LakeCatalog`."""
         self._loaded().alter_table(table)
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
@@ -111,9 +111,9 @@ def make_node(
         folder: The lab's folder.
         load_lake: Makes lake catalogs; None: no lake at all.
         options: Cluster options; without any ``datalake.*`` the default lake in the folder is used.
-        ephemeral: End when nobody is attached any more.
+        ephemeral: End with the last attached process.
         clock: The server's clock; None: the machine's.
-        launch: Starts the tablet servers where there are several; by default in this process.
+        launch: Starts the tablet servers where there are several; by default inside this process.
 
     Raises:
         InvalidPropertyError: An unknown or ill-typed option.
@@ -142,22 +142,22 @@ def run_server(
     ephemeral: bool,
     ready_fd: int | None = None,
 ) -> int:
-    """Run a server in this process until it is asked to stop (SIGTERM, SIGINT, by call, or nobody attached).
+    """Run a server in this process until a stop is requested (SIGTERM, SIGINT, a call, or no process is attached).
 
     Args:
         folder: The lab's folder.
         given: Options given as arguments; environment and file follow.
         load_lake: Makes lake catalogs.
-        tablet_command: What runs ``fluss-lab tablet-server``, where there are several tablet servers.
+        tablet_command: Runs ``fluss-lab tablet-server``, where there are several tablet servers.
         check_format: Raises for a lake format that is not installed here.
-        ephemeral: End when nobody is attached any more.
-        ready_fd: Where to tell how the start went; None: nowhere.
+        ephemeral: End with the last attached process.
+        ready_fd: Descriptor for the report on the start; None: no report.
 
     Returns:
         The exit code.
 
     Raises:
-        FlussError: Why it could not start.
+        FlussError: It could not start.
     """
     os.umask(0o077)
     end_when_serving_is_lost()
@@ -180,7 +180,7 @@ def run_server(
         raise known from error
     server_process.report(ready_fd, None)
     host, port = node.address
-    # Into a file of the lab, where nobody is at a terminal: its disk may be full.
+    # Without a terminal this goes to a file of the lab, whose disk may be full.
     with suppress(OSError):
         print(
             f"serving {node.folder} at {host}:{port} (process {os.getpid()}); Ctrl+C or `fluss-lab down` stops it",

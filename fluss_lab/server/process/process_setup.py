@@ -30,12 +30,12 @@ def log_to(path: Path) -> None:
     root.setLevel(logging.INFO)
 
 
-#: What a record may have beside its message: which bucket it is about (see `BucketLogger`).
+#: Fields of a record about a bucket (see `BucketLogger`).
 _FIELDS: Final = ("table", "partition", "bucket")
 
 
 class _KeyValueFormatter(logging.Formatter):
-    """One line a record: time, level, logger, thread, what it is about, the message, and a traceback on the same line."""
+    """One line a record: time, level, logger, thread, bucket, the message, and a traceback on the same line."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = format_moment(int(record.created * 1000))
@@ -51,7 +51,7 @@ class _KeyValueFormatter(logging.Formatter):
 
 
 def _shown(value: object) -> str:
-    """Return a value as it stands in a line: quoted, if it would not end at the next space."""
+    """Return a value as it stands in a line: quoted if it has spaces, quotes or unprintable characters."""
     text = str(value)
     return text if text and not set(text) & set(' ="') and text.isprintable() else json.dumps(text)
 
@@ -61,7 +61,7 @@ _INTERVAL_MS: Final = 2_000
 
 @contextmanager
 def periodic_memory_release() -> Iterator[None]:
-    """Give memory back from time to time, in a thread of its own, within the block."""
+    """Return free memory to the system periodically, in a thread of its own, within the block."""
     ticker = Ticker("memory", _INTERVAL_MS, MemoryRelease().look)
     ticker.start()
     try:
@@ -72,7 +72,7 @@ def periodic_memory_release() -> Iterator[None]:
 
 log = logging.getLogger(__name__)
 
-#: As after SIGKILL nothing is tidied up: what is without memory is not to be trusted with it, and recovery needs nothing.
+#: As after SIGKILL nothing is cleaned up: a process without memory cannot, and recovery does not need it.
 EXIT_CODE: Final = 70
 #: Where gRPC takes events from its queue.
 _SERVING: Final = ("_server.py", "_serve")

@@ -46,32 +46,32 @@ from fluss_lab.server.tablet.periodic_work import Ticker
 
 log = logging.getLogger(__name__)
 
-#: Calls under way at a stop get this long: a produce waits for the disk, a long poll is cut off earlier by its servicer.
+#: Grace of running calls at a stop: a produce waits for the disk; long polls are ended earlier by their servicer.
 STOP_GRACE_S: Final = 5.0
 REFUSING_THREADS: Final = 4
 REGISTERING_THREADS: Final = 4
-#: A server that is stopping lets go of the folder after its grace and a last flush.
+#: A stopping server releases the folder after its grace and a last flush.
 LOCK_WAIT_S: Final = 20.0
-#: How soon a lab whose disk was full takes writes again. A look at a reserve that is whole is one system call.
+#: How soon a lab whose disk was full accepts writes again. Checking a complete reserve is one system call.
 RESERVE_INTERVAL_MS: Final = 1_000
 
 
 class ServerNode:
-    """A coordinator and its tablet servers on a folder. Start it once; `stop` it to let go.
+    """A coordinator and its tablet servers on a folder. Start it once; `stop` releases everything.
 
     Args:
-        folder: The lab's folder; made when absent, for its owner only.
+        folder: The lab's folder; created when absent, for its owner only.
         options: Cluster options by name.
         clock: For timestamps and freshness.
-        lake_tables: Makes and drops lake tables; None: lake-enabled tables are refused.
-        ephemeral: End when nobody is attached any more.
-        token: The secret that every call must bring; None: the folder's own, made when absent.
-        restart_options: The options with which to start again after a kill, where they are not `options`: without what
-            was filled in by the folder's place.
+        lake_tables: Creates and drops lake tables; None: lake-enabled tables are refused.
+        ephemeral: End with the last attached process.
+        token: The token that every call must have; None: the folder's own, created when absent.
+        restart_options: The options for a restart after a kill, where they are not `options`: without defaults that depend
+            on the folder's path.
         launch: Starts the tablet servers where there are several; None: in this process.
 
     Raises:
-        InvalidPropertyError: An unknown or ill-typed option, or TLS is missing or does not serve.
+        InvalidPropertyError: An unknown or ill-typed option, or TLS is missing or unusable.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class ServerNode:
         self._restart_options = dict(given if restart_options is None else restart_options)
         self._launch = launch
         self._identity = server_identity(self.options, self.folder)
-        #: Where this server writes: the folder, unless that cannot be written.
+        #: Where this server writes: the folder, or its shadow where that is read-only.
         self._home = read_only_lab.home_of(self.folder)
         self._lock = FolderLock(self._home)
         self._reserve_ticker: Ticker | None = None
         self._publishing = threading.Lock()
         self._is_public = False
-        self._stop_asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
         self._coordinator: CoordinatorService | None = None
@@ -121,13 +121,13 @@ class ServerNode:
 
     @property
     def secret(self) -> str:
-        """Return the token that calls must bring, once started."""
+        """Return the token that calls must have, once started."""
         assert self._token is not None, "not started"
         return self._token
 
     @property
     def trust(self) -> Trust | None:
-        """Return what callers on this machine expect of its servers; None: they speak without TLS."""
+        """Return the certificate authority for callers on this machine; None: the servers use no TLS."""
         return None if self._identity is None else self._identity.trust()
 
     @property
@@ -137,18 +137,18 @@ class ServerNode:
         return self._tablets
 
     def start(self) -> None:
-        """Open everything, recover, listen, and write the discovery file; return when calls are answered.
+        """Open and recover everything, listen, and write the discovery file; return when calls are answered.
 
         Raises:
             LabLockedError: Another server runs on the folder.
             LabMovedError: The folder was moved, and its lake's paths were not.
-            LabError: Fewer tablet servers are asked for than buckets are assigned to.
-            LabError, CorruptDataError, StorageError: The folder cannot be used, or the disk is full and the reserve for
-                that case has nothing left; the text says why.
+            LabError: Fewer tablet servers are configured than buckets are assigned to.
+            LabError, CorruptDataError, StorageError: The folder cannot be used, or the disk and its reserve are full;
+                the message has the reason.
         """
         if self._home != self.folder:
             read_only_lab.make_home(self.folder)
-        # One without a discovery file is stopping, or starting: it may let go soon.
+        # A server without a discovery file is stopping, or starting: it may release the lock soon.
         advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
         self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
         reserve: DiskReserve | None = None
@@ -173,7 +173,7 @@ class ServerNode:
         try:
             self._coordinator = coordinator = CoordinatorService(
                 store, options=self.options, clock=self._clock, lake_tables=self._lake_tables,
-                ephemeral=self.ephemeral, stop=self._stop_asked.set, secret=self._token,
+                ephemeral=self.ephemeral, stop=self._stop_requested.set, secret=self._token,
                 trust=self.trust,
             )  # fmt: skip
         except BaseException:
@@ -195,14 +195,14 @@ class ServerNode:
         )  # fmt: skip
         self._tablets = tablets = ResidentTablet(launch) if coordinator.tablet_servers == 1 else self._launch(launch)
         tablets.prepare()
-        # A few more, so that one too many hears so instead of waiting; and heartbeats wait for no other calls.
+        # A few more threads, so that a session too many is refused instead of waiting; heartbeats have their own.
         attaching = SERVER_ATTACHED_MAX.of(self.options) + REFUSING_THREADS
         server.add(COORDINATOR, coordinator, {"attach": attaching, "register_tablet_server": REGISTERING_THREADS})
         self._page = self._open_page(tablets)
         server.start()
         coordinator.start()
         tablets.start()
-        self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, partial(_look_after, store))
+        self._reserve_ticker = Ticker("disk-reserve", RESERVE_INTERVAL_MS, partial(_restore_and_merge, store))
         self._reserve_ticker.start()
         server_process.save_options(self._home, self._restart_options)
         failpoint("node.start.before_discovery")
@@ -222,13 +222,13 @@ class ServerNode:
         return page
 
     def _publish(self) -> None:
-        """Write the discovery file, if it is time: from the end of the start to the beginning of the stop."""
+        """Write the discovery file, between the end of the start and the beginning of the stop."""
         with self._publishing:
-            if self._is_public and not self._stop_asked.is_set():
+            if self._is_public and not self._stop_requested.is_set():
                 discovery.write(self.folder, self._entry(), *self.tablets.entries(), ephemeral=self.ephemeral)
 
     def _republish(self) -> None:
-        """Tell of tablet servers that came or went; that can wait for the next time, for instance on a full disk."""
+        """Update the discovery file after tablet servers came or went; a failure waits for the next update."""
         try:
             self._publish()
         except OSError as error:
@@ -249,24 +249,24 @@ class ServerNode:
         )  # fmt: skip
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until somebody asks for a stop; return False when the time is up first. Then call `stop`."""
-        return self._stop_asked.wait(timeout_s)
+        """Wait until a stop is requested; return False when the time is up first. Then call `stop`."""
+        return self._stop_requested.wait(timeout_s)
 
     def ask_stop(self) -> None:
-        """Ask for a stop and return at once; fit for a signal handler."""
-        self._stop_asked.set()
+        """Request a stop and return at once; safe in a signal handler."""
+        self._stop_requested.set()
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Refuse new calls, let those under way end, make everything durable, let go. Twice is fine.
+        """Refuse new calls, let running ones end, make everything durable, release the folder. May be called twice.
 
         Args:
-            grace_s: How long calls under way may take.
+            grace_s: Time limit of running calls.
         """
-        self._stop_asked.set()
+        self._stop_requested.set()
         with self._stopping:
             if self._stopped.is_set():
                 return
-            # First of all: whoever is attached must see that this end is meant.
+            # First of all: attached processes must see that this stop is intended.
             self._unpublish()
             if self._coordinator is not None:
                 self._coordinator.end_sessions()
@@ -279,7 +279,7 @@ class ServerNode:
     def _release(self, grace_s: float = 0.0) -> None:
         if self._reserve_ticker is not None:
             self._reserve_ticker.stop()
-        # Tablet servers first: with their last snapshots they still call the coordinator.
+        # Tablet servers first: their last snapshots still call the coordinator.
         if self._tablets is not None:
             self._tablets.stop(grace_s)
         if self._page is not None:
@@ -302,7 +302,7 @@ class ServerNode:
         self.stop()
 
 
-def _look_after(store: MetadataStore) -> None:
+def _restore_and_merge(store: MetadataStore) -> None:
     store.reserve.restore()
     store.merge()
 

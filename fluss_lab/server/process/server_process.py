@@ -1,4 +1,4 @@
-"""Server processes: started detached, seen to be ready, and seen to be gone."""
+"""The start of detached server processes, the report of their start, and the wait for their end."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ START_LOCK_FILE: Final = "start.lock"
 OPTIONS_FILE: Final = "server-options.json"
 OPTIONS_FORMAT: Final = 1
 LOG_FILE: Final = "server.log"
-#: What the process prints before it logs, and what the C libraries print.
+#: What the process prints before it logs, and the output of C libraries.
 OUTPUT_FILE: Final = "server.out"
 #: Importing takes 1 s on two busy cores; recovery of a log that was never flushed takes seconds a gigabyte.
 START_TIMEOUT_S: Final = 120.0
 #: A graceful stop waits 5 s for calls under way, and for one flush of every bucket.
 STOP_TIMEOUT_S: Final = 60.0
-#: How often a lock or a process is looked at where nothing can be waited for.
+#: How often a lock or a process is polled.
 LOOK_INTERVAL_S: Final = 0.02
 LOG_TAIL_BYTES: Final = 2_000
 #: A report is one line of JSON.
@@ -59,24 +59,24 @@ def start_server(
     env: Mapping[str, str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> Discovery:
-    """Start a server process on a folder, unless one runs; return when it answers.
+    """Start a server process on a folder, unless one runs; return when it is ready.
 
-    Several callers at once start one server. The process belongs to nobody: it has its own session and no standard input,
-    and outlives the caller.
+    Concurrent callers start one server. The process is detached: it has its own session and no standard input, and outlives
+    the caller.
 
     Args:
-        folder: The lab's folder; made when absent, for its owner only.
-        command: What runs ``fluss-lab server``; the folder and options are added.
+        folder: The lab's folder; created when absent, for its owner only.
+        command: Runs ``fluss-lab server``; the folder and options are added.
         options: Its options; None: those of its last run.
-        ephemeral: Whether it ends when nobody is attached any more.
+        ephemeral: Whether it ends with the last attached process.
         env: Its environment; None: the caller's.
         timeout_s: Longest wait.
 
     Raises:
         LabError: The folder is a file, another user's, or others may write in it.
-        FlussError: What the process said when it could not start (LabLockedError, LabMovedError, ...).
-        ServerUnavailableError: It died without a word; the text has the end of its log.
-        RequestTimeoutError: It is not ready in time; it is left to itself.
+        FlussError: The error that the process reported (LabLockedError, LabMovedError, ...).
+        ServerUnavailableError: It died without a report; the message has the end of its log.
+        RequestTimeoutError: It is not ready in time; it keeps running.
     """
     make_lab_folder(folder)
     home = make_home(folder)
@@ -93,9 +93,9 @@ def start_server(
 
 
 def running_server(folder: Path) -> Discovery | None:
-    """Return what the folder's discovery file says, if the coordinator's process lives; None otherwise.
+    """Return the content of the folder's discovery file if the coordinator's process is alive; None otherwise.
 
-    Tablet servers may come and go: the coordinator's process starts them again.
+    Tablet servers may come and go: the coordinator's process restarts them.
     """
     found = discovery.read(folder)
     return found if found is not None and discovery.is_alive(found.servers[0]) else None
@@ -105,7 +105,7 @@ def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None
     """Wait until the processes of a discovery file are gone.
 
     Raises:
-        RequestTimeoutError: They are not, in time.
+        RequestTimeoutError: One is still alive at the time-out.
     """
     deadline = time.monotonic() + timeout_s
     while alive := [server.pid for server in found.servers if discovery.is_alive(server)]:
@@ -117,25 +117,25 @@ def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None
 
 
 def save_options(folder: Path, options: Mapping[str, str]) -> None:
-    """Keep the options with which a server runs, so that whoever must start it again uses the same."""
+    """Store the options of a running server, so that a restart uses the same."""
     write_json_atomic(folder / OPTIONS_FILE, {"version": OPTIONS_FORMAT, "options": dict(options)})
 
 
 def check_options(folder: Path) -> None:
-    """See that kept options may be replaced: whatever they are, if no newer version wrote them.
+    """Check that stored options may be replaced: any may, unless a newer version wrote them.
 
     Raises:
-        UnsupportedError: A newer version did.
+        UnsupportedError: A newer version wrote them.
     """
     with suppress(LabError):
         read_options(folder)
 
 
 def read_options(folder: Path) -> dict[str, str]:
-    """Return the options of the folder's last server; none when there was none.
+    """Return the options of the folder's last server; empty when there was none.
 
     Raises:
-        LabError: The file cannot be understood.
+        LabError: The file cannot be parsed.
         UnsupportedError: A newer version wrote it.
     """
     path = folder / OPTIONS_FILE
@@ -150,21 +150,21 @@ def read_options(folder: Path) -> dict[str, str]:
 
 
 def report(fd: int | None, error: FlussError | None, **more: int) -> None:
-    """Tell the process that started this one how the start went, and more. Nobody may be listening any more."""
+    """Report the outcome of the start, and more, to the process that started this one; it may have ended."""
     if fd is None:
         return
-    said = (0, "") if error is None else (error_code(error), str(error))
-    value = {"code": said[0], "message": said[1], **more}
+    code, message = (0, "") if error is None else (error_code(error), str(error))
+    value = {"code": code, "message": message, **more}
     try:
         os.write(fd, (json.dumps(value) + "\n").encode())
         os.close(fd)
     except OSError as failure:
-        log.info("event=start_unheard error=%s", failure)
+        log.info("event=start_report_unread error=%s", failure)
 
 
 @contextmanager
 def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
-    """Hold the lock of those who start a server on a folder."""
+    """Hold the lock for starting a server on a folder."""
     fd = os.open(folder / START_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not try_lock(fd):
@@ -193,18 +193,18 @@ def _spawn(
             pass_fds=(writer.fileno(), options_reader.fileno()), start_new_session=True,
             env=None if env is None else dict(env),
         )  # fmt: skip
-        # Whoever starts a process must also hear of its end, or it stays as a zombie that looks alive.
+        # A process must be reaped by its parent, or it stays as a zombie that looks alive.
         threading.Thread(target=process.wait, name="fluss-server-reaper", daemon=True).start()
         writer.close()
         options_reader.close()
-        # Broken where the process has ended; then its report, or the lack of it, has the reason.
+        # Broken when the process has ended; then its report, or the lack of it, gives the reason.
         with suppress(BrokenPipeError), options_writer:
             options_writer.write(json.dumps(dict(options)).encode())
-        said = read_report(reader.fileno(), deadline)
-    if said is None:
+        reported = read_report(reader.fileno(), deadline)
+    if reported is None:
         raise RequestTimeoutError(f"{folder}: the server is not ready yet; see {folder / LOG_FILE}")
     try:
-        value = json.loads(said)
+        value = json.loads(reported)
     except ValueError:
         raise ServerUnavailableError(f"{folder}: the server died while it started{_tail_of(folder)}") from None
     if value["code"]:
@@ -221,10 +221,10 @@ def _pipe(ends: ExitStack) -> tuple[BinaryIO, BinaryIO]:
 
 
 def receive_options(fd: int) -> dict[str, str]:
-    """Return the options that the process which started this one sends through a pipe; the pipe is closed.
+    """Read the options that the starting process sends through a pipe, and close it.
 
     Raises:
-        InvalidRequestError: They cannot be understood.
+        InvalidRequestError: They cannot be parsed.
     """
     with open(fd, "rb") as pipe:
         data = pipe.read()
@@ -238,15 +238,15 @@ def receive_options(fd: int) -> dict[str, str]:
 
 
 def read_report(fd: int, deadline: float | None = None) -> bytes | None:
-    """Return what a process said in its `report`; nothing when it ended without a word; None when the time is up."""
-    said = b""
+    """Return the `report` of a process; empty when it ended without one; None when the time is up."""
+    found = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         while selector.select(None if deadline is None else max(0.0, deadline - time.monotonic())):
             chunk = os.read(fd, _REPORT_BYTES_MAX)
-            said += chunk
-            if not chunk or said.endswith(b"\n"):
-                return said
+            found += chunk
+            if not chunk or found.endswith(b"\n"):
+                return found
     return None
 
 
@@ -255,7 +255,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _tail_of(folder: Path) -> str:
-    """Return the end of what the server wrote last."""
+    """Return the end of the server's last output."""
     for name in (OUTPUT_FILE, LOG_FILE):
         try:
             data = (folder / name).read_bytes()[-LOG_TAIL_BYTES:]

@@ -1,4 +1,4 @@
-"""Tablet servers in processes of their own: started, watched, started again when they die, and ended with this process."""
+"""The supervision of tablet servers in processes of their own, which are started, watched, restarted and ended here."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from fluss_lab.server.process.tablet_node import HEARTBEATS
 
 log = logging.getLogger(__name__)
 
-#: Longest wait for all servers at the coordinator's start; one that takes longer, over its log, is told as starting.
+#: Longest wait for all servers at the coordinator's start; one that takes longer, over its log, is reported as starting.
 START_WAIT_S: Final = 100.0
-#: A graceful end: calls under way, a flush, snapshots. Whoever takes longer is killed, which loses nothing either.
+#: A graceful end: running calls, a flush, snapshots. A process that takes longer is killed, which loses nothing either.
 STOP_WAIT_S: Final = 45.0
-#: Pause before a server is started again, doubled with each further time until it stays up for a while.
+#: Pause before a restart, doubled with each further one until the server stays up for `STEADY_S`.
 PAUSE_FIRST_S: Final = 0.1
-#: After a start that failed: a full disk may be cleared, a damaged folder may be mended, and neither soon.
+#: After a failed start: a full disk or a damaged folder may be fixed, neither soon.
 FAILED_PAUSE_MAX_S: Final = 10.0
-#: After the death of one that ran: its clients wait.
+#: After the death of one that was ready: its clients wait.
 DIED_PAUSE_MAX_S: Final = 1.0
 STEADY_S: Final = 10.0
 
@@ -44,8 +44,8 @@ class Supervisor:
     """The processes of all tablet servers. See `Tablets` for its life.
 
     Args:
-        launch: What they are started with.
-        command: What runs ``fluss-lab tablet-server``.
+        launch: The arguments of every server.
+        command: Runs ``fluss-lab tablet-server``.
     """
 
     def __init__(self, launch: TabletLaunch, command: Sequence[str]) -> None:
@@ -58,18 +58,18 @@ class Supervisor:
         launch.coordinator.members = self
 
     def prepare(self) -> None:
-        """Start the processes: they take a while to import what they need."""
+        """Start the processes: their imports take a while."""
         for child in self._children:
             child.start()
         self._watcher.start()
 
     def _watch(self) -> None:
-        """End the processes that hang: they send no heartbeats."""
+        """Kill the processes that hang: they send no heartbeats."""
         interval_s = self._session_ms / 1000 / HEARTBEATS
         looked_s = time.monotonic()
         while not self._stopping.wait(interval_s):
             now_s = time.monotonic()
-            # This process itself may have stood still, and so heard nobody.
+            # This process itself may have been suspended, and so received no heartbeat.
             excused = now_s - looked_s > 2 * interval_s
             looked_s = now_s
             for child in self._children:
@@ -79,10 +79,10 @@ class Supervisor:
                     child.kill_hung(self._session_ms)
 
     def start(self) -> None:
-        """Return when each server answers or has failed once.
+        """Return when each server is ready or has failed once.
 
         Raises:
-            FlussError: All have failed: what the first said.
+            FlussError: All have failed: the error of the first.
         """
         deadline = time.monotonic() + START_WAIT_S
         for child in self._children:
@@ -92,11 +92,11 @@ class Supervisor:
             raise failures[0]
 
     def entries(self) -> list[discovery.ServerEntry]:
-        """Return the processes that there are."""
+        """Return the running processes."""
         return [entry for child in self._children if (entry := child.entry()) is not None]
 
     def interrupt(self) -> None:
-        """Nothing: each server does that itself when it ends."""
+        """Do nothing: each server interrupts its waits itself when it ends."""
 
     def stop(self, grace_s: float) -> None:  # each server has its own grace
         """End all at once, and return when all have ended."""
@@ -106,18 +106,18 @@ class Supervisor:
         for child in self._children:
             child.join()
 
-    # -- what the coordinator asks -----------------------------------------------------------------------------------
+    # -- `TabletMembers` ---------------------------------------------------------------------------------------------
 
     def admits(self, server_id: int, process_id: int | None) -> bool:
-        """Tell whether a process is the present one of a server: not one of an earlier coordinator that ends late."""
+        """Return whether a process is the present one of a server: not one of an earlier coordinator that ends late."""
         return 0 <= server_id < len(self._children) and self._children[server_id].pid == process_id
 
     def heard(self, server_id: int) -> None:
-        """Take note of a heartbeat."""
+        """Note a heartbeat."""
         self._children[server_id].heard()
 
     def status(self) -> list[pb.PbTabletServerStatus]:
-        """Return how each server is."""
+        """Return the status of each server."""
         return [child.status() for child in self._children]
 
 
@@ -133,8 +133,8 @@ class _Child:
     """One server: its process, and the thread that waits for it.
 
     Attributes:
-        settled: Set when the first process answers, or has failed.
-        failure: Why the last start failed; None when it did not.
+        settled: Set when the first process is ready, or has failed.
+        failure: The error of the last start; None when it succeeded.
     """
 
     def __init__(self, launch: TabletLaunch, command: Sequence[str], server_id: int) -> None:
@@ -157,16 +157,16 @@ class _Child:
 
     @property
     def pid(self) -> int | None:
-        """Return the present process; None when there is none."""
+        """Return the id of the present process; None when none runs."""
         run = self._run
         return None if run is None else run.process.pid
 
     def start(self) -> None:
-        """Start the server, and again whenever it ends."""
+        """Start the server, and restart it whenever it ends."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the server to end, for good; return at once."""
+        """Request the server's end, without a restart; return at once."""
         with self._lock:
             self._stopping.set()
             run = self._run
@@ -174,7 +174,7 @@ class _Child:
                 _hang_up(run.process)
 
     def join(self) -> None:
-        """Return when the server has ended; it is killed when it takes too long."""
+        """Return when the server has ended; kill it when it takes too long."""
         if self._thread.ident is None:
             return
         self._thread.join(STOP_WAIT_S)
@@ -185,21 +185,21 @@ class _Child:
         self._thread.join()
 
     def heard(self) -> None:
-        """Take note of a heartbeat of the present process."""
+        """Note a heartbeat of the present process."""
         self._heard_s = time.monotonic()
 
     def excuse(self) -> None:
-        """Begin to wait for heartbeats anew, if there were any."""
+        """Restart the wait for heartbeats, if there were any."""
         if self._heard_s is not None:
             self.heard()
 
     def silent_s(self) -> float:
-        """Return how long ago the present process was heard; 0.0 when it never was: it is starting."""
+        """Return how long ago the present process sent a heartbeat; 0.0 before the first one: it is starting."""
         heard_s = self._heard_s
         return 0.0 if heard_s is None else time.monotonic() - heard_s
 
     def kill_hung(self, session_ms: int) -> None:
-        """Kill the present process, which sends no heartbeats; it is started again."""
+        """Kill the present process, which sends no heartbeats; it is restarted."""
         with self._lock:
             run = self._run
             if run is None or self._stopping.is_set():
@@ -209,11 +209,11 @@ class _Child:
             self._state = AWAY
         log.warning("event=tablet_hung server=%d process=%d", self._server_id, run.process.pid)
         run.process.kill()
-        # At once: the end of a process that waits for a device may take a while.
+        # Reported at once: the end of a process that waits for a device may take a while.
         self._launch.coordinator.tablet_server_lost(self._server_id)
 
     def entry(self) -> discovery.ServerEntry | None:
-        """Return the process for the discovery file; None when there is none."""
+        """Return the process for the discovery file; None when none runs."""
         with self._lock:
             if self._run is None:
                 return None
@@ -224,7 +224,7 @@ class _Child:
             )  # fmt: skip
 
     def status(self) -> pb.PbTabletServerStatus:
-        """Return how the server is."""
+        """Return the server's status."""
         with self._lock:
             status = pb.PbTabletServerStatus(server_id=self._server_id, state=self._state, restarts=self._restarts)
             if self._state == RUNNING:
@@ -260,10 +260,10 @@ class _Child:
             self._restarts += 1
 
     def _run_once(self) -> bool:
-        """Run one process to its end; return whether it answered in between.
+        """Run one process to its end; return whether it was ready in between.
 
         Raises:
-            FlussError: Why it could not start.
+            FlussError: It could not start.
         """
         reader, writer = os.pipe()
         try:
@@ -271,7 +271,7 @@ class _Child:
             os.close(writer)
             writer = -1
             try:
-                self._ready(_said(reader, self._server_id, run.process))
+                self._ready(_reported_port(reader, self._server_id, run.process))
             finally:
                 code = run.process.wait()
                 self._ended(run.process, code)
@@ -296,7 +296,7 @@ class _Child:
                 started = subprocess.Popen(
                     [*self._command, *arguments, "--ready-fd", str(ready_fd)],
                     stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(ready_fd,),
-                    # Signals of a terminal are for the coordinator, which ends its tablet servers in order.
+                    # A terminal's signals are for the coordinator, which ends its tablet servers in order.
                     start_new_session=True,
                 )  # fmt: skip
             run = self._run = _Run(started, discovery.process_start_ticks(started.pid))
@@ -305,14 +305,14 @@ class _Child:
                 started.stdin.write(self._task().to_line())
                 started.stdin.flush()
             except OSError as error:
-                log.info("event=task_unheard server=%d error=%s", self._server_id, error)
+                log.info("event=task_not_sent server=%d error=%s", self._server_id, error)
         log.info("event=tablet_spawned server=%d process=%d", self._server_id, started.pid)
         launch.changed()
         return run
 
     def _task(self) -> TabletTask:
         launch = self._launch
-        # Credentials of the lake are none of a tablet server's business.
+        # Tablet servers do not get the lake's credentials.
         options = {key: value for key, value in launch.options.items() if not key.startswith(LAKE_PREFIX)}
         return TabletTask(
             launch.folder, self._server_id, reachable(launch.server.host), launch.server.port, launch.secret,
@@ -348,25 +348,25 @@ def _hang_up(child: subprocess.Popen[bytes]) -> None:
     try:
         if child.stdin is not None:
             child.stdin.close()
-    except OSError as error:  # what was not written yet has no reader any more
+    except OSError as error:  # what was not written yet has no reader
         log.debug("event=hang_up error=%s", error)
 
 
-def _said(reader: int, server_id: int, child: subprocess.Popen[bytes]) -> int:
-    """Wait for what the process says of its start; return its port.
+def _reported_port(reader: int, server_id: int, child: subprocess.Popen[bytes]) -> int:
+    """Wait for the report on the start of the process; return its port.
 
     Raises:
-        FlussError: Why it could not start.
-        ServerUnavailableError: It died without a word.
+        FlussError: It could not start.
+        ServerUnavailableError: It died without a report.
     """
-    said = process.read_report(reader)
-    if not said:
+    report = process.read_report(reader)
+    if not report:
         code = child.wait()
         raise ServerUnavailableError(
             f"tablet server {server_id}: process {child.pid} {_end_of(code)} while it started; see tablet-{server_id}.log "
             f"and tablet-{server_id}.out in the lab's folder"
         )
-    value = json.loads(said)
+    value = json.loads(report)
     if value["code"]:
         raise error_from_code(int(value["code"]), f"tablet server {server_id}: {value['message']}")
     return int(value["port"])

@@ -1,8 +1,8 @@
 """A tablet server as a process of its own: started by the coordinator's, and ending with it.
 
-Its standard input is a pipe from the coordinator's process: one line that says what to do, then nothing. When it ends,
-because the coordinator wants it or is no more, the tablet server ends gracefully. So nobody is left behind, and nobody
-depends on signals that come with the death of a parent, which mean its thread.
+Its standard input is a pipe from the coordinator's process: one line with its task, then nothing. When the pipe closes,
+because the coordinator closed it or ended, the tablet server ends gracefully. So no process is left behind, and none
+depends on parent-death signals, which fire when the parent's thread ends.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _READ_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class TabletTask:
-    """What a tablet server's process is told.
+    """The task that a tablet server's process gets on its standard input.
 
     Attributes:
         folder: The lab's.
-        server_id: Which one it is.
-        host: Where the coordinator is called.
+        server_id: Its id.
+        host: The coordinator's host.
         port: Its port.
-        secret: The token that every call must bring, on either side.
-        identity: What all servers show to callers; None: they speak plainly.
+        secret: The token that every call must have, in both directions.
+        identity: The certificate of all servers; None: they serve without TLS.
         options: Cluster options, checked.
         tablet_port: The port of its last run; 0: any.
     """
@@ -65,7 +65,7 @@ class TabletTask:
         """Read a task.
 
         Raises:
-            InvalidRequestError: The line is none.
+            InvalidRequestError: The line is not a task.
         """
         try:
             value: dict[str, Any] = json.loads(line)
@@ -92,13 +92,13 @@ def run_tablet_server(ready_fd: int | None) -> int:
     """Run a tablet server in this process, until its standard input ends or a signal asks for a stop.
 
     Args:
-        ready_fd: Where to tell how the start went; None: nowhere.
+        ready_fd: Descriptor for the report on the start; None: no report.
 
     Returns:
         The exit code.
 
     Raises:
-        FlussError: Why it could not start.
+        FlussError: It could not start.
     """
     os.umask(0o077)
     end_when_serving_is_lost()
@@ -122,7 +122,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
 
 
 def _described(error: Exception) -> FlussError:
-    """Return why a start failed, with the file where it is one's fault: it is for whoever runs the cluster."""
+    """Return the error of a start for its report, with the name of the file concerned."""
     if isinstance(error, OSError) and error.filename is not None:
         return StorageError(f"{error.filename}: {error.strerror or error}")
     return as_fluss_error(error, "starting a tablet server")
@@ -137,7 +137,7 @@ def _node(task: TabletTask, stopping: threading.Event) -> TabletNode:
     )  # fmt: skip
 
     def stop(why: str) -> None:
-        log.info("event=stop_asked why=%s", why)
+        log.info("event=stop_requested reason=%s", why)
         node.ask_stop()
         stopping.set()
 
@@ -153,7 +153,7 @@ def _node(task: TabletTask, stopping: threading.Event) -> TabletNode:
 
 
 def _wait_for_end() -> None:
-    """Return when the other end of standard input is closed, by hand or by the end of its process."""
+    """Return when the other end of standard input is closed, explicitly or by the end of its process."""
     try:
         while os.read(sys.stdin.fileno(), _READ_BYTES):
             pass

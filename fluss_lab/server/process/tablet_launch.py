@@ -29,17 +29,17 @@ RESIDENT_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class TabletLaunch:
-    """What tablet servers are started with.
+    """The arguments with which tablet servers are started.
 
     Attributes:
         folder: The lab's.
         options: Cluster options, checked.
-        clock: Of those in this process.
-        secret: The token that every call must bring.
-        identity: What servers show to callers; None: they speak plainly.
-        server: The coordinator's; it listens already, and answers when all are told to start.
+        clock: The clock of servers in this process.
+        secret: The token that every call must have.
+        identity: The servers' certificate; None: they serve without TLS.
+        server: The coordinator's; it listens already, and answers when all servers are started.
         coordinator: The coordinator.
-        ports: Those of the last run, by server id.
+        ports: The ports of the last run, by server id.
         changed: Called when `entries` changed.
     """
 
@@ -55,7 +55,7 @@ class TabletLaunch:
 
     @property
     def place(self) -> CoordinatorAddress:
-        """Return where the coordinator is called, from this machine."""
+        """Return the coordinator's address on this machine."""
         return CoordinatorAddress(reachable(self.server.host), self.server.port, self.secret, self.identity)
 
 
@@ -63,23 +63,23 @@ class Tablets(Protocol):
     """The tablet servers of a coordinator."""
 
     def prepare(self) -> None:
-        """Do what must be done before the coordinator answers anybody."""
+        """Prepare before the coordinator answers calls."""
 
     def start(self) -> None:
-        """Return when the servers answer, or have failed for the first time; the coordinator answers already.
+        """Return when the servers are ready, or have failed for the first time; the coordinator answers already.
 
         Raises:
-            FlussError: None could be started; the text says why.
+            FlussError: None could be started; the message has the reason.
         """
 
     def entries(self) -> list[ServerEntry]:
         """Return the processes beside the coordinator's, for the discovery file."""
 
     def interrupt(self) -> None:
-        """Let long waits end: a stop follows."""
+        """Interrupt long waits: a stop follows."""
 
     def stop(self, grace_s: float) -> None:
-        """End all, gracefully, each with its recovery points; the coordinator still answers. Twice is fine."""
+        """Stop all gracefully, each with its recovery points; the coordinator still answers. May be called twice."""
 
 
 Launcher: TypeAlias = Callable[[TabletLaunch], Tablets]
@@ -94,7 +94,7 @@ class ResidentTablet:
         self.tablet: TabletService | None = None
 
     def prepare(self) -> None:
-        """Open the buckets: the tablet server learns what it holds before anybody can ask it."""
+        """Open the buckets: the tablet server has them before any call can reach it."""
         launch = self._launch
         # One of a cluster of several that was killed just now may not have ended yet.
         self._lock.take(LOCK_WAIT_S, lambda: True, "it ends soon; if it hangs, end that process")
@@ -118,7 +118,7 @@ class ResidentTablet:
         return []
 
     def interrupt(self) -> None:
-        """Let long waits end."""
+        """Interrupt long waits."""
         if self.tablet is not None:
             self.tablet.interrupt()
 
@@ -139,7 +139,7 @@ class LocalTablets:
         self._ports = dict(launch.ports)
 
     def prepare(self) -> None:
-        """Nothing is to be done yet."""
+        """Do nothing."""
 
     def start(self) -> None:
         """Start all."""
@@ -182,7 +182,7 @@ class LocalTablets:
         ]
 
     def interrupt(self) -> None:
-        """Let long waits end."""
+        """Interrupt long waits."""
         for node in list(self.nodes.values()):
             node.tablet.interrupt()
 

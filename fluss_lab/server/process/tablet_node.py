@@ -1,4 +1,4 @@
-"""One tablet server with a port and a folder of its own: in a process of its own, or several in a test's."""
+"""A tablet server with a port and a folder of its own: in a process of its own, or several in a test's process."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ LOCK_WAIT_S: Final = 60.0
 #: A coordinator that is starting answers after its own recovery, which takes well below a second.
 REGISTER_TIMEOUT_S: Final = 60.0
 REGISTER_PAUSE_S: Final = 0.05
-#: How often a server looks whether the coordinator still knows it. One small call.
+#: How often a server checks whether the coordinator still knows it. One small call.
 WATCH_INTERVAL_S: Final = 2.0
-#: Within the time-out of a session.
+#: Heartbeats within the time-out of a session.
 HEARTBEATS: Final = 5
-#: Calls under way at a stop get this long: a produce waits for the disk, a long poll is cut off earlier by its servicer.
+#: Grace of running calls at a stop: a produce waits for the disk; long polls are ended earlier by their servicer.
 STOP_GRACE_S: Final = 5.0
 
 
@@ -54,7 +54,7 @@ def tablet_folder(folder: Path, server_id: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAddress:
-    """Where the coordinator is called, from the same machine."""
+    """The coordinator's address and credentials, on the same machine."""
 
     host: str
     port: int
@@ -68,10 +68,10 @@ class CoordinatorAddress:
 
 
 class CoordinatorLink:
-    """The connection of a tablet server to its coordinator, made anew when that is found elsewhere.
+    """The connection of a tablet server to its coordinator, reopened when the address changes.
 
     Args:
-        locate: Returns where it is now; raises `ServerUnavailableError` while there is none.
+        locate: Returns the present address; raises `ServerUnavailableError` while no coordinator runs.
     """
 
     def __init__(self, locate: Callable[[], CoordinatorAddress]) -> None:
@@ -80,10 +80,10 @@ class CoordinatorLink:
         self._open: tuple[CoordinatorAddress, Channel, CoordinatorGateway] | None = None
 
     def gateway(self) -> CoordinatorGateway:
-        """Return the coordinator.
+        """Return the coordinator's gateway.
 
         Raises:
-            ServerUnavailableError: There is none at the moment.
+            ServerUnavailableError: No coordinator runs at the moment.
         """
         place = self._locate()
         with self._lock:
@@ -94,7 +94,7 @@ class CoordinatorLink:
             return self._open[2]
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         with self._lock:
             self._shut()
 
@@ -105,19 +105,19 @@ class CoordinatorLink:
 
 
 class TabletNode:
-    """A tablet server. Start it once; `stop` it to let go.
+    """A tablet server. Start it once; `stop` releases everything.
 
     Args:
-        folder: Its own folder; made when absent.
+        folder: Its own folder; created when absent.
         server_id: Its id in the cluster.
-        locate: Returns where the coordinator is; raises `ServerUnavailableError` while there is none.
+        locate: Returns the coordinator's address; raises `ServerUnavailableError` while no coordinator runs.
         options: Cluster options, checked.
         clock: For timestamps.
-        secret: The token that every call must bring.
-        identity: What it shows to callers; None: it speaks plainly.
-        port: Of its last run, taken again if it is free; 0: any.
-        process_id: Told to the coordinator, which may admit the one that it started only; None: not told.
-        on_refused: Called when the coordinator says that this server has no place in the cluster (any more).
+        secret: The token that every call must have.
+        identity: Its certificate; None: it serves without TLS.
+        port: The port of its last run, reused if it is free; 0: any.
+        process_id: Sent to the coordinator, which may only admit the process that it started; None: not sent.
+        on_refused: Called when the coordinator refuses this server.
     """
 
     def __init__(
@@ -163,18 +163,18 @@ class TabletNode:
 
     @property
     def tablet(self) -> TabletService:
-        """Return what answers the calls, once started."""
+        """Return the service that answers the calls, once started."""
         assert self._tablet is not None, "not started"
         return self._tablet
 
     def start(self) -> None:
-        """Open everything, listen, learn from the coordinator what to hold, recover that; return when calls are answered.
+        """Open everything, listen, register, recover the buckets; return when calls are answered.
 
         Raises:
-            LabLockedError: Another server uses the folder, and goes on doing so.
+            LabLockedError: Another server uses the folder, and continues to.
             ServerUnavailableError: The coordinator does not answer, or `stop` was called.
             ConflictError: The coordinator has another server of this id.
-            FlussError, OSError: The folder cannot be used; the text says why.
+            FlussError, OSError: The folder cannot be used; the message has the reason.
         """
         advice = "it ends soon if its coordinator is gone; if it hangs, end that process"
         self._lock.take(LOCK_WAIT_S, lambda: not self._stopping.is_set(), advice)
@@ -187,7 +187,7 @@ class TabletNode:
             serve_tablet(self._server, self._tablet, self._options)
             shown = (partial(request_families, self._server.calls), self._tablet.metrics)
             self._page = open_page(self._options, self._secret, *shown, server_id=self.server_id)
-            # Calls are answered from now on, with "not held" until the buckets are open; the coordinator's too.
+            # Calls are answered from now on, the coordinator's too; with "not held" until the buckets are open.
             self._server.start()
             if self._process_id is not None:
                 name = f"tablet-{self.server_id}-heartbeat"
@@ -202,14 +202,14 @@ class TabletNode:
         log.info("event=tablet_started server=%d address=%s:%d", self.server_id, *self.address)
 
     def ask_stop(self) -> None:
-        """End a start under way as soon as may be; return at once. `stop` has still to be called."""
+        """Interrupt a running start; return at once. `stop` must still be called."""
         self._stopping.set()
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Refuse new calls, let those under way end, make everything durable, let go. Twice is fine.
+        """Refuse new calls, let running ones end, make everything durable, release the folder. May be called twice.
 
         Args:
-            grace_s: How long calls under way may take.
+            grace_s: Time limit of running calls.
         """
         self._stopping.set()
         if self._watcher is not None and self._watcher is not threading.current_thread():
@@ -242,7 +242,7 @@ class TabletNode:
                 self._stopping.wait(REGISTER_PAUSE_S)
 
     def _register(self) -> None:
-        """Ask what to hold, open that, and say so: only then do clients see this server."""
+        """Request the buckets to lead, open them, and register: only then do clients see this server."""
         host, port = SERVER_HOST.of(self._options), self.address[1]
         request = pb.RegisterTabletServerRequest(server_id=self.server_id, host=host, port=port, opening=True)
         if self._process_id is not None:
@@ -251,7 +251,7 @@ class TabletNode:
             request.metrics_port = self._page.port
         response = self._link.gateway().register_tablet_server(request)
         tablet = self.tablet
-        # First what the lake has, or a reader would be told that it is nowhere.
+        # The lake's offsets first, or a reader would find neither the lake's records nor these.
         tablet.expect_remote(response.remote_owner or None)
         tablet.set_lake_offsets(list(response.lake_offsets))
         tablet.open_buckets(list(response.buckets), response.coordinator_epoch)
@@ -261,7 +261,7 @@ class TabletNode:
         self._link.gateway().register_tablet_server(request)
 
     def _beat(self, process_id: int) -> None:
-        """Say that this process lives, whatever else it is doing: who started it kills it when it falls silent."""
+        """Send heartbeats, whatever else this process does: the process that started it kills it without them."""
         host, port = SERVER_HOST.of(self._options), self.address[1]
         request = pb.RegisterTabletServerRequest(
             server_id=self.server_id, host=host, port=port, process_id=process_id, heartbeat=True
@@ -275,7 +275,7 @@ class TabletNode:
             self._stopping.wait(interval_s)
 
     def _watch(self) -> None:
-        """Register again whenever the coordinator does not know this server: it was started again, or thought it lost."""
+        """Register again whenever the coordinator does not know this server, after its restart or after a loss."""
         while not self._stopping.wait(WATCH_INTERVAL_S):
             try:
                 if not self._is_known():

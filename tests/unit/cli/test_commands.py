@@ -40,7 +40,7 @@ def test_up_status_down(folder):
     assert not found.ephemeral
     again = run("up", folder)
     assert again.returncode == 0
-    assert "runs already" in again.stdout
+    assert "already runs" in again.stdout
     status = run("status", folder)
     assert (status.returncode, status.stderr) == (0, "")
     assert "permanent" in status.stdout

@@ -33,16 +33,16 @@ def found(folder):
     return {check.name: check for check in checks(folder)}
 
 
-def test_a_lab_in_order_is_well(lab):
-    bad = [check for check in checks(lab) if not check.is_well]
+def test_a_lab_in_order_is_ok(lab):
+    bad = [check for check in checks(lab) if not check.is_ok]
     assert bad == []
     assert {"python", "pyarrow", "java", "open files", "options", "lab", "token", "disk", "clock", "server"} <= set(
         found(lab)
     )
 
 
-def test_a_folder_that_does_not_exist_is_well(tmp_path):
-    assert "made when a server starts" in found(tmp_path / "none")["folder"].found
+def test_a_folder_that_does_not_exist_is_ok(tmp_path):
+    assert "created when a server starts" in found(tmp_path / "none")["folder"].found
 
 
 @pytest.mark.parametrize("name", ["lab", "token"])
@@ -50,18 +50,18 @@ def test_what_others_may_read_is_told(lab, name):
     path = lab if name == "lab" else lab / name
     path.chmod(0o755)
     check = found(lab)[name]
-    assert not check.is_well
+    assert not check.is_ok
     assert "expected none for others" in check.found
 
 
 def test_options_that_do_not_exist_are_told(lab, monkeypatch):
     monkeypatch.setenv("FLUSS_LAB_LOG_DURABILTY", "ack")
     assert "FLUSS_LAB_LOG_DURABILTY" in found(lab)["options"].found
-    assert not found(lab)["options"].is_well
+    assert not found(lab)["options"].is_ok
     monkeypatch.delenv("FLUSS_LAB_LOG_DURABILTY")
     (lab / "fluss-lab.toml").write_text('log.segment.fil-size = "1mb"\n')
     check = found(lab)["options"]
-    assert not check.is_well
+    assert not check.is_ok
     assert "did you mean 'log.segment.file-size'" in check.found
 
 
@@ -69,21 +69,21 @@ def test_files_from_the_future_tell_of_the_clock(lab):
     ahead = time.time() + 3_600
     os.utime(lab / "metadata.db", (ahead, ahead))
     check = found(lab)["clock"]
-    assert not check.is_well
+    assert not check.is_ok
     assert "in the future" in check.found
 
 
 def test_a_disk_that_failed_is_told(lab):
     (lab / "tablet" / "data" / "t1" / "b0" / "fsync-failed").write_text("EIO")
     check = found(lab)["disk fault"]
-    assert not check.is_well
+    assert not check.is_ok
     assert "t1/b0" in check.found
 
 
 def test_half_written_files_are_told_and_harmless(lab):
     (lab / ".server.json.x").write_text("")
     check = found(lab)["leftovers"]
-    assert check.is_well
+    assert check.is_ok
     assert ".server.json.x" in check.found
 
 
@@ -92,9 +92,9 @@ def test_a_port_that_somebody_took_is_told(lab):
         port = taken.getsockname()[1]
         (lab / "fluss-lab.toml").write_text(f'{METRICS_KEY} = "{port}"\n')
         check = found(lab)["metrics port"]
-        assert not check.is_well
-        assert f"127.0.0.1:{port} cannot be had" in check.found
-    assert found(lab)["metrics port"].is_well
+        assert not check.is_ok
+        assert f"127.0.0.1:{port} is not free" in check.found
+    assert found(lab)["metrics port"].is_ok
 
 
 def test_a_server_that_runs_is_asked_and_one_that_was_killed_is_told(tmp_path):
@@ -107,9 +107,9 @@ def test_a_server_that_runs_is_asked_and_one_that_was_killed_is_told(tmp_path):
         assert "stop it with `fluss-lab down" in deep.stderr
         server.kill()
         check = found(server.folder)["server"]
-        assert check.is_well
-        assert "was killed; the next to open the lab starts it again" in check.found
-        assert found(server.folder)["port"].is_well
+        assert check.is_ok
+        assert "was killed; the next process that opens the lab restarts it" in check.found
+        assert found(server.folder)["port"].is_ok
 
 
 def test_the_deep_look_reads_every_file_and_its_exit_code_tells(lab):
@@ -159,5 +159,5 @@ def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
         for text in said:
             assert "db.t, bucket 0" in text
             assert f"{segment}: offsets [10, 20) cannot be read" in text
-        assert not found(tmp_path / "lab")["buckets"].is_well
+        assert not found(tmp_path / "lab")["buckets"].is_ok
         assert run("doctor", tmp_path / "lab").returncode == 1

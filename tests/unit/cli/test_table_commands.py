@@ -122,7 +122,7 @@ def test_the_home_is_expanded_where_no_shell_does(folder, monkeypatch):
         (("tier", "--for", "1s"), "belong to tier --continuous"),
         (("tier", "--continuous", "--for", "soon"), "expected a duration"),
         (("tier", "--spark", "no value"), "expected KEY=VALUE"),
-        (("run", "none.ipynb"), "no such file"),
+        (("run", "none.ipynb"), "does not exist"),
     ],
 )
 def test_errors_are_one_line(folder, arguments, says):

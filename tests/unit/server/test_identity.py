@@ -86,7 +86,7 @@ def test_older_metadata_is_refused_before_its_ids_are_given_out_again(tmp_path, 
             make(running, FIRST, 1)
     restore(backup, folder)
     with pytest.raises(
-        LabError, match=r"metadata is older than, or not of, this folder.*move them elsewhere and keep them"
+        LabError, match=r"metadata is older than this folder, or of another one.*move them elsewhere and keep them"
     ):
         EmbeddedCluster(folder, lake=False).start()
     # What was told to be moved away is moved, and nothing of it comes back under the name of another.

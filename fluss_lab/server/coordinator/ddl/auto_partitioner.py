@@ -1,8 +1,8 @@
 """The automatic partitions of tables: created ahead of time by the clock, dropped when their retention has ended.
 
 Source: Apache Fluss ``AutoPartitionManager``. Unlike there, a day's partitions are not made at a random minute of the day:
-one process makes them all. A partition whose value is no time (made before the table followed the clock) is never dropped.
-One that the lake does not hold whole stays until it does. What was passed does not come back when the clock is set back.
+one process creates them all. A partition whose value is not a time (created before automatic partitioning) is never dropped.
+One that the lake does not hold completely is kept until it does. Dropped ones do not return when the clock is set back.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 
 log = logging.getLogger(__name__)
 
-#: A table that keeps partitions past their retention is warned of at once, and so often as long as it does.
+#: How often a warning repeats that a table keeps partitions past their retention.
 _WARNED_EVERY_MS: Final = 3_600_000
 
 
 class AutoPartitioner:
-    """Looks after the tables whose partitions follow the clock. What cannot be done is logged, and tried again.
+    """Creates and drops automatic partitions. What fails is logged and retried.
 
     Args:
-        catalog: Which tables there are.
-        partitions: Makes and drops.
-        marks: How far each table has come.
+        catalog: The tables.
+        partitions: Creates and drops partitions.
+        marks: The progress of each table.
         clock: The server's.
     """
 
@@ -49,27 +49,27 @@ class AutoPartitioner:
         self._behind: set[int] = set()
 
     def run(self) -> None:
-        """Look after every table."""
+        """Create and drop the partitions of every table that are due."""
         if self._partitions.are_fixed:
             return
         infos = self._catalog.all_tables()
         for table_id in self._kept.keys() - {info.table_id for info in infos}:
             self._note_kept(table_id, ())
         for info in infos:
-            self.look_after(info)
+            self.maintain(info)
 
     def kept(self, table_id: int | None = None) -> list[KeptPartition]:
-        """Return the partitions of one table, or of all, that stay past their retention; as of the last look."""
+        """Return the partitions of one table, or of all, that are kept past their retention; as of the last run."""
         return [each for key, found in sorted(self._kept.items()) if table_id in {None, key} for each in found]
 
-    def look_after(self, info: TableInfo) -> None:
-        """Look after one table: drop what is past keeping, then make what is wanted."""
+    def maintain(self, info: TableInfo) -> None:
+        """Drop one table's partitions past their retention, then create those that are due."""
         auto = AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties)
         if auto is None:
             self._note_kept(info.table_id, ())
             return
         now_ms = self._clock.now_ms()
-        # Those that were dropped and still rest in the lake are not made again.
+        # Partitions that were dropped and are still in the lake are not created again.
         known = {
             each.info.name: each.dropped_ms is None for each in self._catalog.partitions(info.table_id, dropped=True)
         }
@@ -80,7 +80,7 @@ class AutoPartitioner:
             self._create(info, wanted)
 
     def _wanted(self, info: TableInfo, auto: AutoPartition, now_ms: int) -> list[str]:
-        """Return the partitions that shall exist, without those that were passed before the clock was set back."""
+        """Return the partitions that should exist, without those before the newest one that was ever due."""
         wanted = auto.wanted(now_ms)
         if not wanted:
             return []
@@ -90,13 +90,13 @@ class AutoPartitioner:
         elif info.table_id not in self._behind:
             self._behind.add(info.table_id)
             log.warning(
-                "event=clock_set_back table=%s partition=%s newest=%s: earlier partitions are not made again",
+                "event=clock_set_back table=%s partition=%s newest=%s: earlier partitions are not created again",
                 info.path, wanted[0], mark.present,
             )  # fmt: skip
         return [name for name in wanted if name >= mark.present]
 
     def _drop(self, info: TableInfo, auto: AutoPartition, name: str, now_ms: int) -> KeptPartition | None:
-        """Drop a partition past its retention; return it if it has to stay."""
+        """Drop a partition past its retention; return it if it must be kept."""
         values = dict(zip(info.descriptor.partitioned_by, partition_values(name), strict=True))
         try:
             self._partitions.drop(
@@ -109,7 +109,7 @@ class AutoPartitioner:
         return None
 
     def _create(self, info: TableInfo, names: Iterable[str]) -> None:
-        """Create partitions as far as there may be so many, the earliest first."""
+        """Create partitions up to the limit, the earliest first."""
         for name in names:
             values = dict(zip(info.descriptor.partitioned_by, partition_values(name), strict=True))
             try:

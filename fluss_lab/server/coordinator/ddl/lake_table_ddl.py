@@ -1,8 +1,8 @@
-"""The lake's side of every change of what exists: noted before it is begun, undone or finished after a failure.
+"""The lake's half of every change of tables and partitions: noted before it begins, undone or finished after a failure.
 
-A change of a table has two halves, the metadata's and the lake's, and no transaction spans both. So what is about to be
-done to the lake is noted in the metadata first. A failure undoes it at once; what a crash leaves noted is settled with the
-next change: `LakeTableDdl.settle`.
+A change has two halves, in the metadata and in the lake, and no transaction spans both. So the change of the lake is noted
+in the metadata first. A failure undoes it at once; what a crash leaves noted is settled by the next change:
+`LakeTableDdl.settle`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ log = logging.getLogger(__name__)
 
 
 class LakeTables(Protocol):
-    """Makes, alters and drops lake tables. A `LakeCatalog` is one; it is handed in from above."""
+    """Creates, alters and drops lake tables. `LakeCatalog` implements it; the server gets it as an argument."""
 
     def create_table(self, table: TableInfo) -> None:
-        """Create the lake table; one of the same layout without snapshots is taken over."""
+        """Create the lake table; one of the same layout without snapshots is adopted."""
 
     def alter_table(self, table: TableInfo) -> None:
-        """Bring the lake table's columns and properties to those of the table."""
+        """Set the lake table's columns and properties to those of the table."""
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
-        """Drop the lake table, or with `keep` rename it by its table id. Absent is fine; another table's is left alone."""
+        """Drop the lake table, or with `keep` rename it by its table id. A missing one, or another table's, is left."""
 
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
-        """Delete the rows of a partition, so that no round planned before can bring rows of it. Twice is fine."""
+        """Delete the rows of a partition, so that no round planned before can commit rows of it. May be repeated."""
 
 
 class LakeTableDdl:
-    """What changes do to the lake. Called by one change at a time.
+    """The lake's half of changes. Called by one change at a time.
 
     Args:
         store: The metadata.
-        catalog: What exists.
+        catalog: Tables and partitions.
         ledger: Which lake tables exist, and in which state.
         lake_tables: The lake; None: lake-enabled tables are refused.
     """
@@ -71,12 +71,12 @@ class LakeTableDdl:
         return self._lake_tables
 
     def has_table(self, info: TableInfo) -> bool:
-        """Tell whether the lake holds a table for this one, whether it is tiered at present or not."""
+        """Return whether the lake has a table for this one, whether it is tiered at present or not."""
         return self._ledger.state(info.table_id) in {lake_snapshots.LIVE, lake_snapshots.ALTERING}
 
     @contextmanager
     def creation(self, info: TableInfo) -> Iterator[None]:
-        """Make a lake table, then run the block: a transaction that ends with `live`. Both, or none.
+        """Create a lake table, then run the block: a transaction that ends with `live`. Both happen, or neither.
 
         Raises:
             LakeNotConfiguredError, LakeTableExistsError, UnsupportedError: As `LakeTables.create_table`.
@@ -93,7 +93,7 @@ class LakeTableDdl:
 
     @contextmanager
     def alteration(self, old: TableInfo, new: TableInfo) -> Iterator[None]:
-        """Bring a lake table to an altered table, then run the block: a transaction that ends with `live`. Both, or none.
+        """Alter a lake table, then run the block: a transaction that ends with `live`. Both happen, or neither.
 
         Raises:
             LakeNotConfiguredError, UnsupportedError, CommitConflictError: As `LakeTables.alter_table`.
@@ -109,11 +109,11 @@ class LakeTableDdl:
             raise
 
     def live(self, info: TableInfo) -> None:
-        """Note that a lake table is as its table is. Part of the caller's transaction."""
+        """Note that a lake table agrees with its table. Part of the caller's transaction."""
         self._ledger.set_state(info.table_id, info.path, lake_snapshots.LIVE)
 
     def unmake(self, info: TableInfo) -> None:
-        """Take back a lake table whose table could not be made. A failure leaves it noted as being made."""
+        """Drop a lake table whose table could not be created. A failure leaves it noted as being created."""
         try:
             self.tables().drop_table(info.path, info.table_id, False)
             self._ledger.set_state(info.table_id, info.path, None)
@@ -130,7 +130,7 @@ class LakeTableDdl:
     # -- what is done after the metadata -------------------------------------------------------------------------------
 
     def note_drop(self, info: TableInfo, *, keep: bool) -> None:
-        """Note that a table's lake table is to go. Part of the caller's transaction; `settle` does it.
+        """Note that a table's lake table must be dropped. Part of the caller's transaction; `settle` does it.
 
         Raises:
             LakeNotConfiguredError: It has one, and the cluster has no lake.
@@ -142,7 +142,7 @@ class LakeTableDdl:
             )
 
     def note_partition_drop(self, info: TableInfo, partition: PartitionInfo) -> None:
-        """Note that a dropped partition is to go from the lake too. Part of the caller's transaction; `settle` does it.
+        """Note that a dropped partition must leave the lake too. Part of the caller's transaction; `settle` does it.
 
         Raises:
             LakeNotConfiguredError: The cluster has no lake.
@@ -151,7 +151,7 @@ class LakeTableDdl:
         self._ledger.note_partition_drop(PartitionDrop(info.table_id, partition))
 
     def settle(self, path: TablePath | None = None) -> None:
-        """Finish what was begun with the lake and cut off: of this table, and of others if possible.
+        """Finish interrupted changes of the lake: of this table, and of others if possible.
 
         Args:
             path: The table; None: all, if possible.

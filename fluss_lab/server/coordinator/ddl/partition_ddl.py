@@ -30,20 +30,20 @@ from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
 log = logging.getLogger(__name__)
 
-#: Ids begin at 1, so that a 0 in a message or a folder name is seen to be a mistake.
+#: Ids begin at 1, so that a 0 in a message or a folder name is recognizably a mistake.
 FIRST_ID: Final = 1
 
 
 class PartitionDdl:
-    """Creates, drops and lists partitions. Changes run one after another, and with those of tables.
+    """Creates, drops and lists partitions. Changes are serialized, with those of tables too.
 
     Args:
         store: The metadata.
         catalog: What exists.
         ledger: What the lake holds.
-        tablets: Who is told.
-        lake: The lake's side of drops.
-        drop_check: Whether a partition may go.
+        tablets: The tablet servers, notified of every change.
+        lake: Deletes partitions from the lake.
+        drop_check: Decides whether a partition may be dropped.
         changing: Held during every change of what exists.
         clock: The server's.
         partitions_max: Most partitions of a table.
@@ -87,15 +87,15 @@ class PartitionDdl:
         Args:
             path: The table.
             specs: The values of each.
-            ignore_if_exists: Whether those that exist are passed over.
+            ignore_if_exists: Whether those that exist are skipped.
             table_id: Of the table.
 
         Raises:
             TableNotFoundError: The table does not exist.
-            InvalidPartitionError: The table has no partitions or too many, the values cannot be, or the table is
-                partitioned by the clock and the value is no time, or past keeping.
+            InvalidPartitionError: The table has no partitions or too many, the values are invalid, or the table has
+                automatic partitions and the value is not a time, or past its retention.
             PartitionExistsError: One exists, or one of that name was dropped and is still read from the lake.
-            ServerUnavailableError: No tablet server is there.
+            ServerUnavailableError: No tablet server is registered.
         """
         with self._changing:
             info = self._table(path, table_id)
@@ -119,7 +119,7 @@ class PartitionDdl:
             log.info("event=partition_created table=%s partition=%s id=%d count=%d", path, names[0], ids[0], len(ids))
 
     def _new_names(self, info: TableInfo, specs: Sequence[Mapping[str, str]], *, ignore_if_exists: bool) -> list[str]:
-        """Return the names of the partitions that are to be created, after every check of each."""
+        """Return the names of the partitions to create, after checking each."""
         auto, mark, now_ms = (
             AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties),
             self._marks.get(info.table_id),
@@ -148,7 +148,7 @@ class PartitionDdl:
         return info
 
     def _existing(self, info: TableInfo, name: str) -> Partition | None:
-        """Return the partition of a name, dropped ones too, after what was begun with it in the lake is finished."""
+        """Return the partition of a name, dropped ones too, after finishing its pending deletion in the lake."""
         found = self._catalog.find_partition(info.table_id, name)
         if found is None or found.dropped_ms is None:
             return found
@@ -175,26 +175,26 @@ class PartitionDdl:
         Args:
             path: The table.
             values: Of the partition.
-            ignore_if_not_exists: Whether it may be gone already.
-            drop_lake: Whether it goes from the lake too.
+            ignore_if_not_exists: Whether a missing one is no error.
+            drop_lake: Whether to delete it from the lake too.
             discard_untiered: Whether records that the lake does not hold may be lost: readers then go on with what the
                 lake holds, of a primary-key table the rows as they were then.
             table_id: Only a partition of the table of that id is dropped.
-            past: Its time value, where it goes because that is past keeping: it is not made again.
+            past: Its time value, if it is dropped by retention: it is not created again.
 
         Raises:
             TableNotFoundError: The table does not exist.
-            InvalidPartitionError: The table has no partitions, or the values cannot be.
+            InvalidPartitionError: The table has no partitions, or the values are invalid.
             PartitionNotFoundError: It does not exist.
             UntieredRecordsError: The lake does not hold all of it.
             UnavailableError, CorruptDataError: How much of it the lake does not hold is not known.
-            FlussError: The partition is gone, but the lake refused; that is tried again with the next change.
+            FlussError: The partition is gone, but the lake refused; the next change retries that.
         """
         with self._changing:
             info = self._table(path, table_id)
             name = name_of_partition(info, values)
             found = self._catalog.find_partition(info.table_id, name)
-            # A round that is under way may still bring rows of it to the lake, whatever the lake holds now.
+            # A running round may still commit rows of it to the lake, whatever the lake holds now.
             in_lake = self._ledger.state(info.table_id) is not None
             if found is None or (found.dropped_ms is not None and not (drop_lake and in_lake)):
                 if ignore_if_not_exists:
@@ -220,7 +220,7 @@ class PartitionDdl:
 
     @contextmanager
     def _drop_transaction(self, info: TableInfo, found: Partition, *, drop_lake: bool, discard: bool) -> Iterator[None]:
-        """Run the block in a transaction that drops a partition, if it may go; what is lost with it is noted."""
+        """Run the block in a transaction that drops a partition, if allowed; note the records lost with it."""
         until_ms = self._clock.now_ms()
         if found.dropped_ms is not None or drop_lake or not self._drop_check.is_guarded(info, found):
             with self._store.write():
@@ -237,7 +237,7 @@ class PartitionDdl:
 
     @property
     def are_fixed(self) -> bool:
-        """Tell whether none may come or go: the lab cannot be written."""
+        """Return whether partitions cannot change: the lab is read-only."""
         return self._store.reserve.is_read_only
 
     def losses_at(self, path: TablePath, time_ms: int) -> list[PartitionLoss]:
@@ -245,7 +245,7 @@ class PartitionDdl:
         return self._losses.at(self._catalog.table(path).table_id, time_ms)
 
     def list_partitions(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
-        """Return a table and its partitions, by id; those that agree with a partial spec.
+        """Return a table and its partitions, by id; those that match a partial spec.
 
         Raises:
             TableNotFoundError: The table does not exist.
@@ -254,7 +254,7 @@ class PartitionDdl:
         info = self._catalog.table(path)
         columns = info.descriptor.partitioned_by
         if unknown := sorted(set(wanted) - set(columns)):
-            name_of_partition(info, {unknown[0]: ""})  # says what is expected
+            name_of_partition(info, {unknown[0]: ""})  # raises with what is expected
         found = [each.info for each in self._catalog.partitions(info.table_id)]
         return info, [
             each
@@ -267,7 +267,7 @@ def name_of_partition(info: TableInfo, values: Mapping[str, str]) -> str:
     """Return the name of the partition of a table with these values.
 
     Raises:
-        InvalidPartitionError: The table has no partitions, the values are not of its partition columns, or cannot be.
+        InvalidPartitionError: The table has no partitions, the values are not of its partition columns, or are invalid.
     """
     columns = info.descriptor.partitioned_by
     if not columns:
@@ -283,7 +283,7 @@ def _check_mark(path: TablePath, auto: AutoPartition, name: str, mark: AutoParti
     value = auto.time_of(name)
     if value <= mark.dropped:
         raise InvalidPartitionError(
-            f"partition {name!r} of table {path}: {auto.key} {value!r} was dropped as past keeping before, and the server's "
+            f"partition {name!r} of table {path}: {auto.key} {value!r} was dropped by retention before, and the server's "
             f"clock was set back since: partitions after {mark.dropped!r} can be created; set the clock right, or change "
             f"{AUTO_PARTITION_RETENTION.key} to begin anew"
         )

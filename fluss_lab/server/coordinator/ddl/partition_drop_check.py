@@ -1,7 +1,7 @@
 """The check before a partition is dropped: the lake holds every record of it, or its records may be lost.
 
-What the lake holds is compared with where the buckets end while they are closed to writes, until the drop is durable: no
-record can come in between.
+The lake's offsets are compared with the ends of the buckets while these are sealed against writes, until the drop is durable:
+no record can arrive in between.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AllowedDrop:
-    """A partition that may go.
+    """A partition that may be dropped.
 
     Attributes:
-        check: To be called in the transaction that drops it: raises `UnavailableError` if a tablet server has lost its
+        check: Call it in the transaction of the drop: raises `UnavailableError` if a tablet server has lost its
             seal by a restart.
-        lost_from_ms: The table as of this time or later, up to the drop, is no longer available; None: the lake has all.
+        lost_from_ms: The table as of this time or later, up to the drop, is no longer available; None: nothing is lost.
     """
 
     check: Callable[[], None]
@@ -37,7 +37,7 @@ class AllowedDrop:
 
 
 class PartitionDropCheck:
-    """Closes partitions to writes and compares them with the lake.
+    """Seals partitions against writes and compares them with the lake.
 
     Args:
         ledger: What the lake holds.
@@ -51,7 +51,7 @@ class PartitionDropCheck:
         self._numbers = itertools.count(coordinator_epoch << 32)
 
     def is_guarded(self, info: TableInfo, partition: Partition) -> bool:
-        """Tell whether readers go on with what the lake holds of a partition after it was dropped from the cluster."""
+        """Return whether readers still read the lake's rows of a partition after it was dropped from the cluster."""
         return info.descriptor.lake_enabled or bool(self.tiered(info, partition))
 
     def tiered(self, info: TableInfo, partition: Partition) -> Mapping[int, TieredOffset]:
@@ -60,17 +60,17 @@ class PartitionDropCheck:
 
     @contextmanager
     def seal(self, info: TableInfo, partition: Partition, *, discard: bool = False) -> Iterator[AllowedDrop]:
-        """Close a partition that the lake holds whole to writes, for good unless the block raises.
+        """Seal a partition that the lake holds completely against writes; unseal it if the block raises.
 
         Args:
             info: The table.
             partition: The partition.
-            discard: Whether it may go though the lake does not hold all of it, or nobody can tell.
+            discard: Whether it may be dropped although the lake does not hold all of it, or that is not known.
 
         Raises:
             UntieredRecordsError: The lake does not hold all of it.
-            UnavailableError: A kind of it: a bucket's server does not tell where the bucket ends.
-            CorruptDataError: A bucket has stopped, so nobody can tell; or the lake holds more than the bucket.
+            UnavailableError: A subclass: a bucket's server does not answer where the bucket ends.
+            CorruptDataError: A bucket has stopped, so its end is not known; or the lake holds more than the bucket.
         """
         tiered, number, terms = self.tiered(info, partition), next(self._numbers), self._tablets.terms()
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
@@ -81,7 +81,7 @@ class PartitionDropCheck:
         def check() -> None:
             if not discard and self._tablets.terms() != terms:
                 raise UnavailableError(
-                    f"{where}: a tablet server was started again while the partition was being dropped; nothing was dropped, "
+                    f"{where}: a tablet server restarted while the partition was being dropped; nothing was dropped, "
                     "try again"
                 )
 
@@ -93,7 +93,7 @@ class PartitionDropCheck:
             lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
             yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms) if lost else None)
         except BaseException:
-            # Those that end elsewhere were not closed.
+            # Buckets that end elsewhere were not sealed.
             if not found or any(
                 at == end or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=True)
             ):
@@ -108,7 +108,7 @@ def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[int | Flus
         if isinstance(end, FlussError):
             raise type(end)(
                 f"{where}, bucket {bucket}: how many of its records the lake does not hold is not known ({end}); nothing was "
-                f"dropped: mend that first, {remedy}"
+                f"dropped: repair that first, {remedy}"
             ) from end
         if end < lake_end:
             raise CorruptDataError(

@@ -1,4 +1,4 @@
-"""What the metadata keeps of partitions beside the catalog: records lost with them, the clock's progress, those kept past retention."""
+"""The coordinator's records about partitions: losses by drops, progress of automatic ones, those kept past retention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoss:
-    """A partition with lost records: the table as of a time in ``[from_ms, until_ms)`` had some of them."""
+    """A dropped partition with lost records: the table as of a time in ``[from_ms, until_ms)`` contained them."""
 
     table_id: int
     partition: PartitionInfo
@@ -19,13 +19,13 @@ class PartitionLoss:
 
 
 class PartitionLosses:
-    """Losses, as rows of the metadata file; they go with their table."""
+    """The losses of every table, as rows of the metadata file; they are removed with their table."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     def note(self, loss: PartitionLoss) -> None:
-        """Note a loss. Part of the caller's transaction. Of a partition noted before, both times count."""
+        """Note a loss. Part of the caller's transaction. For a partition noted before, the range is widened."""
         values = (loss.table_id, loss.partition.partition_id, loss.partition.name, loss.from_ms, loss.until_ms)
         with self._store.write() as db:
             db.execute(
@@ -35,7 +35,7 @@ class PartitionLosses:
             )
 
     def at(self, table_id: int, time_ms: int) -> list[PartitionLoss]:
-        """Return the losses that the table as of a time has, by partition id."""
+        """Return the losses that concern the table as of a time, by partition id."""
         query = (
             "SELECT partition_id, name, from_ms, until_ms FROM partition_losses "
             "WHERE table_id = ?1 AND from_ms <= ?2 AND until_ms > ?2 ORDER BY 1"
@@ -47,11 +47,11 @@ class PartitionLosses:
 
 @dataclass(frozen=True, slots=True)
 class AutoPartitionMark:
-    """How far one table has come.
+    """How far the automatic partitions of one table have followed the clock.
 
     Attributes:
-        present: Newest present time value for which partitions were made; earlier ones are not made by themselves.
-        dropped: Newest time value that was dropped as past keeping; neither it nor earlier ones are made again.
+        present: Newest time value for which partitions were created; earlier ones are not created automatically.
+        dropped: Newest time value that was dropped by retention; neither it nor earlier ones are created again.
     """
 
     present: str = ""
@@ -59,7 +59,7 @@ class AutoPartitionMark:
 
 
 class AutoPartitionMarks:
-    """Marks, as rows of the metadata file; they go with their table. Time values of a table sort as text."""
+    """Marks, as rows of the metadata file; they are removed with their table. Time values of a table sort as text."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class AutoPartitionMarks:
         return AutoPartitionMark() if row is None else AutoPartitionMark(row[0], row[1])
 
     def raise_to(self, table_id: int, mark: AutoPartitionMark) -> AutoPartitionMark:
-        """Raise a table's mark where that is later; return it. It never goes back."""
+        """Raise a table's mark where the given one is later; return the result. It never decreases."""
         old = self.get(table_id)
         new = AutoPartitionMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
         if new != old:
@@ -84,21 +84,21 @@ class AutoPartitionMarks:
         return new
 
     def forget(self, table_id: int) -> None:
-        """Forget a table's mark: a person said anew how its partitions follow the clock."""
+        """Remove a table's mark: its automatic partitioning was reconfigured."""
         with self._store.write() as db:
             db.execute("DELETE FROM auto_partition_marks WHERE table_id = ?", (table_id,))
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPartition:
-    """A partition past its retention that stays, because the lake does not hold all of it.
+    """A partition kept past its retention, because the lake does not hold all of it.
 
     Attributes:
-        table_id: Whose it is.
-        path: The table.
+        table_id: The table's id.
+        path: The table's path.
         name: The partition's.
         since_ms: When its retention ended.
-        reason: Why it stays.
+        reason: Why it is kept.
     """
 
     table_id: int

@@ -1,6 +1,6 @@
 """The creation, alteration and drop of databases and tables: every check, and the order in which nothing stays half done.
 
-The lake table is made before the table is known, and dropped after the table is gone; what a crash leaves of either is
+The lake table is created before the table, and dropped after it; what a crash leaves of either is
 noted in the metadata beforehand, and settled with the next change (`lake_table_ddl`).
 """
 
@@ -43,11 +43,11 @@ SCHEMA_ID_MAX: Final = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class TableAlteration:
-    """What one request changes of a table: all of it, or nothing.
+    """The changes of one ALTER TABLE request: all of them are applied, or none.
 
     Attributes:
         set: Properties and their new values.
-        reset: Properties that go back to their defaults.
+        reset: Properties set back to their defaults.
         columns: Columns added at the end, in order.
     """
 
@@ -65,12 +65,12 @@ class TableAlteration:
                 _check_alterable(key, free)
 
     def applied(self, old: TableInfo, now_ms: int) -> TableInfo | None:
-        """Return the table as it will be; None when nothing changes.
+        """Return the altered table; None when nothing changes.
 
         Raises:
             InvalidSchemaError, InvalidNameError: A column that cannot be added, or a definition that becomes too large.
-            InvalidPropertyError: An unknown property, a value that cannot be, or properties that do not fit each other or
-                the table.
+            InvalidPropertyError: An unknown property, an invalid value, or properties that do not fit each other or the
+                table.
             UnsupportedError: A property that a live table may not change, or a table that the lake cannot hold.
         """
         self._check(old.descriptor.properties)
@@ -92,7 +92,7 @@ class TableAlteration:
 def _check_alterable(key: str, free: Sequence[str]) -> None:
     option = TABLE_OPTIONS.get(key)
     if option is None:
-        check_properties({key: ""})  # says what is known
+        check_properties({key: ""})  # raises with the known names
     elif not option.alterable:
         raise UnsupportedError(
             f"property {key!r}: a live table may not change it; those that may change are {', '.join(_alterable())} and "
@@ -111,15 +111,15 @@ FIRST_SCHEMA_ID: Final = 1
 
 
 class TableDdl:
-    """Everything that changes databases and tables. Changes run one after another, and with those of partitions.
+    """Creates, alters and drops databases and tables. Changes are serialized, with those of partitions too.
 
     Args:
         store: The metadata.
         catalog: What exists.
-        tablets: Who is told.
+        tablets: The tablet servers, notified of every change.
         tiering: Which tables are tiered.
         lake: The lake's side of changes.
-        marks: How far automatic partitions have followed the clock.
+        marks: The progress of automatic partitions.
         changing: Held during every change of what exists.
         clock: The server's.
         options: Of the cluster.
@@ -191,9 +191,9 @@ class TableDdl:
         """Create a table and, if it is lake-enabled, its lake table: both, or none.
 
         Raises:
-            InvalidError: A kind of it for each thing that can be wrong.
+            InvalidError: A subclass for each kind of mistake.
             LakeNotConfiguredError: It is lake-enabled, and the cluster has no lake.
-            DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As they say.
+            DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As their names say.
         """
         descriptor = self._checked(wanted)
         self._store.reserve.check(f"table {path} was not created")
@@ -221,7 +221,7 @@ class TableDdl:
             log.info("event=table_created table=%s id=%d", path, info.table_id)
 
     def _checked(self, wanted: TableDescriptor) -> TableDescriptor:
-        """Return a definition that came over the wire, checked like one that a person writes."""
+        """Return a definition received over the wire, checked like one given to the API."""
         return make_descriptor(
             wanted.schema,
             primary_key=wanted.schema.primary_key,
@@ -236,12 +236,12 @@ class TableDdl:
     def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool, keep_lake: bool) -> None:
         """Drop a table and its lake table; with `keep_lake` that stays, renamed by its table id.
 
-        The table is gone at once. The lake table goes when a tierer that holds the table has stopped, or was silent for
+        The table is gone at once. The lake table is dropped when a tierer that holds the table has stopped, or was silent for
         `lake.tiering.takeover`.
 
         Raises:
             TableNotFoundError: It does not exist.
-            FlussError: The table is gone, but the lake refused to drop its own; that is tried again with the next change.
+            FlussError: The table is gone, but the lake refused to drop the lake table; the next change retries that.
         """
         with self._changing:
             found = self._catalog.find_table(path)
@@ -252,7 +252,7 @@ class TableDdl:
             self._drop_table(found, keep_lake=keep_lake)
 
     def _drop_table(self, info: TableInfo, *, keep_lake: bool) -> None:
-        with self._store.read():  # nobody sees a table that is gone, and is tiered still
+        with self._store.read():  # a table that is gone is never seen as still tiered
             self._store.reserve.lend(lambda: self._remove(info, keep_lake=keep_lake))
             self._tiering.drop(info.table_id)
         self._tablets.note_drop()
@@ -273,7 +273,7 @@ class TableDdl:
 
         Raises:
             TableNotFoundError: It does not exist.
-            InvalidPropertyError: An unknown property, or a value that cannot be.
+            InvalidPropertyError: An unknown property, or an invalid value.
             InvalidSchemaError, InvalidNameError: A column that cannot be added.
             UnsupportedError: A property that a live table may not change, or a table that the lake cannot hold.
         """
@@ -309,7 +309,7 @@ class TableDdl:
         log.info("event=table_altered table=%s id=%d schema=%d", new.path, new.table_id, new.schema_id)
 
     def _altering_lake(self, old: TableInfo, new: TableInfo) -> AbstractContextManager[None]:
-        """Return what surrounds an alteration's transaction on the lake's side."""
+        """Return the context of an alteration's transaction that alters the lake table."""
         has_new_columns = new.schema_id != old.schema_id
         if not self._lake.has_table(old):
             return self._lake.creation(new) if new.descriptor.lake_enabled else nullcontext()

@@ -20,7 +20,7 @@ class LabIdentity:
         store: The metadata; it gets a lab id when it has none.
 
     Raises:
-        CorruptDataError: The lab id in it is none.
+        CorruptDataError: The lab id in it is not a UUID.
     """
 
     def __init__(self, store: MetadataStore) -> None:

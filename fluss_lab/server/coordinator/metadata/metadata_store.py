@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION: Final = 6
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
-#: "flab": tells our files from other SQLite files.
+#: "flab": distinguishes these files from other SQLite files.
 APPLICATION_ID: Final = 0x666C6162
-#: Nobody else writes the file, but a backup tool may hold it for a moment.
+#: No other process writes the file, but a backup tool may lock it for a moment.
 BUSY_TIMEOUT_S: Final = 10.0
 
-#: Of a sequence that is used with almost every call: 2**63 of these last for as long as anybody wants.
+#: Ids reserved at a time from a sequence that almost every call uses; 2**63 of them never run out.
 BLOCK_IDS: Final = 1_000
-#: What SQLite calls errors of the disk, or of what else runs: whatever else comes while a file is opened is its damage.
+#: SQLite's names for errors of the disk or of concurrent use: any other error while a file is opened means damage.
 _PASSING: Final = (
     "SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM",
     "SQLITE_NOMEM", "SQLITE_INTERRUPT",
@@ -94,7 +94,7 @@ CREATE TABLE kv_snapshots (
 ) STRICT, WITHOUT ROWID;
 """
 
-#: Partitions that are to go from the lake too, and (done) those that went: a late round may still speak of them.
+#: Partitions to be deleted from the lake too, and (done) those deleted: a late round may still report them.
 _LAKE_PARTITION_DROPS: Final = """
 CREATE TABLE lake_partition_drops (
     partition_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
@@ -111,7 +111,7 @@ CREATE TABLE bucket_offsets (
 ) STRICT, WITHOUT ROWID;
 """
 
-#: What went with dropped partitions and is nowhere else; how far automatic partitions have followed the clock.
+#: Records lost with dropped partitions; the progress of automatic partitions.
 _PARTITION_HISTORY: Final = """
 CREATE TABLE partition_losses (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, partition_id INTEGER NOT NULL,
@@ -140,14 +140,14 @@ class MetadataStore:
 
     Args:
         path: The file; made when absent.
-        reserve: Room for transactions that free some; None: there is none.
+        reserve: Disk space for transactions that free some; None: no reserve.
 
     Attributes:
         reserve: The same.
 
     Raises:
         LabError: The file was written by a newer version.
-        CorruptDataError: It is no metadata file, or damaged.
+        CorruptDataError: It is not a metadata file, or is damaged.
         StorageError: The disk refuses.
     """
 
@@ -170,7 +170,7 @@ class MetadataStore:
                 raise
 
     def _check_there(self) -> None:
-        """Refuse what SQLite would take for a file that is only just made."""
+        """Refuse what SQLite would take for a new file."""
         wal = self.path.with_name(f"{self.path.name}-wal")
         is_there = self.path.exists()
         if is_there and not self.path.stat().st_size:
@@ -182,7 +182,7 @@ class MetadataStore:
         raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found {found}; {_REMEDY}")
 
     def _open(self) -> None:
-        # Whose file it is comes first: what is in another one, or a newer one, is left alone.
+        # The owner of the file is checked first: a foreign or newer file is not changed.
         found, version = self._pragma("application_id"), self._pragma("user_version")
         if found != APPLICATION_ID:
             raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file; {_REMEDY}")
@@ -247,11 +247,11 @@ class MetadataStore:
     def next_quick_id(self, name: str, first: int = 0) -> int:
         """Return what `next_id` does, mostly without a transaction.
 
-        The file is told of a block of numbers at a time. What a run leaves of its block is never used.
+        The file reserves a block of numbers at a time. Numbers of the block that a run does not use are never used.
         """
         with self._lock:
             if self._depth:
-                return self.next_id(name, first)  # a block would outlive a transaction that is taken back
+                return self.next_id(name, first)  # a block would outlive a transaction that is rolled back
             number = next(self._blocks.get(name, iter(())), None)
             if number is None:
                 self._blocks[name] = iter(self.next_ids(name, BLOCK_IDS, first))
@@ -274,7 +274,7 @@ class MetadataStore:
         """Return a single value that is a whole number.
 
         Raises:
-            CorruptDataError: It is none.
+            CorruptDataError: It is not a whole number.
         """
         value = self.meta(key)
         with self.parse_guard(f"{key} in meta"):
@@ -286,16 +286,16 @@ class MetadataStore:
             db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
 
     def merge(self) -> None:
-        """Bring what was committed from the log beside the file into the file itself, unless that was done already.
+        """Merge what was committed from the write-ahead log into the file, unless that is done already.
 
-        Then nothing is lost with that log, nor if it is damaged. Called every second; what is committed is durable without.
+        A lost or damaged write-ahead log then loses nothing. Called every second; commits are durable without it.
         On a full disk it is left for later.
         """
         with self._lock:
             if self._is_merged:
                 return
             try:
-                # Somebody else may read it, as a backup does: nobody waits for that.
+                # Another process may read it, such as a backup: do not wait for it.
                 self._db.execute("PRAGMA busy_timeout = 0")
                 busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 self._is_merged = not busy
@@ -311,13 +311,13 @@ class MetadataStore:
 
     @contextmanager
     def parse_guard(self, what: object) -> Iterator[None]:
-        """Have what cannot be understood within the block said of this file.
+        """Raise errors of the block, which parses rows, as damage of this file.
 
         Args:
             what: Which of its rows the block reads.
 
         Raises:
-            CorruptDataError: It is nothing that could have been written.
+            CorruptDataError: It is nothing that fluss_lab writes.
             UnsupportedError: A newer version wrote it.
         """
         try:
@@ -337,8 +337,8 @@ class MetadataStore:
         except FlussError:
             raise
         except UnicodeDecodeError as error:
-            # Of the text of an error itself.
-            raise CorruptDataError(f"{self.path}: names in it are no text ({error}); {_REMEDY}") from error
+            # Raised for the text of an error itself.
+            raise CorruptDataError(f"{self.path}: names in it are not text ({error}); {_REMEDY}") from error
         except sqlite3.DatabaseError as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             is_damage = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or str(error).startswith(

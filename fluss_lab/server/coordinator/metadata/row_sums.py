@@ -1,7 +1,7 @@
 """Sums over the rows of the metadata file: SQLite itself does not notice a changed byte within a row.
 
 Every table has its number of rows and the exclusive or of their digests in `row_sums`, kept by triggers in the transaction
-that changes the rows; one more sum is over the tables' and triggers' own definitions. Whoever changes rows without
+that changes the rows; one more sum is over the tables' and triggers' own definitions. A program that changes rows without
 `prepare` is refused by SQLite.
 """
 
@@ -22,21 +22,21 @@ _TABLE: Final = (
 
 
 def prepare(db: sqlite3.Connection) -> None:
-    """Let a connection change rows."""
+    """Register the functions with which a connection may change rows."""
     db.create_function(_FUNCTION, -1, _added, deterministic=True)
-    # Without it, rows that INSERT OR REPLACE takes away would be left in the sums.
+    # Without it, rows that INSERT OR REPLACE removes would stay in the sums.
     db.execute("PRAGMA recursive_triggers = ON")
     # The triggers call a function of the connection's.
     db.execute("PRAGMA trusted_schema = ON")
 
 
 def has_sums(db: sqlite3.Connection) -> bool:
-    """Tell whether a file has sums."""
+    """Return whether a file has sums."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'row_sums'").fetchone() is not None
 
 
 def begin(db: sqlite3.Connection) -> None:
-    """Make the sums of all tables as they are, and have them kept from now on. Part of the caller's transaction."""
+    """Compute the sums of all tables and create the triggers that maintain them. Part of the caller's transaction."""
     db.execute(_TABLE)
     for table in _tables(db):
         for event, sums in _changes(_columns(db, table)):
@@ -49,10 +49,10 @@ def begin(db: sqlite3.Connection) -> None:
 
 
 def problem(db: sqlite3.Connection) -> str | None:
-    """Return in what a file differs from what was written to it; None: in nothing.
+    """Return how a file differs from what was written to it; None if it does not.
 
     Raises:
-        sqlite3.Error: It cannot even be read.
+        sqlite3.Error: It cannot be read.
 
     Cost: reads all rows.
     """
@@ -63,7 +63,7 @@ def problem(db: sqlite3.Connection) -> str | None:
     found = _found(db)
     for name in sorted(noted.keys() | found.keys()):
         if noted.get(name) != found.get(name):
-            return f"what it says of {name} is not what was written: the checksum of its rows differs"
+            return f"its rows of {name} are not those that were written: their checksum differs"
     return None
 
 

@@ -25,7 +25,7 @@ from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 NO_PARTITION: Final = -1
 #: Nothing is replicated and buckets never move, so a bucket's leader is always in its first term.
 LEADER_EPOCH: Final = 0
-#: The end of the year 9999: no clock says more.
+#: The end of the year 9999: no clock is later.
 _TIME_MAX_MS: Final = 253_402_300_800_000
 #: How much of what cannot be understood is shown.
 _SHOWN_LENGTH: Final = 100
@@ -83,7 +83,7 @@ class TableCatalog:
             return [str(row[0]) for row in db.execute("SELECT name FROM databases ORDER BY name")]
 
     def has_database(self, name: str) -> bool:
-        """Tell whether a database exists."""
+        """Return whether a database exists."""
         with self._store.read() as db:
             return db.execute("SELECT 1 FROM databases WHERE name = ?", (name,)).fetchone() is not None
 
@@ -137,7 +137,7 @@ class TableCatalog:
             return [self._table(row) for row in db.execute("SELECT * FROM tables ORDER BY table_id")]
 
     def find_table(self, path: TablePath) -> TableInfo | None:
-        """Return a table by its path; None when there is none."""
+        """Return a table by its path; None when it does not exist."""
         with self._store.read() as db:
             query = "SELECT * FROM tables WHERE database = ? AND name = ?"
             row = db.execute(query, (path.database, path.table)).fetchone()
@@ -147,7 +147,7 @@ class TableCatalog:
         """Return a table by its path.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: It does not exist.
         """
         if (found := self.find_table(path)) is None:
             raise TableNotFoundError(f"table {path} does not exist")
@@ -157,7 +157,7 @@ class TableCatalog:
         """Return a table by its id.
 
         Raises:
-            TableNotFoundError: There is none: it was dropped, or created again under another id.
+            TableNotFoundError: It does not exist: it was dropped, or created again under another id.
         """
         with self._store.read() as db:
             query = "SELECT * FROM tables WHERE table_id = ?"
@@ -218,7 +218,7 @@ class TableCatalog:
             db.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
 
     def schema(self, table_id: int, schema_id: int) -> Schema | None:
-        """Return a table's schema by its id; None when there is none."""
+        """Return a table's schema by its id; None when it does not exist."""
         with self._store.read() as db:
             query = "SELECT schema FROM schemas WHERE table_id = ? AND schema_id = ?"
             row = db.execute(query, (table_id, schema_id)).fetchone()
@@ -250,7 +250,7 @@ class TableCatalog:
             return int(db.execute(query, (table_id,)).fetchone()[0])
 
     def find_partition(self, table_id: int, name: str) -> Partition | None:
-        """Return a partition by name, dropped ones too; None when there is none."""
+        """Return a partition by name, dropped ones too; None when it does not exist."""
         with self._store.read() as db:
             row = db.execute(f"{_PARTITION_QUERY} WHERE p.table_id = ? AND p.name = ?", (table_id, name)).fetchone()
         return None if row is None else self._partition(row)
@@ -259,7 +259,7 @@ class TableCatalog:
         """Return an existing partition by its id.
 
         Raises:
-            PartitionNotFoundError: There is none, or it was dropped.
+            PartitionNotFoundError: It does not exist, or was dropped.
         """
         with self._store.read() as db:
             row = db.execute(f"{_PARTITION_QUERY} WHERE p.partition_id = ?", (partition_id,)).fetchone()
@@ -324,7 +324,7 @@ class TableCatalog:
             return [self._group(row) for row in db.execute("SELECT * FROM pending_stops")]
 
     def forget_stop(self, group: BucketGroup) -> None:
-        """Note that a server has let go of dropped buckets."""
+        """Note that a server has released dropped buckets."""
         with self._store.write() as db:
             query = "DELETE FROM pending_stops WHERE table_id = ? AND partition_id = ?"
             db.execute(query, (group.table_id, group.partition_id))

@@ -1,9 +1,9 @@
-"""The durable offset of each bucket's log, as its server reported it: a log that is found with less is refused.
+"""The durable offset of each bucket's log, as reported by its server: a log that ends before it is refused.
 
-A bucket is noted when its server has first opened it, before whoever made the table or partition is answered, so that
-it exists here from before its first record. Its durable offset follows with the server's reports: every
-``bucket.report.interval`` (10 s), and when the server ends. So it may lie behind by what became durable in that time, or
-since the last report that arrived; it is never ahead, and never goes back.
+A bucket is noted when its server has first opened it, before the request that creates the table or partition is answered,
+so that it is known here before its first record. Its durable offset follows with the server's reports: every
+``bucket.report.interval`` (10 s), and when the server ends. So it may lag behind by what became durable since the last
+report that arrived; it is never ahead, and never decreases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 
 
 class DurableOffset(NamedTuple):
-    """A bucket, and up to where its log was on the device."""
+    """A bucket, and the end of the part of its log that is on the device."""
 
     table_id: int
     partition_id: int
@@ -27,7 +27,7 @@ class DurableOffset(NamedTuple):
 
 
 class DurableOffsets:
-    """The durable offsets that are known. Safe for threads.
+    """The known durable offsets. Thread-safe.
 
     Args:
         store: The metadata.
@@ -37,13 +37,13 @@ class DurableOffsets:
         self._store = store
 
     def of_table(self, table_id: int) -> dict[tuple[int, int], int]:
-        """Return the durable offsets of a table's buckets, by partition id and bucket; those never opened are left out."""
+        """Return the durable offsets of a table's opened buckets, by partition id and bucket."""
         query = "SELECT partition_id, bucket, durable_offset FROM bucket_offsets WHERE table_id = ?"
         with self._store.read() as db:
             return {(int(row[0]), int(row[1])): int(row[2]) for row in db.execute(query, (table_id,))}
 
     def of_partitions(self, table_id: int, partition_ids: Iterable[int]) -> dict[tuple[int, int], int]:
-        """Return what `of_table` returns, of some partitions: what a new one costs does not grow with the table."""
+        """Return what `of_table` returns, of some partitions: the cost of a new one does not grow with the table."""
         query = "SELECT bucket, durable_offset FROM bucket_offsets WHERE table_id = ? AND partition_id = ?"
         found: dict[tuple[int, int], int] = {}
         with self._store.read() as db:
@@ -52,7 +52,7 @@ class DurableOffsets:
         return found
 
     def raise_to(self, found: Iterable[DurableOffset]) -> None:
-        """Note durable offsets, where they are above those known. Buckets that were dropped are passed over.
+        """Note durable offsets that are above the known ones. Dropped buckets are skipped.
 
         Raises:
             StorageError: The disk refused; nothing was noted.
@@ -67,16 +67,16 @@ class DurableOffsets:
                 db.executemany(query, rows)
 
     def report(self, request: pb.ReportBucketsRequest, coordinator_epoch: int) -> None:
-        """Note what a server reports.
+        """Note a server's report.
 
         Raises:
-            ConflictError: It reports to another coordinator.
+            ConflictError: The report is for another coordinator.
             InvalidRequestError: An offset is negative.
             StorageError: As `raise_to`.
         """
         if request.coordinator_epoch != coordinator_epoch:
             raise ConflictError(
-                f"report to coordinator epoch {request.coordinator_epoch}: this is epoch {coordinator_epoch}; register anew"
+                f"report to coordinator epoch {request.coordinator_epoch}: this is epoch {coordinator_epoch}; register again"
             )
         if any(each.durable_offset < 0 for each in request.buckets):
             raise InvalidRequestError("durable_offset: expected at least 0")

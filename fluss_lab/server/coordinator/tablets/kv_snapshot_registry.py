@@ -34,7 +34,7 @@ REPORT_BYTES_MAX: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """A bucket as the rows have it; its partition is `NO_PARTITION` where there is none."""
+    """A bucket as the rows have it; its partition is `NO_PARTITION` for a table without partitions."""
 
     table_id: int
     partition_id: int
@@ -58,7 +58,7 @@ class KvSnapshotRegistry:
         coordinator_epoch: Of this run; reports that name another one are refused.
 
     Raises:
-        UnsupportedError: A newer version noted a snapshot: what it says is not known, and must not be replaced.
+        UnsupportedError: A newer version wrote a snapshot's row, which must not be replaced.
     """
 
     def __init__(self, store: MetadataStore, catalog: TableCatalog, *, coordinator_epoch: int) -> None:
@@ -70,14 +70,14 @@ class KvSnapshotRegistry:
     # -- the calls -----------------------------------------------------------------------------------------------------
 
     def commit(self, request: pb.CommitKvSnapshotRequest) -> pb.CommitKvSnapshotResponse:
-        """Take note of a snapshot that a tablet server has completed, and forget those that it does not retain.
+        """Register a snapshot that a tablet server has completed, and forget those that it does not retain.
 
-        Saying it again changes nothing. A snapshot older than the latest one is taken only when the report says that
+        Repeating the request changes nothing. A snapshot older than the latest one is taken only when the report says that
         the latest one is broken.
 
         Raises:
             InvalidRequestError: It is no report.
-            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
+            TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket, or no longer.
             ConflictError: The report is for another coordinator, or leader, or its id was used for another snapshot, or
                 is older than the latest one.
             StorageError: The disk refused.
@@ -101,7 +101,7 @@ class KvSnapshotRegistry:
         """Return the latest snapshot of each bucket of a table, or of one of its partitions.
 
         Raises:
-            TableNotFoundError, PartitionNotFoundError: There is none such.
+            TableNotFoundError, PartitionNotFoundError: There is no such table or partition.
             InvalidRequestError: A partition is missing, or given for a table without; or the table has no primary key.
         """
         name = request.partition_name if request.HasField("partition_name") else None
@@ -123,7 +123,7 @@ class KvSnapshotRegistry:
         """Return where the files of a snapshot are; the first one is its manifest.
 
         Raises:
-            KvSnapshotNotFoundError: The bucket has no such snapshot (any more).
+            KvSnapshotNotFoundError: The bucket has no such snapshot, or no longer.
             CorruptDataError: Its manifest is damaged.
             StorageError: Its manifest cannot be read.
         """
@@ -164,7 +164,7 @@ class KvSnapshotRegistry:
         group = next((each for each in groups if each.partition_id == bucket.partition_id), None)
         if group is None:
             raise PartitionNotFoundError(
-                f"{bucket}: table {info.path} has no such partition: it was dropped, or never was"
+                f"{bucket}: table {info.path} has no such partition: it was dropped, or never existed"
             )
         if bucket.bucket >= len(group.leaders):
             raise BucketNotFoundError(f"{bucket}: expected a bucket in [0, {len(group.leaders)})")
@@ -213,7 +213,9 @@ class KvSnapshotRegistry:
         with self._store.read() as db:
             row = db.execute(query, (*bucket.key, snapshot_id)).fetchone()
         if row is None:
-            raise KvSnapshotNotFoundError(f"{bucket} has no snapshot {snapshot_id} (any more): ask for the latest one")
+            raise KvSnapshotNotFoundError(
+                f"{bucket} has no snapshot {snapshot_id}, or no longer: request the latest one"
+            )
         return self._read(bucket, row[0])
 
     def _read(self, bucket: _Bucket, text: str) -> CompletedSnapshot:
@@ -258,6 +260,6 @@ def _read_manifest(path: Path, bucket: _Bucket) -> Manifest:
     try:
         return read_manifest(path)
     except FileNotFoundError as error:
-        raise KvSnapshotNotFoundError(f"{bucket}: {path} is gone: ask for the latest snapshot") from error
+        raise KvSnapshotNotFoundError(f"{bucket}: {path} is gone: request the latest snapshot") from error
     except OSError as error:
         raise StorageError(f"{bucket}: {path} cannot be read: {error}") from error

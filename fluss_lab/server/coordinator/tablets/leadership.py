@@ -1,4 +1,4 @@
-"""The notification of tablet servers about the buckets they hold; what did not arrive is noted and sent again."""
+"""The notification of tablet servers about the buckets they lead; what fails is noted and sent again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
 log = logging.getLogger(__name__)
 
-#: Whoever made a change waits so long until the servers have heard of it; a server that hangs hears later.
+#: Longest wait of a change until the servers are notified; a server that hangs is notified later.
 SETTLE_WAIT_S: Final = 10.0
-#: How long `close` waits for a call to a server; the metadata is closed after that.
+#: How long `close` waits for a running call to a server; the metadata is closed after that.
 _CLOSE_WAIT_S: Final = 5.0
 
 
 class _PlacedGroup(NamedTuple):
-    """Buckets with the name of their partition, and when that was made; of a table without partitions None and 0."""
+    """Buckets with the name and creation time of their partition; None and 0 for a table without partitions."""
 
     name: str | None
     created_ms: int
@@ -46,14 +46,14 @@ class _PlacedGroup(NamedTuple):
 
 
 class TabletServers:
-    """The tablet servers that have registered, and what each has still to be told.
+    """The registered tablet servers, and the notifications that each has not received yet.
 
     Args:
-        catalog: Which buckets there are.
+        catalog: The tables, partitions and buckets.
         ledger: How far they are tiered.
-        durables: How far their logs were on the device.
+        durables: The durable offsets of their logs.
         count: How many servers belong to the cluster, with ids from 0.
-        coordinator_epoch: Told with everything.
+        coordinator_epoch: Sent with every notification.
         connect: Opens a connection to a host and port.
     """
 
@@ -78,12 +78,12 @@ class TabletServers:
         self._lock = threading.Lock()
         self._nodes: dict[int, pb.PbServerNode] = {}
         self._channels: dict[int, Channel] = {}
-        #: What, of which table, and which partitions of it; None: of all its buckets.
+        #: Kind of notification and table id -> ids of its partitions; None: all its buckets.
         self._pending: dict[tuple[str, int], set[int] | None] = {}
         self._stops = bool(catalog.pending_stops())
-        #: Groups that are to be opened to writes again, and the number of their last seal.
+        #: Groups to unseal, and the number of their last seal.
         self._unseals: dict[BucketGroup, int] = {}
-        #: How often each server has registered: one that did it again knows nothing of seals.
+        #: How often each server has registered: one that registered again has lost its seals.
         self._terms: Counter[int] = Counter()
         self._opening: set[int] = set()
         self._notifier = RetryingNotifier(self._notify_all)
@@ -91,13 +91,13 @@ class TabletServers:
     # -- who is there ------------------------------------------------------------------------------------------------
 
     def register(self, request: pb.RegisterTabletServerRequest) -> pb.RegisterTabletServerResponse:
-        """Note where a server listens, and return everything that it holds.
+        """Note where a server listens, and return every bucket that it leads.
 
-        One that has to open its buckets first says so, and registers again when it has: until then clients do not see it,
-        and what changes meanwhile is told to it afterwards.
+        A server that must open its buckets first registers as opening, and again when it has opened them: until then clients
+        do not see it, and changes in the meantime are sent to it afterwards.
 
         Raises:
-            ConflictError: It has opened what an earlier coordinator told it.
+            ConflictError: It has opened the buckets that an earlier coordinator sent.
         """
         server_id = request.server_id
         if request.HasField("opened_epoch"):
@@ -121,8 +121,8 @@ class TabletServers:
         with self._lock:
             if request.opened_epoch != self._coordinator_epoch or request.server_id not in self._opening:
                 raise ConflictError(
-                    f"tablet server {request.server_id} has opened what epoch {request.opened_epoch} told it; this is epoch "
-                    f"{self._coordinator_epoch}: register anew"
+                    f"tablet server {request.server_id} has opened the buckets of epoch {request.opened_epoch}; this is epoch "
+                    f"{self._coordinator_epoch}: register again"
                 )
             self._opening.discard(request.server_id)
             self._list(request)
@@ -133,12 +133,12 @@ class TabletServers:
         self._nodes[request.server_id] = pb.PbServerNode(
             node_id=request.server_id, host=request.host, port=request.port
         )
-        # What was dropped while it was away.
+        # For drops while it was away.
         self._stops = True
         log.info("event=registered server=%d address=%s:%d", request.server_id, request.host, request.port)
 
     def _forget(self, server_id: int) -> Channel | None:
-        """Take a server off the list; return the connection to be closed."""
+        """Remove a server; return the connection to close."""
         self._opening.discard(server_id)
         if self._nodes.pop(server_id, None) is not None:
             log.info("event=unregistered server=%d", server_id)
@@ -162,14 +162,14 @@ class TabletServers:
             return sorted(self._nodes)
 
     def assign(self, buckets: int, groups: int = 1) -> list[tuple[int, ...]]:
-        """Return a server for each bucket of new tables or partitions, whether it is there at the moment or not.
+        """Return a server for each bucket of new tables or partitions, whether it is registered at the moment or not.
 
         Args:
-            buckets: Of each.
-            groups: How many tables or partitions.
+            buckets: Buckets of each table or partition.
+            groups: Number of tables or partitions.
 
         Raises:
-            ServerUnavailableError: None has registered yet.
+            ServerUnavailableError: No server has registered yet.
         """
         with self._lock:
             there = {*self._nodes, *self._opening}
@@ -183,7 +183,7 @@ class TabletServers:
         return found
 
     def close(self) -> None:
-        """Tell no more, and close the connections."""
+        """Stop notifying, and close the connections."""
         self._notifier.close()
         self._close_channels()
         self._notifier.join(_CLOSE_WAIT_S)
@@ -195,35 +195,35 @@ class TabletServers:
         for channel in channels:
             channel.close()
 
-    # -- what they must hear -----------------------------------------------------------------------------------------
+    # -- notifications ------------------------------------------------------------------------------------------------
 
     def note_table(self, table_id: int) -> None:
-        """Note that the servers of a table's buckets must hear its present definition; `settle` tells them."""
+        """Note that the servers of a table's buckets need its new definition; `settle` sends it."""
         with self._lock:
             self._pending["buckets", table_id] = None
 
     def note_partitions(self, table_id: int, partition_ids: Collection[int]) -> None:
-        """Note that the servers of new partitions' buckets must hear of them, and of no others."""
+        """Note that the servers of new partitions' buckets need these, and no others."""
         with self._lock:
             noted = self._pending.setdefault(("buckets", table_id), set())
             if noted is not None:
                 noted.update(partition_ids)
 
     def note_offsets(self, table_id: int) -> None:
-        """Note that the servers of a table's buckets must hear how far they are tiered."""
+        """Note that the servers of a table's buckets need its new tiered offsets."""
         with self._lock:
             self._pending["lake", table_id] = None
 
     def note_drop(self) -> None:
-        """Note that servers must let go of the buckets that the catalog has as dropped."""
+        """Note that servers must release the buckets that the catalog has as dropped."""
         with self._lock:
             self._stops = True
 
     def settle(self, wait_s: float = SETTLE_WAIT_S) -> None:
-        """Have what has not been told yet told; failures are logged and tried again by and by.
+        """Send all pending notifications; failures are logged and retried.
 
         Args:
-            wait_s: Longest wait until every server that answers has heard.
+            wait_s: Longest wait until every server that answers is notified.
         """
         if self._pending or self._stops or self._unseals:
             self._notifier.ask(wait_s)
@@ -255,10 +255,10 @@ class TabletServers:
         return not deaf
 
     def _notify_server(self, server_id: int, what: str, info: TableInfo, placed: Sequence[_PlacedGroup]) -> bool:
-        """Return whether the server heard, and could do as told or never will."""
+        """Return whether a notification of the server needs no retry."""
         with self._lock:
             if server_id not in self._nodes:
-                # One that is away gets everything when it registers; one that is opening its buckets has to hear this.
+                # One that is away gets everything when it registers; one that is opening its buckets needs this.
                 return server_id not in self._opening
         try:
             server = self._channel(server_id).tablet_server()
@@ -283,11 +283,11 @@ class TabletServers:
             self._durables.note_opened(info.table_id, [(partition_key(each), each.bucket_id) for each in opened])
             return not [each for each in answers if not is_done(each)]
         except FlussError as error:
-            log.warning("event=not_told what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
+            log.warning("event=not_notified what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
             return False
 
     def _stop_group(self, group: BucketGroup) -> bool:
-        """Return whether no server that is there has still to let go of dropped buckets."""
+        """Have the servers release a group of dropped buckets; return whether every registered one has."""
         with self._lock:
             there = sorted(set(group.leaders) & self._nodes.keys())
         try:
@@ -311,9 +311,9 @@ class TabletServers:
             return False
         if len(there) == len(set(group.leaders)):
             self._catalog.forget_stop(group)
-        return True  # those that are away hear when they have registered
+        return True  # those that are away are notified when they register
 
-    # -- closed to writes ----------------------------------------------------------------------------------------------
+    # -- seals ---------------------------------------------------------------------------------------------------------
 
     def terms(self) -> Mapping[int, int]:
         """Return how often each server has registered."""
@@ -321,15 +321,15 @@ class TabletServers:
             return dict(self._terms)
 
     def seal(self, group: BucketGroup, ends: Sequence[int], number: int) -> list[int | FlussError]:
-        """Close those buckets of a group to writes that end where expected; return where each of them ends.
+        """Seal the buckets of a group that end where expected against writes; return where each of them ends.
 
         Args:
-            group: Which.
-            ends: Where each is expected to end.
-            number: Of the seal; larger than any before.
+            group: The buckets.
+            ends: The expected end of each.
+            number: The number of the seal; larger than any before.
 
         Returns:
-            An end for each, or why it is not known; then it may be closed or not.
+            The end of each, or the error because of which it is not known; then it may be sealed or not.
         """
         found: list[int | FlussError] = [NotLeaderError("not asked")] * len(group.leaders)
         for server_id in sorted(set(group.leaders)):
@@ -345,13 +345,13 @@ class TabletServers:
         return found
 
     def unseal(self, group: BucketGroup, number: int) -> None:
-        """Open the buckets of a group to writes again; servers that do not answer hear of it by and by."""
+        """Unseal the buckets of a group; servers that do not answer are notified later."""
         with self._lock:
             self._unseals[group] = number
         self.settle(0)
 
     def _unseal_group(self, group: BucketGroup, number: int) -> bool:
-        """Return whether no server that is there holds a seal of a group any more."""
+        """Unseal a group; return whether every registered server has."""
         try:
             for server_id in sorted(set(group.leaders)):
                 with self._lock:
@@ -367,7 +367,7 @@ class TabletServers:
     def _stop(
         self, server_id: int, group: BucketGroup, buckets: Sequence[int], number: int, ends: Sequence[int] | None
     ) -> list[pb.PbStopReplicaRespForBucket]:
-        """Seal buckets at their ends, or without ends unseal them."""
+        """Send seals at the given ends, or without ends unseals."""
         stops = [
             pb.PbStopReplicaReqForBucket(
                 table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=False, seal_number=number,
@@ -415,7 +415,7 @@ class TabletServers:
     def _buckets(
         self, info: TableInfo, server_id: int, placed: Sequence[_PlacedGroup]
     ) -> list[pb.PbNotifyLeaderAndIsrReqForBucket]:
-        """Return what a server must hold of a table; the first message of them brings its definition and schemas."""
+        """Return the buckets of a table that a server leads; the first message has its definition and schemas."""
         durable_offsets = self._durables.of_partitions(info.table_id, {each.group.partition_id for each in placed})
         found = []
         for name, created_ms, group in placed:
@@ -454,7 +454,7 @@ class TabletServers:
         for group in self._catalog.bucket_groups(table_id):
             for bucket, leader in enumerate(group.leaders):
                 if leader == server_id:
-                    # Without an offset too: after a repair the lake may hold nothing of a bucket any more.
+                    # Also without an offset: after a repair the lake may no longer hold anything of a bucket.
                     offset = snapshot.offsets.get((group.partition_id, bucket))
                     found.append(lake_offset_message(group, bucket, snapshot, offset))
         return found

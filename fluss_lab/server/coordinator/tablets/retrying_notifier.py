@@ -1,4 +1,4 @@
-"""A thread that tells others what they must hear, so that a server which does not answer holds up nobody else."""
+"""A thread that sends notifications and retries them, so that a server which does not answer delays no caller."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Between two attempts to tell somebody who did not hear: short beside a server's restart.
+#: Between two attempts: short beside a server's restart.
 AGAIN_PAUSE_S: Final = 0.5
 
 
 class RetryingNotifier:
-    """Does a piece of work in a thread of its own whenever it is asked to, and again until it succeeds.
+    """Runs the same work in a thread of its own on request, and again until it succeeds.
 
     Args:
-        work: Returns whether all is done. It must not be called by others at the same time.
+        work: Returns whether everything was done. It is never called concurrently.
     """
 
     def __init__(self, work: Callable[[], bool]) -> None:
@@ -30,29 +30,29 @@ class RetryingNotifier:
         self._thread: threading.Thread | None = None
 
     def ask(self, wait_s: float) -> None:
-        """Have the work done from now on, and wait until it was tried once.
+        """Request a run of the work, and wait until it was tried once.
 
         Args:
-            wait_s: Longest wait; the work goes on.
+            wait_s: Longest wait; the work continues after it.
         """
         with self._changed:
             if self._closed:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="coordinator-teller", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="coordinator-notifier", daemon=True)
                 self._thread.start()
             self._asked = mine = self._asked + 1
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._closed or self._done >= mine, wait_s)
 
     def close(self) -> None:
-        """End. Work under way goes on to its end, unheeded."""
+        """Stop. A running attempt continues to its end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the thread has ended, after `close`; nothing happens when that takes too long."""
+        """Wait until the thread has ended, after `close`, at most `timeout_s`."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -68,7 +68,7 @@ class RetryingNotifier:
             try:
                 is_all = self._work()
             except Exception:
-                log.exception("telling tablet servers failed")
+                log.exception("notifying tablet servers failed")
                 is_all = False
             with self._changed:
                 self._done, self._is_left = goal, not is_all

@@ -15,12 +15,12 @@ def server_count(asked: int | None, last: int | None, groups: Iterable[BucketGro
     """Return how many tablet servers a cluster has.
 
     Args:
-        asked: As configured now; None: nobody said.
-        last: At the last run; None: there was none.
-        groups: Every bucket there is.
+        asked: The configured number; None: not configured.
+        last: The number at the last run; None: this is the first.
+        groups: All buckets.
 
     Raises:
-        LabError: Fewer than buckets are assigned to; the text says how many are needed.
+        LabError: Buckets are assigned to more servers; the message has the number needed.
     """
     held = {leader for group in groups for leader in group.leaders}
     needed = max(held, default=-1) + 1
@@ -35,14 +35,14 @@ def server_count(asked: int | None, last: int | None, groups: Iterable[BucketGro
 
 
 def leaders_for(servers: Sequence[int], buckets: int, load: Mapping[int, int]) -> tuple[int, ...]:
-    """Return a server for each bucket of a table or partition: even within it, and evening out what all hold together.
+    """Return a server for each bucket of a table or partition: spread evenly, the least loaded servers first.
 
     Args:
-        servers: Who there is; at least one.
-        buckets: How many.
-        load: Buckets that each server holds already, of all tables.
+        servers: Ids of the servers; at least one.
+        buckets: Number of buckets.
+        load: Number of buckets that each server leads already, of all tables.
     """
-    # Whoever holds least comes first, so that what is left over after even rounds goes there.
+    # The least loaded comes first, so that it gets what is left over after even rounds.
     ordered = sorted(servers, key=lambda server: (load.get(server, 0), server))
     return tuple(ordered[bucket % len(ordered)] for bucket in range(buckets))
 
@@ -53,20 +53,20 @@ AWAY: Final = "away"
 
 
 class TabletMembers(Protocol):
-    """The tablet servers of a cluster, from the side of whoever starts them."""
+    """The tablet servers of a cluster, as seen by the process that starts them."""
 
     def admits(self, server_id: int, process_id: int | None) -> bool:
-        """Tell whether a process is the one that was started as a server."""
+        """Return whether a process is the one that was started as a server."""
 
     def heard(self, server_id: int) -> None:
-        """Take note of a heartbeat of the present process of a server."""
+        """Note a heartbeat of the present process of a server."""
 
     def status(self) -> Sequence[pb.PbTabletServerStatus]:
-        """Return how each server is, by id."""
+        """Return the status of each server, by id."""
 
 
 def registered_status(count: int, nodes: Iterable[pb.PbServerNode]) -> list[pb.PbTabletServerStatus]:
-    """Return how servers are where nobody knows more than who has registered."""
+    """Return the status of servers where only their registrations are known."""
     there = {node.node_id: node for node in nodes}
     found = []
     for server_id in sorted({*range(count), *there}):

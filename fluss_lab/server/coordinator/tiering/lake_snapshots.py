@@ -15,7 +15,7 @@ from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNot
 from fluss_lab.model import PartitionInfo, TablePath
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
-#: Lake snapshots remembered per table: readers hold on to one for minutes, and rounds are seconds apart at least.
+#: Lake snapshots kept per table: readers use one for minutes, and rounds are seconds apart at least.
 SNAPSHOTS_KEPT: Final = 100
 
 #: States of a lake table: being made, in use, being altered, being dropped, being renamed, kept under its table id.
@@ -30,7 +30,7 @@ _STATES: Final = frozenset({MAKING, LIVE, ALTERING, DROPPING, RENAMING, KEPT})
 
 @dataclass(frozen=True, slots=True)
 class TieredOffset:
-    """How far one bucket is tiered: ``[start, end)``. `start`, the first offset that can be replayed, is None where nobody said."""
+    """How far one bucket is tiered: ``[start, end)``. `start` is the first offset that can be replayed; None: not known."""
 
     start: int | None
     end: int
@@ -39,7 +39,7 @@ class TieredOffset:
 
 #: Partition id (or `table_catalog.NO_PARTITION`) and bucket.
 PartitionBucket = tuple[int, int]
-#: How a row says that the lake holds nothing of a bucket any more.
+#: Marks in a row that the lake no longer holds anything of a bucket.
 _NOTHING: Final = TieredOffset(None, -1)
 _NO_STARTS: Final[Mapping[PartitionBucket, int]] = {}
 
@@ -95,7 +95,7 @@ class LakeLedger:
         return None if row is None else self._known(table_id, row[0])
 
     def _known(self, table_id: int, state: str) -> str:
-        """Return a state; one that nobody wrote must not be taken for one of those that are settled by dropping."""
+        """Return a state after checking that it is known: an unknown one must never be settled by a drop."""
         with self._store.parse_guard(f"lake table of table id {table_id}"):
             if state not in _STATES:
                 raise ValueError(f"state {state!r}")
@@ -113,19 +113,19 @@ class LakeLedger:
     # -- partitions dropped from the lake ------------------------------------------------------------------------------
 
     def note_partition_drop(self, drop: PartitionDrop) -> None:
-        """Note that a partition is to go from the lake."""
+        """Note that a partition must be deleted from the lake."""
         with self._store.write() as db:
             values = (drop.partition.partition_id, drop.table_id, drop.partition.name)
             db.execute("INSERT OR IGNORE INTO lake_partition_drops VALUES (?, ?, ?, 0)", values)
 
     def partition_drops(self) -> list[PartitionDrop]:
-        """Return the partitions that have still to go from the lake, by id."""
+        """Return the partitions still to be deleted from the lake, by id."""
         query = "SELECT table_id, partition_id, name FROM lake_partition_drops WHERE done = 0 ORDER BY partition_id"
         with self._store.read() as db:
             return [PartitionDrop(row[0], PartitionInfo(row[1], row[2])) for row in db.execute(query)]
 
     def partitions_gone(self, table_id: int) -> set[int]:
-        """Return the ids of a table's partitions that went from the lake: a late round may still speak of them."""
+        """Return the ids of a table's partitions that were deleted from the lake: a late round may still report them."""
         query = "SELECT partition_id FROM lake_partition_drops WHERE table_id = ? AND done = 1"
         with self._store.read() as db:
             return {int(row[0]) for row in db.execute(query, (table_id,))}
@@ -159,14 +159,14 @@ class LakeLedger:
         """Return a lake snapshot.
 
         Raises:
-            LakeSnapshotNotFoundError: The table was never tiered, or has no such snapshot (any more).
+            LakeSnapshotNotFoundError: The table was never tiered, or has no such snapshot, or no longer.
         """
         if (found := self.snapshot(table_id, snapshot_id)) is not None:
             return found
         if snapshot_id is None:
             raise LakeSnapshotNotFoundError(f"table {path} was never tiered: it has no lake snapshot yet")
         raise LakeSnapshotNotFoundError(
-            f"table {path} has no lake snapshot {snapshot_id} (the last {SNAPSHOTS_KEPT} are remembered)"
+            f"table {path} has no lake snapshot {snapshot_id} (the last {SNAPSHOTS_KEPT} are kept)"
         )
 
     def commit(
@@ -178,33 +178,33 @@ class LakeLedger:
         *,
         starts: Mapping[PartitionBucket, int] = _NO_STARTS,
     ) -> bool:
-        """Add a lake snapshot: the previous offsets, overlaid by those given. Neither start nor end of a bucket goes back.
+        """Add a lake snapshot: the previous offsets, overlaid by those given. No bucket's start or end decreases.
 
         Args:
             table_id: The table.
             snapshot_id: The snapshot in the lake.
-            offsets: The buckets that the snapshot speaks of; others stay as they were.
+            offsets: The offsets of buckets that the snapshot changes; the other buckets keep theirs.
             now_ms: The time.
-            starts: First offset that can still be replayed, of buckets whose end stays as it was; of the latest snapshot
-                it may be said again and again.
+            starts: First offset that can still be replayed, of buckets whose end does not change; for the latest snapshot
+                they may be given repeatedly.
 
         Returns:
-            False when the snapshot is the latest one already, with the same offsets: nothing was changed.
+            False when the snapshot already is the latest one, with the same offsets: nothing was changed.
 
         Raises:
-            ConflictError: A bucket would go back, or the snapshot was committed before with other offsets.
+            ConflictError: A bucket's offset would decrease, or the snapshot was committed before with other offsets.
             InvalidRequestError: A start after its end, or of a bucket that was never tiered.
         """
         with self._store.write() as db:
             current = _current(db, table_id)
-            said = {**_moved_starts(table_id, current, starts), **offsets}
-            merged = {key: _merged(current.get(key), offset) for key, offset in said.items()}
+            given = {**_moved_starts(table_id, current, starts), **offsets}
+            merged = {key: _merged(current.get(key), offset) for key, offset in given.items()}
             return _add(db, table_id, snapshot_id, {**current, **merged}, now_ms, floor=current)
 
     def repair(
         self, table_id: int, snapshot_id: int, offsets: Mapping[PartitionBucket, TieredOffset], now_ms: int
     ) -> bool:
-        """Add a lake snapshot that holds just what is given: buckets may go back, those left out hold nothing.
+        """Add a lake snapshot with exactly these offsets: they may decrease, and buckets left out hold nothing.
 
         Returns:
             As `commit`.
@@ -252,7 +252,7 @@ def _add(
         is_latest = latest is not None and latest[1] == snapshot_id
         if is_latest and not changed:
             return False
-        # Of the latest one replay may come to start later: an expiry takes away what came before, and makes no snapshot.
+        # Replay of the latest one may start later: an expiry deletes what came before, and creates no snapshot.
         same_ends = all(replace(offset, start=None) == _end(current, key) for key, offset in changed.items())
         if not is_latest or not same_ends:
             raise ConflictError(
@@ -272,7 +272,7 @@ def _end(offsets: Mapping[PartitionBucket, TieredOffset], key: PartitionBucket) 
 def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
     if old is None:
         return new
-    # What cannot be replayed any more does not come back, whoever says so late.
+    # What can no longer be replayed stays so, even if a late report has an earlier start.
     start = max(old.start or 0, new.start) if new.start is not None else old.start
     return TieredOffset(start, new.end, max(old.max_timestamp_ms, new.max_timestamp_ms))
 
@@ -333,7 +333,7 @@ def _write(
 
 
 def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
-    """Forget snapshots up to a version, and the offsets that only they needed."""
+    """Delete snapshots up to a version, and the offsets that only they need."""
     if newest_gone < 1:
         return
     db.execute("DELETE FROM lake_snapshots WHERE table_id = ? AND version <= ?", (table_id, newest_gone))

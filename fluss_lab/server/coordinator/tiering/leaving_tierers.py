@@ -1,7 +1,7 @@
-"""Tierers that held a table when it was dropped: the lake table goes when they have stopped, not under their hands.
+"""Tierers that held a table when it was dropped: the lake table is dropped only after they have stopped.
 
-A tierer hears of the drop by its next heartbeat, ends its tasks and reports the round as failed. Files that its tasks
-wrote after the lake table's folder was removed would belong to nobody.
+A tierer learns of the drop from its next heartbeat, ends its tasks and reports the round as failed. Files that its tasks
+wrote after the lake table's folder was removed would be orphans.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class _Holder:
 
 
 class LeavingTierers:
-    """Who has yet to let go of a dropped table. Safe in any thread.
+    """The tierers that have not yet released a dropped table. Thread-safe.
 
     Args:
-        patience_ms: How long one is waited for. They ask every 3 s whether the table is still theirs.
+        patience_ms: Longest wait for one of them. They send a heartbeat every 3 s.
     """
 
     def __init__(self, patience_ms: int) -> None:
@@ -35,14 +35,14 @@ class LeavingTierers:
             self._holders[table_id] = _Holder(epoch, session_id)
 
     def left(self, table_id: int, epoch: int) -> None:
-        """A tierer's round has ended; of a table that nobody leaves, nothing happens."""
+        """Note that a tierer's round has ended. Other tables' rounds are ignored."""
         with self._lock:
             holder = self._holders.get(table_id)
             if holder is not None and holder.epoch == epoch:
                 holder.gone.set()
 
     def session_ended(self, session_id: int) -> None:
-        """A tierer's process is gone, and its round with it."""
+        """Note that a tierer's process has ended, and its round with it."""
         with self._lock:
             for holder in self._holders.values():
                 if holder.session_id == session_id:
@@ -52,7 +52,7 @@ class LeavingTierers:
         """Wait until the tierer of a dropped table has stopped, and forget it.
 
         Returns:
-            Whether it has; False: it was silent for as long as one waits.
+            Whether it has stopped; False: it was silent for `patience_ms`.
         """
         with self._lock:
             holder = self._holders.get(table_id)

@@ -1,4 +1,4 @@
-"""The heartbeat of tierers: what they say of the tables they hold, and which table they get."""
+"""The heartbeat of tierers: their reports on the tables they hold, and the grant of the next one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fluss_lab.server.coordinator.tiering.tiering_states import TieringGrant, Ti
 def answer_heartbeat(
     request: pb.LakeTieringHeartbeatRequest, tiering: TieringManager, sessions: ClientSessions, epoch: int
 ) -> pb.LakeTieringHeartbeatResponse:
-    """Hear what a tierer says of its tables, in Fluss's order: failed, tiering, finished; then give out one.
+    """Process a tierer's reports on its tables, in Fluss's order: failed, tiering, finished; then grant one if requested.
 
     Args:
         request: The heartbeat.
         tiering: The states of all tables.
-        sessions: Who is attached.
+        sessions: The attached processes.
         epoch: The coordinator's.
     """
     response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=epoch)
     session_id = request.session_id if request.HasField("session_id") else None
     if session_id is not None and not sessions.is_open(session_id):
-        session_id = None  # of a stream that broke: silence alone tells of this tierer's end
+        session_id = None  # its stream broke: only missing heartbeats show this tierer's end
     forced = frozenset(request.force_finished_tables)
 
     def fail(table: pb.PbHeartbeatReqForTable) -> None:
@@ -51,11 +51,11 @@ def answer_heartbeat(
     response.tiering_table_resp.extend(_each(request.tiering_tables, renew))
     response.finished_table_resp.extend(_each(request.finished_tables, finish))
     if request.request_table:
-        _give_table(request, tiering, sessions, session_id, response)
+        _grant_table(request, tiering, sessions, session_id, response)
     return response
 
 
-def _give_table(
+def _grant_table(
     request: pb.LakeTieringHeartbeatRequest,
     tiering: TieringManager,
     sessions: ClientSessions,
@@ -74,20 +74,20 @@ def _give_table(
     if grant is None:
         return
     if session_id is not None and not sessions.is_open(session_id):
-        tiering.session_ended(session_id)  # it ended while the table was given to it
+        tiering.session_ended(session_id)  # it ended while the table was granted
     table = response.tiering_table
     table.table_id, table.tiering_epoch, table.takeover = grant.table_id, grant.epoch, grant.takeover
     table.table_path.CopyFrom(coordinator_messages.path_message(grant.path))
 
 
 def _each(
-    tables: Iterable[pb.PbHeartbeatReqForTable], hear: Callable[[pb.PbHeartbeatReqForTable], None]
+    tables: Iterable[pb.PbHeartbeatReqForTable], process: Callable[[pb.PbHeartbeatReqForTable], None]
 ) -> Iterator[pb.PbHeartbeatRespForTable]:
-    """Yield an answer per table; what is wrong with one does not touch the others."""
+    """Yield a response per table; an error of one does not affect the others."""
     for table in tables:
         response = pb.PbHeartbeatRespForTable(table_id=table.table_id)
         try:
-            hear(table)
+            process(table)
         except FlussError as error:
             response.error.CopyFrom(coordinator_messages.error_message(error))
         yield response

@@ -6,15 +6,16 @@
                                         ▲          │          └────► Pending  (force-finished)
                                         └─ Failed ◄┘
 
-A table is *New* when it is made (or its lake switched on) and *Initialized* when a coordinator finds it at its start.
-A round that failed is offered again after a while that grows; at once when the table was altered, which may have mended
-it, and as seldom as any when only a person can mend it. A round asked by hand never waits. Each entry to Pending gives it the next tiering epoch; only the holder of the newest one may commit. TieringState and epoch are
-durable before anybody hears of them; who holds a table, and since when nothing was heard of it, is not: after a restart
-of the coordinator nobody holds anything, because its own epoch is another.
+A table is *New* when it is created (or its lake enabled) and *Initialized* when a coordinator finds it at its start.
+A failed round is retried after a back-off; at once when the table was altered, which may have fixed the cause, and after the
+longest back-off when only a person can fix it. A round requested by hand never waits. Each entry to Pending gives the table
+the next tiering epoch; only the holder of the newest one may commit. State and epoch are durable before any tierer gets
+them; the holder of a table and its last heartbeat are not: after a restart of the coordinator no table has a holder,
+because the coordinator has a new epoch.
 
-There is no timer thread: whoever asks sees the states as they are at that moment.
+There is no timer thread: states are brought up to date when they are read.
 
-Source: Apache Fluss ``LakeTableTieringManager``, with epochs that persist, back-off, and holders that are seen to die.
+Source: Apache Fluss ``LakeTableTieringManager``, with durable epochs, back-off, and detection of holders that ended.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingTierers
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
-#: A table that fails is offered again after 2, 4, 8, ... s, at most 5 min: a broken catalog is asked a dozen times an
-#: hour, one that hiccups is tried again within the freshness of most tables. A round asked by hand never waits.
+#: A failed table is retried after 2, 4, 8, ... s, at most 5 min: a broken catalog gets a dozen retries an hour, one with a
+#: passing fault is retried within the freshness of most tables. A round requested by hand never waits.
 BACKOFF_FIRST_MS: Final = 2_000
 BACKOFF_MAX_MS: Final = 300_000
-#: Failures that the next round meets again until somebody looks: `fluss-lab repair`, or a change in the lake.
+#: Failures that every retry repeats until a person acts: `fluss-lab repair`, or a change in the lake.
 FOR_A_PERSON: Final = (
     ForeignCommitError, LakeSnapshotNotFoundError, TableNotFoundError, OffsetOutOfRangeError, CorruptDataError,
     UnsupportedError,
 )  # fmt: skip
-#: What of an error's text is kept; it is shown in tables.
+#: Characters kept of an error's text; it is shown in tables.
 ERROR_LENGTH_MAX: Final = 2_000
 
 
 class TieringState(StrEnum):
-    """Where a table stands."""
+    """The states of a table's tiering."""
 
     NEW = "New"
     INITIALIZED = "Initialized"
@@ -86,14 +87,14 @@ PREDECESSORS: Final[dict[TieringState, frozenset[TieringState]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableTiering:
-    """A table's tiering, as it is kept on disk.
+    """A table's tiering, as stored.
 
     Attributes:
-        since_ms: When the table was made or its lake switched on.
+        since_ms: When the table was created or its lake enabled.
         last_tiered_ms: When its last round finished; None before the first.
-        unfinished: Whether an earlier epoch was given out whose holder may still wake up and commit.
-        failures: Rounds that failed since the last that finished.
-        last_error: Why the last of them failed.
+        unfinished: Whether the holder of an earlier epoch may still wake up and commit.
+        failures: Failed rounds since the last finished one.
+        last_error: The error of the last failed round.
     """
 
     table_id: int
@@ -113,17 +114,17 @@ class TableTiering:
         return max(self.since_ms, self.last_tiered_ms or 0) + self.freshness_ms
 
     def seen_at(self, now_ms: int) -> TableTiering:
-        """Return the same with no time in the future: where the clock stepped back, waiting begins now."""
+        """Return the same with no time in the future: when the clock stepped back, the wait begins now."""
         last_ms = None if self.last_tiered_ms is None else min(self.last_tiered_ms, now_ms)
         return replace(self, since_ms=min(self.since_ms, now_ms), last_tiered_ms=last_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class TieringGrant:
-    """A table given to a tierer.
+    """A table granted to a tierer.
 
     Attributes:
-        takeover: An earlier epoch did not end by itself: fence it before planning.
+        takeover: Whether an earlier epoch did not end by itself: fence it before planning.
     """
 
     table_id: int
@@ -163,19 +164,19 @@ class TieringManager:
         self.stats = TieringStats(clock)
         #: Who held a table when it was dropped.
         self.leaving = LeavingTierers(takeover_ms)
-        # Pending tables in order of arrival -> monotonic time before which nobody gets them unasked.
+        # Pending tables in order of arrival -> monotonic time before which only a request by id gets them.
         self._queue: OrderedDict[int, int] = OrderedDict()
-        # Coordinator and tiering epoch of the last round that finished: its word may come twice.
+        # Coordinator and tiering epoch of the last finished round: its report may arrive twice.
         self._finished: dict[int, tuple[int, int]] = {}
 
     # -- tables come, change and go ----------------------------------------------------------------------------------
 
     def register(self, info: TableInfo, *, new: bool) -> None:
-        """Take over the tiering of a lake-enabled table; with one that is known, only its options.
+        """Start the tiering of a lake-enabled table; of a known one, update the options.
 
         Args:
             info: The table.
-            new: Whether it was made, or its lake switched on, just now. An epoch that it had before goes on.
+            new: Whether it was just created, or its lake enabled. An earlier epoch is continued.
         """
         freshness_ms = DATALAKE_FRESHNESS.of(info.descriptor.properties)
         with self._store.read():
@@ -194,7 +195,7 @@ class TieringManager:
             self._move(fresh, TieringState.SCHEDULED)
 
     def remove(self, table_id: int) -> None:
-        """Forget a table whose lake was switched off, or that is gone; its holder may not commit any more."""
+        """Forget a table whose lake was disabled, or that was dropped; its holder may no longer commit."""
         with self._store.read():
             self._tables.pop(table_id, None)
             self._held.pop(table_id, None)
@@ -203,7 +204,7 @@ class TieringManager:
             self.stats.forget(table_id)
 
     def drop(self, table_id: int) -> None:
-        """Forget a table that is dropped, but not who holds it: see `leaving_tierers`."""
+        """Forget a dropped table, but not its holder: see `leaving_tierers`."""
         with self._store.read():
             if (held := self._held.get(table_id)) is not None:
                 self.leaving.add(table_id, self._tables[table_id].epoch, held.session_id)
@@ -227,14 +228,14 @@ class TieringManager:
     def fail(
         self, table_id: int, coordinator_epoch: int, epoch: int, message: str, error_code: int | None = None
     ) -> None:
-        """A holder's round failed: the table is free again, after a while.
+        """End a holder's round as failed: the table becomes pending after a back-off.
 
         Args:
             table_id: The table.
             coordinator_epoch: As given with the table.
             epoch: As given with the table.
-            message: Why, for people.
-            error_code: Why, by its wire code; after one of `FOR_A_PERSON` the while is as long as any.
+            message: The reason, as text.
+            error_code: The reason, as a wire code; one of `FOR_A_PERSON` has the longest back-off.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
@@ -247,7 +248,7 @@ class TieringManager:
             self._fail(table_id, message, unfinished=held.takeover, for_a_person=for_a_person)
 
     def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
-        """A holder's round goes on.
+        """Note that a holder's round is still running.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
@@ -268,14 +269,14 @@ class TieringManager:
         size_bytes: int | None = None,
         records: int | None = None,
     ) -> None:
-        """A holder's round is done; said twice is fine.
+        """End a holder's round as finished; a repeated report is ignored.
 
         Args:
             table_id: The table.
             coordinator_epoch: As given with the table.
             epoch: As given with the table.
-            again: The round ended early: the table is due at once.
-            size_bytes: Of the files that the round wrote, for metrics.
+            again: The round ended early: the table becomes pending at once.
+            size_bytes: Bytes of the files that the round wrote, for metrics.
             records: Rows that it wrote, for metrics.
 
         Raises:
@@ -295,7 +296,7 @@ class TieringManager:
             self._finished[table_id] = (coordinator_epoch, epoch)
 
     def request_due(self, session_id: int | None) -> TieringGrant | None:
-        """Give out the table that has been due for longest; None when none is."""
+        """Grant the table that has been due for longest; None when none is due."""
         self._store.reserve.check_writable("no tiering round was begun")
         with self._store.read():
             self._tick()
@@ -306,11 +307,11 @@ class TieringManager:
             return None
 
     def request(self, table_id: int, session_id: int | None) -> TieringGrant:
-        """Give out one table, due or not. A holder that has been silent for the takeover time loses it.
+        """Grant one table, due or not. A holder that was silent for the takeover time loses it.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
-            TieringInProgressError: A living tierer holds it.
+            TieringInProgressError: A live tierer holds it.
         """
         self._store.reserve.check_writable("nothing was begun in the lake")
         with self._store.read():
@@ -320,7 +321,7 @@ class TieringManager:
                 silent_ms = self._clock.monotonic_ms() - self._held[table_id].heard_ms
                 if silent_ms < self._takeover_ms:
                     raise TieringInProgressError(
-                        f"table {table.path}: a tierer holds it (epoch {table.epoch}, heard of {silent_ms} ms ago); wait for "
+                        f"table {table.path}: a tierer holds it (epoch {table.epoch}, last heartbeat {silent_ms} ms ago); wait for "
                         f"it, or for {self._takeover_ms} ms of silence"
                     )
                 self._fail(table_id, f"taken over after {silent_ms} ms without a heartbeat", unfinished=True)
@@ -329,7 +330,7 @@ class TieringManager:
             return self._grant(table_id, session_id)
 
     def session_ended(self, session_id: int) -> None:
-        """Free the tables that a tierer held whose process is gone."""
+        """End the rounds of a tierer whose process ended."""
         with self._store.read():
             self.leaving.session_ended(session_id)
             for table_id in [key for key, held in self._held.items() if held.session_id == session_id]:
@@ -337,11 +338,11 @@ class TieringManager:
 
     @contextmanager
     def hold_for_commit(self, table_id: int, coordinator_epoch: int, epoch: int) -> Iterator[None]:
-        """Check that a tierer holds a table, and keep it so while the block runs.
+        """Check that a tierer holds a table, and keep it the holder while the block runs.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError: There is no such table (any more), or it is not tiered.
-            FencedTieringEpochError: The tierer does not hold the table any more, or the coordinator was started again.
+            TableNotFoundError, LakeNotConfiguredError: There is no such table, or no longer, or it is not tiered.
+            FencedTieringEpochError: The tierer no longer holds the table, or the coordinator was restarted.
         """
         with self._store.read():
             try:
@@ -363,29 +364,29 @@ class TieringManager:
         raise LakeNotConfiguredError(f"table {row[0]}.{row[1]} is not tiered: set {DATALAKE_ENABLED.key}")
 
     def _holder(self, table_id: int, coordinator_epoch: int, epoch: int) -> _Hold:
-        """Return the hold of a tierer.
+        """Return the holder's entry after checking its epochs.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
-            ConflictError: The table was given out before the coordinator was started again.
+            ConflictError: The table was granted before the coordinator was restarted.
             FencedTieringEpochError: The epoch is not the newest, or its round has ended.
         """
         self._tick()
         table = self._require(table_id)
         if coordinator_epoch != self._coordinator_epoch:
             raise ConflictError(
-                f"table {table.path}: given out by coordinator epoch {coordinator_epoch}, the coordinator's is "
-                f"{self._coordinator_epoch} since its restart: ask for the table again"
+                f"table {table.path}: granted by coordinator epoch {coordinator_epoch}, the coordinator's is "
+                f"{self._coordinator_epoch} since its restart: request the table again"
             )
         if epoch != table.epoch or table.state is not TieringState.TIERING:
             raise FencedTieringEpochError(
-                f"table {table.path}: tiering epoch {epoch} holds it no more; the newest is {table.epoch} ({table.state}): "
-                "ask for the table again"
+                f"table {table.path}: tiering epoch {epoch} no longer holds it; the newest is {table.epoch} ({table.state}): "
+                "request the table again"
             )
         return self._held[table_id]
 
     def _tick(self) -> None:
-        """Move what time alone moves."""
+        """Apply the transitions that only depend on time."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED]
         self._tables.update({table.table_id: table for table in waiting})
@@ -425,7 +426,7 @@ class TieringManager:
         return TieringGrant(table_id, table.path, table.epoch, takeover)
 
     def _move(self, table: TableTiering, *states: TieringState) -> None:
-        """Walk a table through states, durably at the end; it counts from there on."""
+        """Move a table through states; the last one is durable when this returns."""
         for state in states:
             if table.state not in PREDECESSORS[state]:
                 raise InternalError(f"table {table.path}: tiering may not go from {table.state} to {state}")
@@ -456,7 +457,7 @@ class TieringManager:
             row = db.execute(query, (table_id,)).fetchone()
         if row is None:
             return None
-        # Path, freshness and state are the caller's to fill in.
+        # The caller fills in path, freshness and state.
         return TableTiering(
             table_id,
             TablePath("_", "_"),

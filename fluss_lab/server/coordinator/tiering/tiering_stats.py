@@ -1,4 +1,4 @@
-"""The statistics of each table's rounds since the coordinator started: for metrics, nothing is decided by them."""
+"""The statistics of each table's rounds since the coordinator started, for metrics only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fluss_lab.clock import Clock
 
 @dataclass(slots=True)
 class RoundStats:
-    """Of one table.
+    """The statistics of one table.
 
     Attributes:
-        pending_ms: Since when it has waited for a tierer (monotonic milliseconds); None: it does not wait.
-        granted_ms: Since when a tierer has had it (monotonic milliseconds); None: none has.
-        duration_ms: How long the last round that finished took; None before the first.
-        size_bytes: Of the files that it wrote.
+        pending_ms: When it became pending (monotonic milliseconds); None: it is not pending.
+        granted_ms: When a tierer got it (monotonic milliseconds); None: no tierer has it.
+        duration_ms: Duration of the last finished round; None before the first.
+        size_bytes: Bytes of the files that it wrote.
         records: Rows that it wrote.
         failures: Rounds that failed.
     """
@@ -29,15 +29,15 @@ class RoundStats:
     failures: int = 0
 
 
-#: Of a table that nothing was seen of.
+#: The statistics of a table without a round.
 NOTHING: Final = RoundStats()
 
 
 class TieringStats:
-    """Keeps the figures of every table. Called under the lock of the tiering's states.
+    """The statistics of every table. Called under the lock of `TieringManager`.
 
     Args:
-        clock: Its monotonic time is what is measured.
+        clock: Durations are differences of its monotonic time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,36 +45,36 @@ class TieringStats:
         self._tables: dict[int, RoundStats] = {}
 
     def pending(self, table_id: int) -> None:
-        """A table begins to wait for a tierer."""
+        """Note that a table is pending."""
         stats = self._of(table_id)
         stats.pending_ms, stats.granted_ms = self._clock.monotonic_ms(), None
 
     def granted(self, table_id: int) -> None:
-        """A tierer has got it."""
+        """Note that a tierer got a table."""
         stats = self._of(table_id)
         stats.pending_ms, stats.granted_ms = None, self._clock.monotonic_ms()
 
     def finished(self, table_id: int, *, size_bytes: int | None, records: int | None) -> None:
-        """Its round finished; called before the table moves on."""
+        """Note that a table's round finished; call this before the table's next state."""
         stats = self._of(table_id)
         if stats.granted_ms is not None:
             stats.duration_ms = self._clock.monotonic_ms() - stats.granted_ms
         stats.size_bytes, stats.records = size_bytes, records
 
     def failed(self, table_id: int) -> None:
-        """Its round failed."""
+        """Note that a table's round failed."""
         self._of(table_id).failures += 1
 
     def forget(self, table_id: int) -> None:
-        """The table is gone, or is not tiered any more."""
+        """Forget a table that was dropped, or is no longer tiered."""
         self._tables.pop(table_id, None)
 
     def of(self, table_id: int) -> RoundStats:
-        """Return the figures of a table."""
+        """Return the statistics of a table."""
         return self._tables.get(table_id, NOTHING)
 
     def pending_time_ms(self, table_id: int) -> int:
-        """Return how long a table has waited for a tierer; 0 when it does not wait."""
+        """Return how long a table has been pending; 0 when it is not."""
         since_ms = self.of(table_id).pending_ms
         return 0 if since_ms is None else max(0, self._clock.monotonic_ms() - since_ms)
 

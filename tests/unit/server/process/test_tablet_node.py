@@ -206,11 +206,11 @@ def test_a_server_that_the_coordinator_lost_by_mistake_registers_again(cluster):
 def test_what_an_earlier_coordinator_told_does_not_count(cluster):
     coordinator = cluster.node._coordinator
     request = pb.RegisterTabletServerRequest(server_id=1, host="127.0.0.1", port=1, opened_epoch=coordinator.epoch - 1)
-    with pytest.raises(ConflictError, match="register anew"):
+    with pytest.raises(ConflictError, match="register again"):
         coordinator.register_tablet_server(request)
     # Nor does the word of one that never asked.
     request.opened_epoch = coordinator.epoch
-    with pytest.raises(ConflictError, match="register anew"):
+    with pytest.raises(ConflictError, match="register again"):
         coordinator.register_tablet_server(request)
     assert {node.node_id: node.port for node in coordinator.metadata(pb.MetadataRequest()).tablet_servers}[1] != 1
 

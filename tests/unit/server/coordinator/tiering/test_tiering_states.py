@@ -245,7 +245,7 @@ def test_a_round_by_hand_waits_for_a_living_holder_and_takes_over_a_silent_one(b
     bench.add(1)
     first = bench.tiering.request(1, session_id=1)
     bench.clock.advance(TAKEOVER_MS - 1)
-    with pytest.raises(TieringInProgressError, match="epoch 1, heard of 9999 ms ago"):
+    with pytest.raises(TieringInProgressError, match="epoch 1, last heartbeat 9999 ms ago"):
         bench.tiering.request(1, session_id=2)
     bench.clock.advance(1)
     second = bench.tiering.request(1, session_id=2)

@@ -116,7 +116,7 @@ def test_a_broken_snapshot_is_reported_as_broken(cluster):
     cluster.start()
     tablet(cluster)._snapshots.tick()
     assert latest(cluster).snapshot_id == 0
-    with pytest.raises(KvSnapshotNotFoundError, match="ask for the latest"):
+    with pytest.raises(KvSnapshotNotFoundError, match="request the latest"):
         rows_in(cluster, broken.snapshot_id)
     assert take(cluster).snapshot_id > broken.snapshot_id
     assert rows_in(cluster, latest(cluster).snapshot_id) == [(1, "n-1"), (2, "n-2")]
