@@ -103,7 +103,7 @@ def test_a_bucket_whose_folder_is_gone_is_shown_and_then_begun_anew_by_a_word(tm
         assert "`fluss-lab repair db.broken --skip-corrupt --discard-before --yes` does it" in shown.stdout
         refused = run("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-        assert f"nobody else holds [{lake}, {end})" in refused.stderr
+        assert f"[{lake}, {end}) are held nowhere else" in refused.stderr
         assert not broken.folder(0).exists()
         done = run("repair", "db.broken", "--skip-corrupt", "--discard-before", "--yes", "-f", folder)
         assert done.returncode == 0, done.stderr

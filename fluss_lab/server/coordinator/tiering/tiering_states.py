@@ -238,7 +238,7 @@ class TieringManager:
             error_code: The reason, as a wire code; one of `FOR_A_PERSON` has the longest back-off.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
         """
         with self._store.read():
             self.leaving.left(table_id, epoch)
@@ -251,7 +251,7 @@ class TieringManager:
         """Note that a holder's round is still running.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
         """
         with self._store.read():
             held = self._holder(table_id, coordinator_epoch, epoch)
@@ -280,7 +280,7 @@ class TieringManager:
             records: Rows that it wrote, for metrics.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `check_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
         """
         with self._store.read():
             self.leaving.left(table_id, epoch)

@@ -316,10 +316,10 @@ def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
     assert [f"emote storage holds [{start}, {stop})" in said[at][2] for at, (start, stop) in enumerate(ranges)] == [
         True, True, True, False,
     ]  # fmt: skip
-    assert ["o other copy exists of" in meaning for _, _, meaning in said] == [False, False, False, True]
+    assert ["eld nowhere else" in meaning for _, _, meaning in said] == [False, False, False, True]
     remote.unlink()
     meanings = [meaning for _, _, meaning in lost_offsets(lab)]
-    assert f"no other copy exists of [{first + 70}, {first + 80})" in meanings[1]
+    assert f"held nowhere else: [{first + 70}, {first + 80})" in meanings[1]
     (lab / "metadata.db").unlink()
     assert all(
         "what the lake holds is not known" in found.meaning for found in findings(lab) if "offsets [" in found.found
