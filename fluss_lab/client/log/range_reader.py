@@ -111,31 +111,18 @@ class _RangeReader:
             begin = offset
             request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
             fetched = self._fetch(request, attempts)
-            if fetched.lake is not None:
-                try:
-                    for records in self._from_lake(fetched.lake, offset, stop):
-                        offset = records.next_offset
-                        yield records
-                except LakeSnapshotNotFoundError as error:
-                    # It was replaced since the server named it; the server learns of its successor.
-                    if offset == begin:
-                        attempts.wait_after(error, "the lake")
-                        continue
-            elif fetched.remote is not None:
-                try:
-                    for records in self._from_remote(fetched.remote, offset, stop):
-                        offset = records.next_offset
-                        yield records
-                except SegmentGoneError as error:
-                    gone.note(error, attempts.what)
+            try:
+                for records in self._records(fetched, offset, stop):
+                    offset = records.next_offset
+                    yield records
+            except LakeSnapshotNotFoundError as error:
+                # It was replaced since the server named it; the server learns of its successor.
+                if offset == begin:
+                    attempts.wait_after(error, "the lake")
                     continue
-            else:
-                for records in self._decoded(fetched, offset):
-                    clipped = records.clip(offset, stop)
-                    if clipped is None:
-                        break
-                    offset = clipped.next_offset
-                    yield clipped
+            except SegmentGoneError as error:
+                gone.note(error, attempts.what)
+                continue
             if offset == begin and fetched.lake is None:
                 raise OffsetOutOfRangeError(
                     f"bucket {self._bucket} of {self._info.path}: expected records [{start}, {stop}), found none in "
@@ -143,9 +130,21 @@ class _RangeReader:
                 )
             attempts.restart()
 
-    def _decoded(self, fetched: FetchedBucket, offset: int) -> Iterator[LogRecords]:
+    def _records(self, fetched: FetchedBucket, start: int, stop: int) -> Iterator[LogRecords]:
+        """Yield the records of an answer, or of the place that it names, below an offset."""
+        if fetched.lake is not None:
+            return self._from_lake(fetched.lake, start, stop)
+        if fetched.remote is not None:
+            return self._from_remote(fetched.remote, start, stop)
+        return self._from_server(fetched, start, stop)
+
+    def _from_server(self, fetched: FetchedBucket, start: int, stop: int) -> Iterator[LogRecords]:
         try:
-            yield from decode_bucket(fetched, offset, self._projection)
+            for records in decode_bucket(fetched, start, self._projection):
+                if (clipped := records.clip(start, stop)) is None:
+                    return
+                start = clipped.next_offset
+                yield clipped
         except CorruptDataError as error:
             raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 
