@@ -20,6 +20,8 @@ from fluss_lab.records.batch import Buffer
 
 #: What the server remembers of a writer: a batch beyond could not be recognised when it comes again.
 UNACKED_MAX: Final = 5
+#: After the largest sequence comes 0 again.
+SEQUENCES: Final = 2**31
 
 
 @dataclass(slots=True)
@@ -206,7 +208,7 @@ class BucketQueue:
         if not self.unacked:
             self.deadline = time.monotonic() + timeout_s
         batch = WriteBatch(self, self.next_sequence, pieces)
-        self.next_sequence = _following(self.next_sequence)
+        self.next_sequence = following(self.next_sequence)
         self.unacked.append(batch)
         return batch
 
@@ -257,8 +259,9 @@ class BucketQueue:
         self.next_sequence = sequence
         for batch in self.unacked:
             batch.sequence, batch.payload = self.next_sequence, None
-            self.next_sequence = _following(self.next_sequence)
+            self.next_sequence = following(self.next_sequence)
 
 
-def _following(sequence: int) -> int:
-    return (sequence + 1) % 2**31
+def following(sequence: int) -> int:
+    """Return the sequence after another; after the largest comes 0 again."""
+    return (sequence + 1) % SEQUENCES

@@ -17,16 +17,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from fluss_lab.client import Connection
-from fluss_lab.client.write.bucket_queue import UNACKED_MAX
-from fluss_lab.client.write.idempotent_resend import NumberedBatch, NumberedSender, distance, following
+from fluss_lab.client.cluster.leader_requests import PASSING_ERRORS, LeaderCall, call_leader, call_leaders
+from fluss_lab.client.log.fetch_codec import FetchLimits, Projection, fetch_request, fetched_buckets
+from fluss_lab.client.write.bucket_queue import SEQUENCES, UNACKED_MAX, following
+from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
     CorruptDataError,
     DuplicateSequenceError,
     FlussError,
+    NotFoundError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     PartitionNotFoundError,
@@ -34,10 +40,167 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.config.options import FETCH_SIZE_MAX
+from fluss_lab.records import encode
+from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder
 from fluss_lab.spark.sink.sink_rows import write_kind
 from fluss_lab.spark.sink.sink_staging import StagedRows
+
+if TYPE_CHECKING:
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
+
+
+#: What the caller decides on: it has written down which number is whose.
+_REFUSALS: Final = (RecordTooLargeError, OutOfOrderSequenceError, DuplicateSequenceError)
+
+
+@dataclass(frozen=True, slots=True)
+class _NextBatch:
+    """Rows that go to one bucket next, under their number; none: its first number is spent.
+
+    Attributes:
+        index: Of the bucket, among the intent's.
+        bucket: Where they go.
+        writer_id: Under whose numbers.
+        sequence: Their number: of a writer's batches in one bucket, each has the one after the batch before.
+        rows: The rows, in the schema that the table's kind sends.
+        change_types: What is done with each; None for rows that are appended.
+        run_rows: Rows of the run that they are of.
+    """
+
+    index: int
+    bucket: TableBucket
+    writer_id: int
+    sequence: int
+    rows: pa.RecordBatch
+    change_types: bytes | None
+    run_rows: int
+
+
+def distance(sequence: int, later: int) -> int:
+    """Return how many numbers one lies after another; a huge number when it lies before."""
+    return (later - sequence) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a batch came to: the end of the log behind it, or why it is refused and always will be."""
+
+    answer: int | FlussError
+
+
+class _NumberedSender:
+    """Sends numbered batches of one table, and finds out which are in the log. Used by one thread.
+
+    Args:
+        connection: To the cluster.
+        info: The table, with the schema that the rows have.
+        kind: How its batches travel.
+    """
+
+    def __init__(self, connection: ClusterClient, info: TableInfo, kind: WriteKind) -> None:
+        self._connection = connection
+        self._info = info
+        self._kind = kind
+        self._what = f"{kind.verb} {info.path}"
+        connection.remember(info)
+
+    def send(self, batches: Sequence[_NextBatch]) -> list[int | FlussError]:
+        """Send one batch each of several buckets, again until all are acknowledged or refused.
+
+        Returns:
+            For each the end of the bucket's log behind it (where it lies already, when it was sent before), or why it was
+            refused and will be: `RecordTooLargeError`; `OutOfOrderSequenceError` when the server does not expect the
+            number; `DuplicateSequenceError` when it is another batch's, or of one too old to be remembered;
+            `PartitionNotFoundError` when its partition was dropped.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+            ServerUnavailableError: No server answered in time; whether rows were written is not known.
+            FlussError: A server refused the rows.
+        """
+        attempts = self._connection.attempts(self._what)
+
+        def send(gateway: TabletServerGateway, part: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
+            found = self._sent(gateway, part)
+            if any(isinstance(each, _Outcome) for each in found):
+                attempts.restart()
+            return found
+
+        def gone(batch: _NextBatch, error: NotFoundError) -> _Outcome:
+            self._connection.forget_partitions(self._info)
+            described = self._described(batch.bucket, error)
+            if isinstance(error, PartitionNotFoundError):
+                return _Outcome(described)
+            raise described from error
+
+        call: LeaderCall[_NextBatch, _Outcome] = LeaderCall(send, on_gone=gone)
+        return [each.answer for each in call_leaders(self._connection, batches, call, attempts)]
+
+    def _sent(self, gateway: TabletServerGateway, batches: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
+        encoded = [
+            (
+                each.bucket,
+                encode(
+                    each.rows, schema_id=self._info.schema_id, writer_id=each.writer_id, batch_sequence=each.sequence,
+                    change_types=each.change_types,
+                ),
+            )
+            for each in batches
+        ]  # fmt: skip
+        found: list[_Outcome | FlussError] = []
+        answers: Sequence[WriteAnswer | FlussError]
+        try:
+            answers = self._kind.send(gateway, encoded, self._connection.request_timeout_ms)
+        except FlussError as error:
+            answers = [error] * len(batches)
+        for each, answer in zip(batches, answers, strict=True):
+            if not isinstance(answer, FlussError):
+                found.append(_Outcome(answer.end_offset))
+            elif isinstance(answer, _REFUSALS):
+                found.append(_Outcome(answer))
+            else:
+                found.append(answer if isinstance(answer, PASSING_ERRORS) else self._described(each.bucket, answer))
+        return found
+
+    def _described(self, bucket: TableBucket, error: FlussError) -> FlussError:
+        return type(error)(f"{self._what}, bucket {bucket}: {error}")
+
+    def written(self, bucket: TableBucket, start: int, writer_id: int) -> Iterator[tuple[int, int]]:
+        """Yield number and end offset of each batch of a writer that the cluster's log holds from an offset on.
+
+        Batches that changed nothing leave no record, and may be left out.
+
+        Raises:
+            OffsetOutOfRangeError: The cluster's servers do not hold the log from there on any more.
+            PartitionNotFoundError, ServerUnavailableError: As for any read.
+        """
+        columns = Projection(self._info, self._info.schema.names[:1])
+        limits = FetchLimits(FETCH_SIZE_MAX.of(self._connection.options), 0, enable_lake=False)
+        offset = start
+        while True:
+            request = fetch_request(self._info.table_id, [(bucket, offset)], columns, limits)
+            response = call_leader(self._connection, bucket, self._what, partial(_fetch, request))
+            fetched = next(fetched_buckets(response), None)
+            if fetched is None or fetched.error is not None or fetched.remote is not None:
+                reason = "it is in remote storage" if fetched is None or fetched.error is None else str(fetched.error)
+                raise OffsetOutOfRangeError(f"{self._what}, bucket {bucket}: no log from offset {offset} on: {reason}")
+            begin = offset
+            for header, _ in split_headers(fetched.data):
+                if header.writer_id == writer_id and header.next_offset > start:
+                    yield header.batch_sequence, header.next_offset
+                offset = max(offset, header.next_offset)
+            if offset == begin:
+                return
+
+
+def _fetch(request: pb.FetchLogRequest, gateway: TabletServerGateway) -> Frame[pb.FetchLogResponse]:
+    return gateway.fetch_log(request)
+
 
 log = logging.getLogger(__name__)
 
@@ -45,26 +208,6 @@ log = logging.getLogger(__name__)
 _ROUNDS_UNNOTED: Final = UNACKED_MAX - 1
 #: Rows that are sent together, over all buckets.
 _SENT_BYTES: Final = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _NextBatch:
-    """Rows that go to one bucket next; none: its first number is spent.
-
-    Attributes:
-        index: Of the bucket, among the intent's.
-        batch: The rows under their number.
-        run_rows: Rows of the run that they are of.
-    """
-
-    index: int
-    batch: NumberedBatch
-    run_rows: int
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows it has."""
-        return int(self.batch.rows.num_rows)
 
 
 class SinkResend:
@@ -84,7 +227,7 @@ class SinkResend:
         self._intent = intent
         self._positions = folder.positions(intent)
         self._rows = StagedRows(folder.staged, list(intent.files), keyed=not info.is_log_table)
-        self._sender = NumberedSender(connection, info, write_kind(info, intent.targets))
+        self._sender = _NumberedSender(connection, info, write_kind(info, intent.targets))
         #: Buckets that got a new writer id: once is enough.
         self._renewed: set[TableBucket] = set()
 
@@ -101,9 +244,9 @@ class SinkResend:
         rounds = 0
         while left := [i for i, each in enumerate(self._intent.buckets) if self._positions[i].run < len(each.runs)]:
             for group in self._groups(left):
-                answers = self._sender.send([piece.batch for piece in group])
+                answers = self._sender.send(group)
                 failpoint("sink.send.after")
-                stops = [self._heard(piece, answer) for piece, answer in zip(group, answers, strict=True)]
+                stops = [self._heard(batch, answer) for batch, answer in zip(group, answers, strict=True)]
                 if any(stops):
                     self._note()
             rounds += 1
@@ -121,12 +264,12 @@ class SinkResend:
         group: list[_NextBatch] = []
         size = 0
         for index in left:
-            piece = self._next(index)
-            if group and size + piece.batch.rows.nbytes > _SENT_BYTES:
+            batch = self._next(index)
+            if group and size + batch.rows.nbytes > _SENT_BYTES:
                 yield group
                 group, size = [], 0
-            group.append(piece)
-            size += piece.batch.rows.nbytes
+            group.append(batch)
+            size += batch.rows.nbytes
         if group:
             yield group
 
@@ -135,24 +278,23 @@ class SinkResend:
         file, place, run_rows = each.runs[position.run]
         count = _rows_next(position, _rows_of(each)) if position.sequence else 0
         rows, changes = self._rows.rows(file, place, position.row, position.row + count)
-        batch = NumberedBatch(each.bucket, position.writer_id, position.sequence, rows, changes)
-        return _NextBatch(index, batch, run_rows)
+        return _NextBatch(index, each.bucket, position.writer_id, position.sequence, rows, changes, run_rows)
 
-    def _heard(self, piece: _NextBatch, answer: int | FlussError) -> bool:
+    def _heard(self, batch: _NextBatch, answer: int | FlussError) -> bool:
         """Move a bucket's position on; return whether that must be noted before anything else is sent."""
-        position, each = self._positions[piece.index], self._intent.buckets[piece.index]
+        position, each = self._positions[batch.index], self._intent.buckets[batch.index]
         if isinstance(answer, int):
             # New rows of a log table each have a record; changes of rows may have none.
-            expected = position.log_end + (piece.rows if self._info.is_log_table else 0)
+            expected = position.log_end + (batch.rows.num_rows if self._info.is_log_table else 0)
             if answer < expected:
                 raise self._used_before(each, position, f"log offset {expected} or a later one, found {answer}")
             number = following(position.sequence)
-            self._positions[piece.index] = position.after(piece.rows, piece.run_rows, number, answer)
+            self._positions[batch.index] = position.after(batch.rows.num_rows, batch.run_rows, number, answer)
             # Rows are sent only when it is noted that the first number is spent.
             return not position.sequence
-        if isinstance(answer, RecordTooLargeError) and piece.rows > 1:
+        if isinstance(answer, RecordTooLargeError) and batch.rows.num_rows > 1:
             # How rows are cut must be the same when they are sent again.
-            moved = replace(position, rows_max=piece.rows // 2)
+            moved = replace(position, rows_max=batch.rows.num_rows // 2)
         elif isinstance(answer, DuplicateSequenceError):
             moved = self._ahead_of(each, position)
             if moved == position:
@@ -165,7 +307,7 @@ class SinkResend:
             moved = replace(position, run=len(each.runs), row=0)
         else:
             raise answer
-        self._positions[piece.index] = moved
+        self._positions[batch.index] = moved
         return True
 
     def _is_table_there(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from fluss_lab import failpoints
-from fluss_lab.client.write.idempotent_resend import distance, following
+from fluss_lab.client.write.bucket_queue import following
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
     FlussError,
@@ -25,6 +25,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server.tablet.requests import write_payloads
 from fluss_lab.spark.sink.sink_commit import SinkCommit
 from fluss_lab.spark.sink.sink_journal import SinkFolder
+from fluss_lab.spark.sink.sink_resend import distance
 from fluss_lab.spark.sink.sink_staging import StagedFile
 from fluss_lab.spark.sink.table_sink import FlussBatchWriter, FlussStreamWriter
 from fluss_lab.spark.source.source_options import parse_options, place_options
