@@ -45,8 +45,8 @@ LOG_SIDE = (
     ),
     Mutant(
         "expired_snapshot_answered_by_the_cluster", "P4", OFFSETS,
-        "answer = _ask(connection, [bucket], query, enable_lake=True)[bucket]",
-        "answer = _ask(connection, [bucket], query, enable_lake=False)[bucket]",
+        "answer = _call_leaders(connection, [bucket], query, enable_lake=True)[bucket]",
+        "answer = _call_leaders(connection, [bucket], query, enable_lake=False)[bucket]",
         (f"{IN_LAKE_LOG}::test_a_time_is_looked_for_in_the_snapshot_that_took_the_place_of_an_expired_one",),
     ),
     Mutant(

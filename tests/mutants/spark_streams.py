@@ -160,7 +160,7 @@ SINK = (
         "forgotten_writer_begins_anew",
         "P6",
         SENDING,
-        "        ahead = self._ahead(each.bucket, position) if position.sequence else {}",
+        "        ahead = self._written_ahead(each.bucket, position) if position.sequence else {}",
         "        ahead: dict[int, int] = {}",
         (f"{IN_SINK}::test_a_forgotten_writer_is_found_in_the_log",),
     ),

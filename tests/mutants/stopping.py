@@ -73,8 +73,8 @@ STOPPING = (
     ),
     Mutant(
         "in_flight_told_as_not_written", "P12", QUEUES,
-        "if batch.on_its_way or batch.doubtful)",
-        "if batch.on_its_way)",
+        "if batch.in_flight or batch.doubtful)",
+        "if batch.in_flight)",
         (f"{IN_WRITES}::test_settling_does_not_write_again_what_was_written_without_an_answer",),
     ),
     Mutant(

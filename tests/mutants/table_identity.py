@@ -26,8 +26,8 @@ TABLE_IDENTITY = (
     ),
     Mutant(
         "partitions_fetched_one_after_another", "P4", "fluss_lab/client/log/log_scanner.py",
-        "        self._put(self._followed(known.values(), spec))\n",
-        "        for each in known.values():\n            self._put(self._followed([each], spec))\n",
+        "        self._put(self._positions_of_partitions(known.values(), spec))\n",
+        "        for each in known.values():\n            self._put(self._positions_of_partitions([each], spec))\n",
         (f"{IN_IDENTITY}::test_all_partitions_are_fetched_at_once",),
     ),
     Mutant(

@@ -113,7 +113,7 @@ class ClusterClient(Closing):
         Raises:
             ServerUnavailableError, OSError: There is none at the moment.
         """
-        return self._located()
+        return self._coordinator_address()
 
     # -- tables and the lake ----------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class ClusterClient(Closing):
             path,
             response.table_id,
             response.schema_id,
-            self._here().definitions.parsed(response.table_json),
+            self._cache().definitions.parsed(response.table_json),
             response.created_time,
             response.modified_time,
         )
@@ -142,7 +142,7 @@ class ClusterClient(Closing):
 
     def remember(self, info: TableInfo) -> None:
         """Take a table from elsewhere (another process) as known, so that its buckets can be found by id."""
-        self._here().remember(info.table_id, info.path)
+        self._cache().remember(info.table_id, info.path)
 
     def partitions(self, info: TableInfo, *, refresh: bool = True) -> dict[str, PartitionInfo]:
         """Return the partitions of a table by name; without `refresh` as last fetched.
@@ -151,17 +151,17 @@ class ClusterClient(Closing):
             TableNotFoundError: The table was dropped, also when another one has its path now.
         """
         self.remember(info)
-        known = self._here().partitions(info.table_id)
+        known = self._cache().partitions(info.table_id)
         if known is None or refresh:
             path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
             response = self.coordinator().list_partition_infos(pb.ListPartitionInfosRequest(table_path=path))
             check_table_id(info.path, info.table_id, response.table_id)
-            known = self._here().set_partitions(info.table_id, response)
+            known = self._cache().set_partitions(info.table_id, response)
         return known
 
     def forget_partitions(self, info: TableInfo) -> None:
         """Drop what is known of a table's partitions: it proved wrong."""
-        self._here().forget_partitions(info.table_id)
+        self._cache().forget_partitions(info.table_id)
 
     def schema(self, info: TableInfo, schema_id: int) -> Schema:
         """Return a table's schema of an id: an older one than that of `info`, or a newer. Fetched once.
@@ -172,10 +172,10 @@ class ClusterClient(Closing):
         """
         if schema_id == info.schema_id:
             return info.schema
-        known = self._here().schema(info.table_id, schema_id)
+        known = self._cache().schema(info.table_id, schema_id)
         if known is None:
             known = load_schema(self.coordinator(), info, schema_id)
-            self._here().set_schema(info.table_id, schema_id, known)
+            self._cache().set_schema(info.table_id, schema_id, known)
         return known
 
     def lake_storage(self) -> LakeStorage | None:
@@ -184,7 +184,7 @@ class ClusterClient(Closing):
         Raises:
             UnsupportedError: Its format is not installed here.
         """
-        self._here()
+        self._cache()
         if self._storage is None:
             answer = self.coordinator().describe_cluster(pb.DescribeClusterRequest())
             options = {entry.key: entry.value for entry in answer.options}
@@ -263,7 +263,7 @@ class ClusterClient(Closing):
             TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
         """
         wanted = list(buckets)
-        metadata = self._here()
+        metadata = self._cache()
         if missing := [bucket for bucket in wanted if metadata.leader(bucket) is None]:
             metadata.load(self.coordinator(attempts), missing)
         found: dict[TableBucket, int] = {}
@@ -282,23 +282,23 @@ class ClusterClient(Closing):
         Raises:
             NotLeaderError: No such server is known (any more): look the leader up again.
         """
-        if (place := self._here().server(server_id)) is None:
+        if (place := self._cache().server(server_id)) is None:
             raise NotLeaderError(f"tablet server {server_id} is not known; look up the bucket's leader again")
-        return self._link(self._located().at(*place)).tablet_server
+        return self._link(self._coordinator_address().at(*place)).tablet_server
 
     def servers(self) -> list[int]:
         """Return the ids of all tablet servers, as the coordinator knows them now."""
-        metadata = self._here()
+        metadata = self._cache()
         metadata.load(self.coordinator(), [])
         return metadata.server_ids()
 
     def forget_leaders(self) -> None:
         """Drop what is known of who holds which bucket: it proved wrong."""
-        self._here().forget_leaders()
+        self._cache().forget_leaders()
 
     def forget_leaders_of(self, buckets: Iterable[TableBucket]) -> None:
         """Drop what is known of who holds some buckets. What is known of others stays, and their servers go on."""
-        self._here().forget_leaders_of(buckets)
+        self._cache().forget_leaders_of(buckets)
 
     def refresh_leader(self, bucket: TableBucket, error: FlussError, attempts: Attempts) -> None:
         """Have the leader of a bucket looked up again after a failure; of a bucket that its server does not know, at once.
@@ -321,14 +321,14 @@ class ClusterClient(Closing):
     ) -> T:
         """Call the coordinator until it answers or the time is up. `call` may act twice."""
         tries = attempts or self.attempts(what)
-        self._here()
+        self._cache()
         while True:
             used: ServerAddress | None = None
             try:
-                used = self._located()
+                used = self._coordinator_address()
                 return call(self._link(used).coordinator)
             except AuthenticationError:
-                if self._relocated() == used:
+                if self._locate_again() == used:
                     raise
             except (UnavailableError, OSError) as error:
                 if self.closed.is_set():
@@ -339,19 +339,19 @@ class ClusterClient(Closing):
                 tries.wait_after(failure, str(used or "an unknown address"))
                 self._address = None
 
-    def _relocated(self) -> ServerAddress:
+    def _locate_again(self) -> ServerAddress:
         self._address = None
-        return self._located()
+        return self._coordinator_address()
 
-    def _located(self) -> ServerAddress:
+    def _coordinator_address(self) -> ServerAddress:
         if self.closed.is_set():
             raise ServerUnavailableError("the connection is closed")
         address = self._address
         if address is None:
-            self._address = address = self._trusting(self._locate())
+            self._address = address = self._with_certificates(self._locate())
         return address
 
-    def _trusting(self, address: ServerAddress) -> ServerAddress:
+    def _with_certificates(self, address: ServerAddress) -> ServerAddress:
         """Return an address with the certificates that this client is configured to trust, unless it has its own."""
         path = CLIENT_TLS_CA.of(self.options)
         if not path or not address.tls or address.ca:
@@ -361,7 +361,7 @@ class ClusterClient(Closing):
         except (OSError, ValueError) as error:
             raise InvalidPropertyError(f"{CLIENT_TLS_CA.key}={path}: expected a PEM file ({error})") from error
 
-    def _here(self) -> Metadata:
+    def _cache(self) -> Metadata:
         """Return this process's metadata."""
         if self._pid != os.getpid():
             self._start()

@@ -78,11 +78,11 @@ def list_offsets(
     wanted = [TableBucket(info.table_id, partition_id, bucket) for bucket in _bucket_ids(info, buckets)]
     # Also of a table whose lake is switched off by now: what it holds has left the cluster all the same.
     asks_lake = query.lake and not query.local_only
-    answers = _ask(connection, wanted, query, enable_lake=asks_lake)
+    answers = _call_leaders(connection, wanted, query, enable_lake=asks_lake)
     in_lake = [bucket for bucket, answer in answers.items() if answer.HasField("lake_snapshot_id")]
     source = connection.log_source(info) if asks_lake and in_lake else None
     if in_lake and source is None:
-        answers |= _ask(connection, in_lake, query, enable_lake=False)
+        answers |= _call_leaders(connection, in_lake, query, enable_lake=False)
     found: dict[int, BucketOffset] = {}
     for bucket, answer in answers.items():
         if source is not None and answer.HasField("lake_snapshot_id"):
@@ -123,22 +123,22 @@ def _from_lake(
     gone = 0
     while answer.HasField("lake_snapshot_id"):
         try:
-            found = _looked_up(source, query, bucket, None if partition is None else partition.name, answer)
+            found = _offset_in_lake(source, query, bucket, None if partition is None else partition.name, answer)
             if found is not None:
                 return found
             if answer.HasField("offset"):
                 break
-            answer = _ask(connection, [bucket], query, enable_lake=False)[bucket]
+            answer = _call_leaders(connection, [bucket], query, enable_lake=False)[bucket]
         except LakeSnapshotNotFoundError:
             # Without the lake the answer would be wrong: it would pass over what has left the cluster.
             gone += 1
             if gone == LAKE_ATTEMPTS_MAX:
                 raise
-            answer = _ask(connection, [bucket], query, enable_lake=True)[bucket]
+            answer = _call_leaders(connection, [bucket], query, enable_lake=True)[bucket]
     return _from_cluster(answer)
 
 
-def _looked_up(
+def _offset_in_lake(
     source: FlussLogSource,
     query: OffsetQuery,
     bucket: TableBucket,
@@ -161,7 +161,7 @@ def _looked_up(
     return None
 
 
-def _ask(
+def _call_leaders(
     connection: ClusterClient, buckets: list[TableBucket], query: OffsetQuery, *, enable_lake: bool
 ) -> dict[TableBucket, pb.PbListOffsetsRespForBucket]:
     """Ask each bucket's server, again where it moved or was away."""

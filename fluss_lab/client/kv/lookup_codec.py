@@ -77,9 +77,9 @@ class LookupCall:
     def send(self, gateway: TabletServerGateway, parts: Sequence[BucketKeys]) -> list[RowsFound | FlussError]:
         """Ask a server for the keys of some buckets, each bucket once."""
         request = pb.LookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
-        return self._asked(request, gateway.lookup, parts)
+        return self._call(request, gateway.lookup, parts)
 
-    def _asked(
+    def _call(
         self, request: Any, call: Callable[[Frame[Any]], Frame[Any]], parts: Sequence[BucketKeys]
     ) -> list[RowsFound | FlussError]:
         for part in parts:
@@ -87,9 +87,9 @@ class LookupCall:
                 partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
             )
         response = call(Frame(request, [[part.keys.serialize()] for part in parts]))
-        return self._heard(parts, response.message.buckets_resp, iter(response.payloads))
+        return self._answers(parts, response.message.buckets_resp, iter(response.payloads))
 
-    def _heard(
+    def _answers(
         self, parts: Sequence[BucketKeys], entries: Sequence[Entry], payloads: Iterator[Sequence[Buffer]]
     ) -> list[RowsFound | FlussError]:
         answers: dict[tuple[int | None, int], RowsFound | FlussError] = {}
@@ -100,14 +100,14 @@ class LookupCall:
             if entry.error_code:
                 answers[key] = error_from_code(entry.error_code, entry.error_message)
             elif key in wanted:
-                answers[key] = self._found(wanted[key], entry, payload)
+                answers[key] = self._decode(wanted[key], entry, payload)
         return [
             answers.get((part.bucket.partition_id, part.bucket.bucket))
             or InternalError(f"the server's answer leaves out bucket {part.bucket}")
             for part in parts
         ]
 
-    def _found(self, part: BucketKeys, entry: Entry, payload: Sequence[Buffer]) -> RowsFound:
+    def _decode(self, part: BucketKeys, entry: Entry, payload: Sequence[Buffer]) -> RowsFound:
         what = f"{self._what}, bucket {part.bucket.bucket}"
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
@@ -145,7 +145,7 @@ class PrefixCall(LookupCall):
     def send(self, gateway: TabletServerGateway, parts: Sequence[BucketKeys]) -> list[RowsFound | FlussError]:
         """Ask a server for the prefixes of some buckets, each bucket once."""
         request = pb.PrefixLookupRequest(table_id=self._info.table_id, projected_fields=self._projection.indices or ())
-        return self._asked(request, gateway.prefix_lookup, parts)
+        return self._call(request, gateway.prefix_lookup, parts)
 
     def _marks(self, entry: Entry) -> npt.NDArray[np.integer]:
         assert isinstance(entry, pb.PbPrefixLookupRespForBucket)

@@ -115,13 +115,13 @@ class Lookuper(Closing):
 
         Cost: a call per bucket's server and 8,192 keys, several at the same time.
         """
-        if (part := self._plain_keys.part(keys)) is not None and (one := self._one(part)) is not None:
+        if (part := self._plain_keys.part(keys)) is not None and (one := self._lookup_one(part)) is not None:
             return one
-        asked = _joined(record_batches(_many(keys), self._info.schema, self._info.schema.primary_key))
+        asked = _joined(record_batches(_as_rows(keys), self._info.schema, self._info.schema.primary_key))
         found: list[pa.RecordBatch] = []
         index = np.full(0 if asked is None else asked.num_rows, -1, dtype=np.int64)
         base = 0
-        for part, rows in self._ask(asked, self._lookups):
+        for part, rows in self._call(asked, self._lookups):
             index[part.positions[rows.marks.astype(np.bool_)]] = np.arange(base, base + rows.rows.num_rows)
             found.append(rows.rows)
             base += rows.rows.num_rows
@@ -141,17 +141,17 @@ class Lookuper(Closing):
             ServerUnavailableError: No server answered in time.
         """
         names = prefix_columns(self._info)
-        asked = _joined(record_batches(_many(prefix), self._info.schema, names, others=False))
+        asked = _joined(record_batches(_as_rows(prefix), self._info.schema, names, others=False))
         found: list[pa.RecordBatch] = []
         whose: list[_Positions] = [np.zeros(0, dtype=np.int64)]
-        for part, rows in self._ask(asked, self._prefixes):
+        for part, rows in self._call(asked, self._prefixes):
             found.append(rows.rows)
             whose.append(np.repeat(part.positions, rows.marks))
         return self._taken(found, np.argsort(np.concatenate(whose), kind="stable"))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _one(self, part: BucketKeys) -> pa.Table | None:
+    def _lookup_one(self, part: BucketKeys) -> pa.Table | None:
         """Look a single key up; None when that fails: the caller then retries."""
         if self._closed:
             return None
@@ -164,7 +164,7 @@ class Lookuper(Closing):
             return None
         return pa.Table.from_arrays(found.rows.columns, schema=self._schema) if len(found.rows) else self._absent
 
-    def _ask(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
+    def _call(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
         """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""
         if asked is None:
             return []
@@ -222,7 +222,7 @@ class Lookuper(Closing):
                 futures = [self._pool.submit(call) for call in calls]
             for future in futures:
                 done = Flag()
-                future.add_done_callback(partial(_set, done))
+                future.add_done_callback(partial(_set_flag, done))
                 done.wait()
                 future.result(0)
 
@@ -255,7 +255,7 @@ def prefix_columns(info: TableInfo) -> tuple[str, ...]:
     return (*key, *descriptor.partitioned_by)
 
 
-def _set(done: Flag, _future: object) -> None:
+def _set_flag(done: Flag, _future: object) -> None:
     done.set()
 
 
@@ -264,7 +264,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
 
 
-def _many(keys: object) -> object:
+def _as_rows(keys: object) -> object:
     """Return one dict of values as a list of it; all else as it is."""
     if isinstance(keys, Mapping) and keys and not any(map(_is_column, keys.values())):
         return [keys]

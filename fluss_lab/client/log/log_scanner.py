@@ -117,7 +117,7 @@ class LogScanner(Closing):
     def subscribe_from_beginning(self, bucket: int, partition: str | None = None) -> None:
         """Read a bucket from the first offset that is held anywhere, in the cluster or the lake. See `subscribe`."""
         self._check_open()
-        self._put(self._from(self._partition(partition), OffsetSpec.earliest(), [bucket], found=False))
+        self._put(self._positions_at(self._partition(partition), OffsetSpec.earliest(), [bucket], found=False))
 
     def subscribe_all(self, spec: OffsetSpec) -> None:
         """Read every bucket from what a spec means now; of partitions made later, everything.
@@ -129,10 +129,10 @@ class LogScanner(Closing):
         """
         self._check_open()
         if not self._info.descriptor.partitioned_by:
-            self._put(self._from(None, spec, None, found=True))
+            self._put(self._positions_at(None, spec, None, found=True))
             return
         known = self._connection.partitions(self._info)
-        self._put(self._followed(known.values(), spec))
+        self._put(self._positions_of_partitions(known.values(), spec))
         self._begin_discovery(known.values())
 
     def subscribe_at(self, offsets: Mapping[TableBucket, int]) -> None:
@@ -274,19 +274,19 @@ class LogScanner(Closing):
         partition_id, name = (None, None) if partition is None else (partition.partition_id, partition.name)
         return ScannedBucket(TableBucket(self._info.table_id, partition_id, bucket), name, offset, offset, found)
 
-    def _from(
+    def _positions_at(
         self, partition: PartitionInfo | None, spec: OffsetSpec, buckets: Sequence[int] | None, *, found: bool
     ) -> list[ScannedBucket]:
         """Return positions in buckets at what a spec means now."""
         offsets = list_offsets(self._connection, self._info, OffsetQuery(spec), partition, buckets)
         return [self._position(partition, bucket, answer.offset, found=found) for bucket, answer in offsets.items()]
 
-    def _followed(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[ScannedBucket]:
+    def _positions_of_partitions(self, partitions: Iterable[PartitionInfo], spec: OffsetSpec) -> list[ScannedBucket]:
         """Return positions in all buckets of partitions; those that are gone meanwhile are left out."""
         positions: list[ScannedBucket] = []
         for partition in partitions:
             try:
-                positions += self._from(partition, spec, None, found=True)
+                positions += self._positions_at(partition, spec, None, found=True)
             except PartitionNotFoundError as error:
                 log.info("scan of %s: partition %s is gone: %s", self._info.path, partition.name, error)
         return positions
@@ -305,7 +305,7 @@ class LogScanner(Closing):
             try:
                 present = self._connection.partitions(self._info)
                 made = [each for each in present.values() if each.partition_id not in known]
-                positions = self._followed(made, OffsetSpec.earliest())
+                positions = self._positions_of_partitions(made, OffsetSpec.earliest())
                 if not self._closing.is_set():
                     self._put(positions)
                 known |= {partition.partition_id for partition in made}

@@ -91,7 +91,7 @@ class BatchSender:
                 log.exception("%s failed", self._what)
                 known = error if isinstance(error, FlussError) else InternalError(f"{type(error).__name__}: {error}")
                 for batch in batches:
-                    if batch.on_its_way:
+                    if batch.in_flight:
                         self._accumulator.reenqueue(batch, known, doubtful=True, lasting=True)
 
     def _send(self, batches: list[WriteBatch]) -> None:
@@ -218,7 +218,7 @@ class BatchSender:
         except FlussError as error:
             log.warning("%s: no new writer id: %s", self._what, error)
             return
-        batch.on_its_way = False
+        batch.in_flight = False
         self._accumulator.renumber(batch.queue, writer_id)
 
     def _with_context(self, batch: WriteBatch, error: FlussError) -> FlussError:

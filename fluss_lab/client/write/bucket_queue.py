@@ -99,7 +99,7 @@ class WriteBatch:
     sequence: int
     pieces: list[BucketRows]
     payload: list[Buffer] | None = None
-    on_its_way: bool = True
+    in_flight: bool = True
     alone: bool = False
     doubtful: bool = False
 
@@ -143,19 +143,19 @@ class BucketQueue:
     rows_max: int | None = None
 
     @property
-    def on_its_way(self) -> int:
+    def in_flight(self) -> int:
         """Return how many batches await an answer."""
-        return sum(batch.on_its_way for batch in self.unacked)
+        return sum(batch.in_flight for batch in self.unacked)
 
     @property
-    def place(self) -> BucketKey:
+    def key(self) -> BucketKey:
         """Return the partition's name and the bucket."""
         return self.partition, self.bucket.bucket
 
     @property
     def rows_in_doubt(self) -> int:
         """Return the rows that may be written without our knowing."""
-        return sum(batch.rows for batch in self.unacked if batch.on_its_way or batch.doubtful)
+        return sum(batch.rows for batch in self.unacked if batch.in_flight or batch.doubtful)
 
     def pieces(self) -> list[BucketRows]:
         """Return all that is not acknowledged, in order."""
@@ -185,7 +185,7 @@ class BucketQueue:
         if self.encoding or self.given_up is not None:
             return None
         if self.resending:
-            return None if self.on_its_way else self.retry_at
+            return None if self.in_flight else self.retry_at
         return 0.0 if self.waiting and len(self.unacked) < UNACKED_MAX else None
 
     def next_bytes(self, joined_bytes: int) -> int:
@@ -197,7 +197,7 @@ class BucketQueue:
         if self.resending:
             self._cut_first()
             batch = self.unacked[0]
-            batch.on_its_way = batch.alone = True
+            batch.in_flight = batch.alone = True
             return batch
         pieces = [self._next_piece(self.rows_max)]
         total, rows = pieces[0].size_bytes, pieces[0].rows.num_rows
@@ -220,7 +220,7 @@ class BucketQueue:
         self.waiting.appendleft(rest)
         return first
 
-    def found_too_large(self, batch: WriteBatch) -> None:
+    def halve_rows_max(self, batch: WriteBatch) -> None:
         """Make batches of half as many rows, from the oldest one on."""
         self.rows_max = batch.rows // 2
         # The server looks first whether it has a batch already.
@@ -241,11 +241,11 @@ class BucketQueue:
             first.append(piece)
             rows_max -= piece.rows.num_rows
         self.unacked.popleft()
-        self.unacked.appendleft(WriteBatch(self, 0, list(rest), on_its_way=False))
-        self.unacked.appendleft(WriteBatch(self, 0, first, on_its_way=False))
+        self.unacked.appendleft(WriteBatch(self, 0, list(rest), in_flight=False))
+        self.unacked.appendleft(WriteBatch(self, 0, first, in_flight=False))
         self._number(batch.sequence)
 
-    def taken(self, batch: WriteBatch) -> None:
+    def grow_rows_max(self, batch: WriteBatch) -> None:
         """Note that the server took a batch."""
         if self.rows_max is not None and batch.rows >= self.rows_max:
             self.rows_max += self.rows_max // 4 + 1

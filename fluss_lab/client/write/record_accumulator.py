@@ -153,7 +153,7 @@ class RecordAccumulator:
             self._queues.clear()
             self._parked.clear()
             self._changed.notify_all()
-        self._settle(settled)
+        self._settle_futures(settled)
 
     def progress(self) -> WriteProgress:
         """Return what became of all rows so far."""
@@ -167,7 +167,7 @@ class RecordAccumulator:
                 in_doubt = queue.rows_in_doubt
                 unsent += sum(piece.rows.num_rows for piece in queue.pieces()) - in_doubt
                 if in_doubt:
-                    in_flight[queue.place] = in_flight.get(queue.place, 0) + in_doubt
+                    in_flight[queue.key] = in_flight.get(queue.key, 0) + in_doubt
             refusals = tuple(str(queue.given_up) for queue in self._parked)
             return WriteProgress(self._given, acknowledged, in_flight, unsent, refusals)
 
@@ -190,7 +190,7 @@ class RecordAccumulator:
                 due = [(at, queue) for queue in self._active.values() if (at := queue.ready_at()) is not None]
                 if ready := [queue for at, queue in due if at <= now and self._has_room(queue.leader)]:
                     self._sending[me] = ready[0].leader
-                    return self._taken(ready)
+                    return self._drain(ready)
                 later = [at - now for at, _ in due if at > now]
                 self._changed.wait(min(later) if later else None)
 
@@ -203,20 +203,20 @@ class RecordAccumulator:
     def _has_room(self, leader: int | None) -> bool:
         return sum(each == leader for each in self._sending.values()) < REQUESTS_PER_SERVER
 
-    def _taken(self, ready: list[BucketQueue]) -> list[WriteBatch]:
-        taken: list[WriteBatch] = []
+    def _drain(self, ready: list[BucketQueue]) -> list[WriteBatch]:
+        drained: list[WriteBatch] = []
         total = 0
         for queue in ready:
-            too_much = taken and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
+            too_much = drained and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
             if queue.leader != ready[0].leader or too_much:
                 continue
             batch = queue.take(self._joined_bytes, self._timeout_s)
             queue.encoding = True
-            taken.append(batch)
+            drained.append(batch)
             # A bucket that was served goes to the end, so that every bucket has its turn.
             self._active[queue.bucket] = self._active.pop(queue.bucket)
             total += batch.size_bytes
-        return taken
+        return drained
 
     def mark_sent(self, batches: Iterable[WriteBatch]) -> None:
         """Say that batches are handed to the network now."""
@@ -232,9 +232,9 @@ class RecordAccumulator:
             if batch not in queue.unacked:  # abandoned
                 return
             queue.unacked.remove(batch)
-            queue.taken(batch)
+            queue.grow_rows_max(batch)
             ranges = list(ranges)
-            tally = self._tallies.setdefault(queue.place, AcknowledgedTally())
+            tally = self._tallies.setdefault(queue.key, AcknowledgedTally())
             tally.add(batch.rows, ranges[0][0], ranges[-1][1])
             queue.deadline = time.monotonic() + self._timeout_s
             queue.pause_s = PAUSE_FIRST_S
@@ -248,7 +248,7 @@ class RecordAccumulator:
             if not queue.unacked and not queue.waiting:
                 self._active.pop(queue.bucket, None)
             self._changed.notify_all()
-        self._settle(settled)
+        self._settle_futures(settled)
 
     def reenqueue(
         self,
@@ -275,10 +275,10 @@ class RecordAccumulator:
         with self._changed:
             if batch not in queue.unacked:  # abandoned
                 return
-            batch.on_its_way = False
+            batch.in_flight = False
             batch.doubtful = batch.doubtful or doubtful
             if too_large:
-                queue.found_too_large(batch)
+                queue.halve_rows_max(batch)
             queue.encoding = False
             queue.resending = True
             now = time.monotonic()
@@ -289,25 +289,25 @@ class RecordAccumulator:
                 queue.given_up = queue.given_up or error
             self._end_if_given_up(queue, settled)
             self._changed.notify_all()
-        self._settle(settled)
+        self._settle_futures(settled)
 
     def renumber(self, queue: BucketQueue, writer_id: int) -> None:
         """Send all of a bucket's unacknowledged batches under another writer id."""
         with self._changed:
-            if not queue.on_its_way and queue.unacked:
+            if not queue.in_flight and queue.unacked:
                 queue.renumber(writer_id)
 
     # -- inside, with the lock held ----------------------------------------------------------------------------------
 
     def _end_if_given_up(self, queue: BucketQueue, settled: list[WriteCall]) -> None:
         """Once nothing of a given-up bucket is on its way, fail its batches and all that waits behind them."""
-        if queue.given_up is None or queue.on_its_way:
+        if queue.given_up is None or queue.in_flight:
             return
         pieces = queue.pieces()
         if [piece for piece in pieces if piece.fail(queue.given_up)]:
             self._parked.append(queue.parked())
         else:  # the rows to delete went with their partition
-            tally = self._tallies.setdefault(queue.place, AcknowledgedTally())
+            tally = self._tallies.setdefault(queue.key, AcknowledgedTally())
             tally.rows += sum(piece.rows.num_rows for piece in pieces)
         queue.unacked.clear()
         queue.waiting.clear()
@@ -329,7 +329,7 @@ class RecordAccumulator:
                     self._failed.append(piece.write.future)
         return settled
 
-    def _settle(self, settled: list[WriteCall]) -> None:
+    def _settle_futures(self, settled: list[WriteCall]) -> None:
         """Give futures their results, without the lock: callbacks of the user's run here."""
         for write in settled:
             write.settle()

@@ -55,13 +55,13 @@ class AnonymousConnections:
         """
         now_s = self._clock()
         seen_s: dict[_PeerAddress, float] = {}
-        known = {_place(peer): peer for peer in tuple(self._known)}
+        known = {_parse_peer(peer): peer for peer in tuple(self._known)}
         here: set[str] = set()
         closed = 0
         for descriptor in _sockets():
             # A copy of the descriptor, which stays the same connection when the number is used again.
             with socket.socket(fileno=descriptor) as connection:
-                place = _other_end(connection, self._port)
+                place = _peer_of(connection, self._port)
                 if place is None:
                     continue
                 if place in known:
@@ -102,7 +102,7 @@ def _sockets() -> list[int]:
     return copies
 
 
-def _other_end(connection: socket.socket, port: int) -> _PeerAddress | None:
+def _peer_of(connection: socket.socket, port: int) -> _PeerAddress | None:
     """Return where a connection comes from; None when it is not one of a server's at a port."""
     if connection.family not in {socket.AF_INET, socket.AF_INET6}:
         return None
@@ -115,7 +115,7 @@ def _other_end(connection: socket.socket, port: int) -> _PeerAddress | None:
     return _plain(host), other
 
 
-def _place(peer: str) -> _PeerAddress:
+def _parse_peer(peer: str) -> _PeerAddress:
     """Return the place that gRPC means: ``ipv4:127.0.0.1:80``, ``ipv6:%5B::1%5D:80``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return _plain(host.strip("[]")), int(port) if port.isdigit() else -1

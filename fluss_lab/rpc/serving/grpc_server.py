@@ -48,7 +48,7 @@ class _CallPool(ThreadPoolExecutor):
 
     Args:
         threads: How many.
-        calls_max: CallMetrics under way and waiting, at most.
+        calls_max: Calls under way and waiting, at most.
         name: Of the threads.
     """
 
@@ -203,7 +203,7 @@ class Server:
         Args:
             service: Its name in the protocol.
             servicer: An object with the gateway's methods.
-            threads: Method name -> size of a pool of its own, for methods that wait. CallMetrics for which it is too small
+            threads: Method name -> size of a pool of its own, for methods that wait. Calls for which it is too small
                 are refused with `ResourceExhaustedError`; those that last (`LASTING`) never wait for a thread.
             answered: Called with method name, request and response of each answer that is no stream, before it is sent.
         """

@@ -65,7 +65,7 @@ class SinkCommit:
             FlussError: Rows were refused; none of later batches was sent.
         """
         with self._folder.locked(2 * self._connection.request_timeout_ms / 1000):
-            state = self._checked(self._found(batch_id, query), query)
+            state = self._check_state(self._load_state(batch_id, query), query)
             intent = self._folder.intent(self._info.table_id)
             if intent is not None and intent.batch_id <= state.done:
                 self._folder.clear(state.done)
@@ -75,7 +75,7 @@ class SinkCommit:
             # What tasks staged for a batch that was written down or done before.
             self._folder.remove(each.name for each in staged)
 
-    def _found(self, batch_id: int, query: str) -> SinkState:
+    def _load_state(self, batch_id: int, query: str) -> SinkState:
         """Return the state of the sink; a new one for the first batch."""
         state = self._folder.state()
         if state is None and batch_id > FIRST_BATCH:
@@ -86,7 +86,7 @@ class SinkCommit:
             )
         return state or SinkState(self._info.table_id, query)
 
-    def _checked(self, state: SinkState, query: str) -> SinkState:
+    def _check_state(self, state: SinkState, query: str) -> SinkState:
         if state.table_id != self._info.table_id:
             raise TableNotFoundError(
                 f"write to {self._info.path}: expected the table with id {state.table_id}, found id {self._info.table_id}: "
@@ -104,7 +104,7 @@ class SinkCommit:
             if self._is_whole:
                 # Which rows are deleted is decided once, and journalled with the batch.
                 staged = [*staged, stage_gone(self._connection, self._form, self._folder.staged, batch_id, staged)]
-            intent = self._intend(batch_id, staged, state)
+            intent = self._make_intent(batch_id, staged, state)
             if intent.buckets:
                 failpoint("sink.intent.before")
                 self._folder.write_intent(intent)
@@ -116,7 +116,7 @@ class SinkCommit:
             )
         positions = SinkResend(self._connection, self._info, self._folder, intent).run()
         failpoint("sink.done.before")
-        writers = self._kept(state.writers) | {
+        writers = self._live_writers(state.writers) | {
             each.bucket: (position.writer_id, position.sequence)
             for each, position in zip(intent.buckets, positions, strict=True)
         }
@@ -124,7 +124,7 @@ class SinkCommit:
         failpoint("sink.done.after")
         self._folder.clear(batch_id)
 
-    def _kept(self, writers: Mapping[TableBucket, tuple[int, int]]) -> dict[TableBucket, tuple[int, int]]:
+    def _live_writers(self, writers: Mapping[TableBucket, tuple[int, int]]) -> dict[TableBucket, tuple[int, int]]:
         """Return the writers of buckets that still are."""
         if not self._info.descriptor.partitioned_by:
             return dict(writers)
@@ -133,7 +133,7 @@ class SinkCommit:
 
     # -- 1: what a batch is --------------------------------------------------------------------------------------------
 
-    def _intend(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState) -> Intent:
+    def _make_intent(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState) -> Intent:
         """Decide what a batch is made of. Partitions that it needs are made."""
         files = [each for each in staged if each.name]
         runs: dict[BucketKey, list[tuple[int, int, int]]] = {}

@@ -126,7 +126,7 @@ class _NumberedSender:
         attempts = self._connection.attempts(self._what)
 
         def send(gateway: TabletServerGateway, part: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
-            found = self._sent(gateway, part)
+            found = self._send_once(gateway, part)
             if any(isinstance(each, _Outcome) for each in found):
                 attempts.restart()
             return found
@@ -141,7 +141,7 @@ class _NumberedSender:
         call: LeaderCall[_NextBatch, _Outcome] = LeaderCall(send, on_gone=gone)
         return [each.answer for each in call_leaders(self._connection, batches, call, attempts)]
 
-    def _sent(self, gateway: TabletServerGateway, batches: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
+    def _send_once(self, gateway: TabletServerGateway, batches: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
         encoded = [
             (
                 each.bucket,
@@ -243,28 +243,28 @@ class SinkResend:
         """
         rounds = 0
         while left := [i for i, each in enumerate(self._intent.buckets) if self._positions[i].run < len(each.runs)]:
-            for group in self._groups(left):
+            for group in self._batch_groups(left):
                 answers = self._sender.send(group)
                 failpoint("sink.send.after")
-                stops = [self._heard(batch, answer) for batch, answer in zip(group, answers, strict=True)]
+                stops = [self._handle_answer(batch, answer) for batch, answer in zip(group, answers, strict=True)]
                 if any(stops):
-                    self._note()
+                    self._write_positions()
             rounds += 1
             if rounds % _ROUNDS_UNNOTED == 0:
-                self._note()
+                self._write_positions()
         return self._positions
 
-    def _note(self) -> None:
+    def _write_positions(self) -> None:
         failpoint("sink.note.before")
         self._folder.write_positions(self._intent, self._positions)
         failpoint("sink.note.after")
 
-    def _groups(self, left: Sequence[int]) -> Iterator[list[_NextBatch]]:
+    def _batch_groups(self, left: Sequence[int]) -> Iterator[list[_NextBatch]]:
         """Yield the next rows of buckets, some buckets at a time."""
         group: list[_NextBatch] = []
         size = 0
         for index in left:
-            batch = self._next(index)
+            batch = self._next_batch(index)
             if group and size + batch.rows.nbytes > _SENT_BYTES:
                 yield group
                 group, size = [], 0
@@ -273,21 +273,21 @@ class SinkResend:
         if group:
             yield group
 
-    def _next(self, index: int) -> _NextBatch:
+    def _next_batch(self, index: int) -> _NextBatch:
         each, position = self._intent.buckets[index], self._positions[index]
         file, place, run_rows = each.runs[position.run]
         count = _rows_next(position, _rows_of(each)) if position.sequence else 0
         rows, changes = self._rows.rows(file, place, position.row, position.row + count)
         return _NextBatch(index, each.bucket, position.writer_id, position.sequence, rows, changes, run_rows)
 
-    def _heard(self, batch: _NextBatch, answer: int | FlussError) -> bool:
+    def _handle_answer(self, batch: _NextBatch, answer: int | FlussError) -> bool:
         """Move a bucket's position on; return whether that must be noted before anything else is sent."""
         position, each = self._positions[batch.index], self._intent.buckets[batch.index]
         if isinstance(answer, int):
             # New rows of a log table each have a record; changes of rows may have none.
             expected = position.log_end + (batch.rows.num_rows if self._info.is_log_table else 0)
             if answer < expected:
-                raise self._used_before(each, position, f"log offset {expected} or a later one, found {answer}")
+                raise self._reused_number(each, position, f"log offset {expected} or a later one, found {answer}")
             number = following(position.sequence)
             self._positions[batch.index] = position.after(batch.rows.num_rows, batch.run_rows, number, answer)
             # Rows are sent only when it is noted that the first number is spent.
@@ -296,11 +296,11 @@ class SinkResend:
             # How rows are cut must be the same when they are sent again.
             moved = replace(position, rows_max=batch.rows.num_rows // 2)
         elif isinstance(answer, DuplicateSequenceError):
-            moved = self._ahead_of(each, position)
+            moved = self._skip_written(each, position)
             if moved == position:
-                raise self._used_before(each, position, f"a number that is free, found: {answer}") from answer
+                raise self._reused_number(each, position, f"a number that is free, found: {answer}") from answer
         elif isinstance(answer, OutOfOrderSequenceError) and each.bucket not in self._renewed:
-            moved = self._found_out(each, position)
+            moved = self._recover(each, position)
         elif isinstance(answer, PartitionNotFoundError) and self._is_table_there():
             # As if the rows had come just before.
             log.warning("%s; rows of the batch for partition %r went with it", answer, each.partition)
@@ -313,16 +313,16 @@ class SinkResend:
     def _is_table_there(self) -> bool:
         return self._connection.table_info(self._info.path).table_id == self._info.table_id
 
-    def _found_out(self, each: IntentBucket, position: SendPosition) -> SendPosition:
+    def _recover(self, each: IntentBucket, position: SendPosition) -> SendPosition:
         """Return the position behind what is in the log, when the server does not know its number any more."""
-        moved = self._ahead_of(each, position)
+        moved = self._skip_written(each, position)
         if moved != position:
             return moved
         # Nothing of what is left was written, so it may get other numbers.
         self._renewed.add(each.bucket)
         return replace(position, writer_id=new_writer_id(self._connection, self._info), sequence=0)
 
-    def _used_before(self, each: IntentBucket, position: SendPosition, found: str) -> CorruptDataError:
+    def _reused_number(self, each: IntentBucket, position: SendPosition, found: str) -> CorruptDataError:
         return CorruptDataError(
             f"write to {self._info.path}, bucket {each.bucket}, batch {self._intent.batch_id} of the sink in "
             f"{self._folder.path}: its rows have number {position.sequence} of writer {position.writer_id}, which other rows "
@@ -331,9 +331,9 @@ class SinkResend:
             "new query, with a new checkpoint, behind the rows that the table has"
         )
 
-    def _ahead_of(self, each: IntentBucket, position: SendPosition) -> SendPosition:
+    def _skip_written(self, each: IntentBucket, position: SendPosition) -> SendPosition:
         """Return the position behind those of its next batches that are in the log."""
-        ahead = self._ahead(each.bucket, position) if position.sequence else {}
+        ahead = self._written_ahead(each.bucket, position) if position.sequence else {}
         runs = _rows_of(each)
         for step in range(max(ahead, default=-1) + 1):
             end = ahead.get(step, position.log_end)
@@ -341,7 +341,7 @@ class SinkResend:
             position = position.after(rows, runs[position.run], following(position.sequence), end)
         return position
 
-    def _ahead(self, bucket: TableBucket, position: SendPosition) -> dict[int, int]:
+    def _written_ahead(self, bucket: TableBucket, position: SendPosition) -> dict[int, int]:
         """Return which of the next batches are in the log: how many lie before each, and its end offset."""
         try:
             written = list(self._sender.written(bucket, position.log_end, position.writer_id))

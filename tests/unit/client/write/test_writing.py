@@ -37,7 +37,7 @@ def take(queue):
 def came_back(queue):
     queue.resending = True
     for batch in queue.unacked:
-        batch.on_its_way = False
+        batch.in_flight = False
 
 
 def test_a_batch_found_too_large_is_cut_and_what_follows_numbered_anew():
@@ -49,15 +49,15 @@ def test_a_batch_found_too_large_is_cut_and_what_follows_numbered_anew():
     assert (first.sequence, second.sequence, queue.next_sequence) == (0, 1, 2)
     second.payload = [b"encoded under the old number"]
     came_back(queue)
-    queue.found_too_large(first)
+    queue.halve_rows_max(first)
     sent = []
     while queue.unacked:
         batch = take(queue)
-        assert (batch.alone, batch.on_its_way) == (True, True)
+        assert (batch.alone, batch.in_flight) == (True, True)
         assert batch.payload is None
         sent.append((batch.sequence, ids(batch)))
         queue.unacked.remove(batch)
-        batch.on_its_way = False
+        batch.in_flight = False
     assert sent == [(0, list(range(6))), (1, list(range(6, 12))), (2, [12]), (3, list(range(13, 19))), (4, [19])]
     assert queue.next_sequence == 5
     # Each call is settled when all its pieces are, and knows how many there are.
@@ -68,7 +68,7 @@ def test_the_order_and_change_of_every_row_survive_the_cuts():
     queue = filled(piece(0, 5), piece(5, 7, ChangeType.DELETE), piece(7, 12))
     batch = take(queue)
     came_back(queue)
-    queue.found_too_large(batch)
+    queue.halve_rows_max(batch)
     queue.rows_max = 3
     kind = Upserts(INFO, [])
     changes, rows = b"", []
@@ -101,7 +101,7 @@ def test_later_batches_are_as_small_and_grow_again():
         batch = take(queue)
         sizes.append(batch.rows)
         queue.unacked.remove(batch)
-        queue.taken(batch)
+        queue.grow_rows_max(batch)
     assert sum(sizes) == 100
     assert sizes[0] == 8
     assert sizes[:5] == sorted(sizes[:5])
