@@ -21,6 +21,7 @@ from fluss_lab.client.kv.kv_snapshot_reader import (
 )
 from fluss_lab.errors import (
     AlreadyExistsError,
+    FlussError,
     InvalidPartitionError,
     InvalidSchemaError,
     NotFoundError,
@@ -45,7 +46,7 @@ from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.message_codec import bucket_of
+from fluss_lab.rpc.message_codec import bucket_of, path_message
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -83,7 +84,7 @@ class Admin:
             DatabaseExistsError: There is one of that name.
         """
         request = pb.CreateDatabaseRequest(database_name=check_name(name, "database"), ignore_if_exists=if_not_exists)
-        self._create("create_database", lambda gateway: gateway.create_database(request))
+        self._change("create_database", lambda gateway: gateway.create_database(request), AlreadyExistsError)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drop a database, with `cascade` also its tables.
@@ -95,7 +96,7 @@ class Admin:
         request = pb.DropDatabaseRequest(
             database_name=check_name(name, "database"), ignore_if_not_exists=if_exists, cascade=cascade
         )
-        self._drop("drop_database", lambda gateway: gateway.drop_database(request))
+        self._change("drop_database", lambda gateway: gateway.drop_database(request), NotFoundError)
 
     def databases(self) -> list[str]:
         """Return the names of all databases, sorted."""
@@ -116,8 +117,10 @@ class Admin:
         if lake_format := DATALAKE_FORMAT.of(descriptor.properties):
             check_format(lake_format)
         definition = json.dumps(descriptor.to_json()).encode()
-        request = pb.CreateTableRequest(table_path=_path(path), table_json=definition, ignore_if_exists=if_not_exists)
-        self._create("create_table", lambda gateway: gateway.create_table(request))
+        request = pb.CreateTableRequest(
+            table_path=path_message(path), table_json=definition, ignore_if_exists=if_not_exists
+        )
+        self._change("create_table", lambda gateway: gateway.create_table(request), AlreadyExistsError)
         return self.table_info(path)
 
     def table_info(self, path: TablePath) -> TableInfo:
@@ -143,7 +146,7 @@ class Admin:
         Raises:
             TableNotFoundError: There is no such table.
         """
-        request = pb.DropTableRequest(table_path=_path(path), ignore_if_not_exists=if_exists, keep_lake=not lake)
+        request = pb.DropTableRequest(table_path=path_message(path), ignore_if_not_exists=if_exists, keep_lake=not lake)
         try:
             table_id = self.table_info(path).table_id
         except TableNotFoundError:
@@ -197,7 +200,7 @@ class Admin:
         if not changes and not added:
             return self.table_info(path)
         request = pb.AlterTableRequest(
-            table_path=_path(path),
+            table_path=path_message(path),
             ignore_if_not_exists=False,
             config_changes=changes,
             add_columns=[_added(column) for column in added],
@@ -240,10 +243,10 @@ class Admin:
         for start in range(0, len(specs), PARTITIONS_PER_CALL):
             first, *more = [_spec(info, values) for values in specs[start : start + PARTITIONS_PER_CALL]]
             request = pb.CreatePartitionRequest(
-                table_path=_path(path), partition_spec=first, ignore_if_not_exists=if_not_exists,
+                table_path=path_message(path), partition_spec=first, ignore_if_not_exists=if_not_exists,
                 more_partition_specs=more,
             )  # fmt: skip
-            self._create("create_partition", partial(_create_partitions, request=request))
+            self._change("create_partition", partial(_create_partitions, request=request), AlreadyExistsError)
 
     def drop_partition(
         self,
@@ -267,11 +270,11 @@ class Admin:
         """
         info = self.table_info(path)
         request = pb.DropPartitionRequest(
-            table_path=_path(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists, drop_lake=lake,
+            table_path=path_message(path), partition_spec=_spec(info, values), ignore_if_not_exists=if_exists, drop_lake=lake,
             discard_untiered=discard_untiered,
         )  # fmt: skip
         try:
-            self._drop("drop_partition", lambda gateway: gateway.drop_partition(request))
+            self._change("drop_partition", lambda gateway: gateway.drop_partition(request), NotFoundError)
         finally:
             self._connection.forget_partitions(info)
 
@@ -293,7 +296,7 @@ class Admin:
         Raises:
             TableNotFoundError: There is no such table.
         """
-        request = pb.ListPartitionInfosRequest(table_path=_path(path), lost_at_time=time_ms)
+        request = pb.ListPartitionInfosRequest(table_path=path_message(path), lost_at_time=time_ms)
         found = self._connection.coordinator().list_partition_infos(request).lost_partitions
         return {each.partition_name: each.dropped_time for each in found}
 
@@ -352,7 +355,7 @@ class Admin:
             TableNotFoundError: There is no such table; or another one has its path now.
             LakeSnapshotNotFoundError: There is no such snapshot, or the table was never tiered.
         """
-        request = pb.GetLakeSnapshotRequest(table_path=_path(path))
+        request = pb.GetLakeSnapshotRequest(table_path=path_message(path))
         if snapshot_id is not None:
             request.snapshot_id = snapshot_id
         response = self._connection.coordinator().get_lake_snapshot(request)
@@ -446,26 +449,14 @@ class Admin:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _create(self, what: str, call: Callable[[CoordinatorGateway], T]) -> None:
-        """Create once: after an attempt of ours whose answer was lost, "exists already" is that attempt's effect."""
+    def _change(self, what: str, call: Callable[[CoordinatorGateway], T], done: type[FlussError]) -> None:
+        """Change something once: after an attempt whose answer was lost, the error `done` is the effect of that attempt."""
         attempts = self._connection.attempts(what)
         try:
             self._connection.call_coordinator(what, call, attempts)
-        except AlreadyExistsError:
+        except done:
             if not attempts.failures:
                 raise
-
-    def _drop(self, what: str, call: Callable[[CoordinatorGateway], T]) -> None:
-        attempts = self._connection.attempts(what)
-        try:
-            self._connection.call_coordinator(what, call, attempts)
-        except NotFoundError:
-            if not attempts.failures:
-                raise
-
-
-def _path(path: TablePath) -> pb.PbTablePath:
-    return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
 def _added(column: Column) -> pb.PbAddColumn:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.model.names import TableBucket
+from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
@@ -274,3 +274,8 @@ def bucket_of(message: Any, table_id: int | None = None) -> TableBucket:
         table_id: Whose bucket it is, where the message does not say that itself.
     """
     return TableBucket(message.table_id if table_id is None else table_id, partition_id_of(message), message.bucket_id)
+
+
+def path_message(path: TablePath) -> pb.PbTablePath:
+    """Return a table path as messages have it."""
+    return pb.PbTablePath(database_name=path.database, table_name=path.table)

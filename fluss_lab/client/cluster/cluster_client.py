@@ -34,6 +34,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.allocator import tune_allocator
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+from fluss_lab.rpc.message_codec import path_message
 
 T = TypeVar("T")
 
@@ -127,7 +128,7 @@ class ClusterClient(Closing):
         Raises:
             TableNotFoundError: There is no such table.
         """
-        request = pb.GetTableInfoRequest(table_path=pb.PbTablePath(database_name=path.database, table_name=path.table))
+        request = pb.GetTableInfoRequest(table_path=path_message(path))
         response = self.coordinator(attempts).get_table_info(request)
         info = TableInfo(
             path,
@@ -153,7 +154,7 @@ class ClusterClient(Closing):
         self.remember(info)
         known = self._cache().partitions(info.table_id)
         if known is None or refresh:
-            path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+            path = path_message(info.path)
             response = self.coordinator().list_partition_infos(pb.ListPartitionInfosRequest(table_path=path))
             check_table_id(info.path, info.table_id, response.table_id)
             known = self._cache().set_partitions(info.table_id, response)

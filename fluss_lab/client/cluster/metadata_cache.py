@@ -18,6 +18,7 @@ from fluss_lab.model.descriptor import DefinitionCache
 from fluss_lab.model.names import partition_name
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
+from fluss_lab.rpc.message_codec import path_message
 
 
 class Metadata:
@@ -112,7 +113,7 @@ class Metadata:
         paths = {bucket.table_id: self._path(bucket) for bucket in wanted if bucket.partition_id is None}
         partitions = sorted({bucket.partition_id for bucket in wanted if bucket.partition_id is not None})
         request = pb.MetadataRequest(
-            table_path=[pb.PbTablePath(database_name=path.database, table_name=path.table) for path in paths.values()],
+            table_path=[path_message(path) for path in paths.values()],
             partitions_id=partitions,
         )
         response = coordinator.metadata(request)
@@ -157,7 +158,7 @@ def load_schema(coordinator: CoordinatorGateway, info: TableInfo, schema_id: int
         CorruptDataError: The table has no schema of that id.
         TableNotFoundError: The table was dropped, also when another one has its path now.
     """
-    path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+    path = path_message(info.path)
     try:
         response = coordinator.get_table_schema(pb.GetTableSchemaRequest(table_path=path, schema_id=schema_id))
         found = Schema.from_json(json.loads(response.schema_json))

@@ -24,6 +24,7 @@ from fluss_lab.records.evolve import padded
 from fluss_lab.records.kv_files import StoredChunk, read_chunks
 from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, Manifest, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.message_codec import path_message
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -66,9 +67,7 @@ def latest_kv_snapshots(
     connection: ClusterClient, path: TablePath, partition: PartitionInfo | str | None = None
 ) -> dict[int, KvSnapshot | None]:
     """Return the latest snapshot of each bucket: see `Admin.latest_kv_snapshots`."""
-    request = pb.GetLatestKvSnapshotsRequest(
-        table_path=pb.PbTablePath(database_name=path.database, table_name=path.table)
-    )
+    request = pb.GetLatestKvSnapshotsRequest(table_path=path_message(path))
     if partition is not None:
         request.partition_name = partition if isinstance(partition, str) else partition.name
     response = connection.coordinator().get_latest_kv_snapshots(request)

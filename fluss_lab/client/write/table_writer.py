@@ -44,6 +44,7 @@ from fluss_lab.model.names import partition_values
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.message_codec import path_message
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -261,7 +262,7 @@ class TableWriter:
         return BatchSender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)
 
     def _new_writer_id(self) -> int:
-        path = pb.PbTablePath(database_name=self._info.path.database, table_name=self._info.path.table)
+        path = path_message(self._info.path)
         answer = self._connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path]))
         request_bytes = answer.request_size_max or REQUEST_SIZE_MAX.default
         self._row_limit = RowLimit.of(request_bytes, keyed=not self._info.is_log_table)

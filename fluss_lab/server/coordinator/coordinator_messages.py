@@ -21,6 +21,7 @@ from fluss_lab.model.names import partition_values
 from fluss_lab.model.schema import NewColumn
 from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.message_codec import path_message
 from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, PartitionLoss
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup
 from fluss_lab.server.coordinator.tiering.lake_snapshots import PartitionBucket, TieredOffset, TieredSnapshot
@@ -38,11 +39,6 @@ def path_of(message: pb.PbTablePath | pb.PbPhysicalTablePath) -> TablePath:
         InvalidNameError: A name breaks the rule.
     """
     return TablePath(message.database_name, message.table_name)
-
-
-def path_message(path: TablePath) -> pb.PbTablePath:
-    """Return a table path as a message."""
-    return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
 def descriptor_of(table_json: bytes) -> TableDescriptor:

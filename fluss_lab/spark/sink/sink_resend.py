@@ -45,7 +45,7 @@ from fluss_lab.records import encode
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
-from fluss_lab.rpc.message_codec import Frame
+from fluss_lab.rpc.message_codec import Frame, path_message
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder
 from fluss_lab.spark.sink.sink_rows import write_kind
 from fluss_lab.spark.sink.sink_staging import StagedRows
@@ -357,7 +357,7 @@ class SinkResend:
 
 def new_writer_id(connection: Connection, info: TableInfo) -> int:
     """Return a new writer id."""
-    path = pb.PbTablePath(database_name=info.path.database, table_name=info.path.table)
+    path = path_message(info.path)
     return int(connection.coordinator().init_writer(pb.InitWriterRequest(table_path=[path])).writer_id)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fluss_lab.errors import FlussError
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.message_codec import path_message
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.client_sessions import ClientSessions
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringGrant, TieringManager
@@ -77,7 +78,7 @@ def _grant_table(
         tiering.session_ended(session_id)  # it ended while the table was granted
     table = response.tiering_table
     table.table_id, table.tiering_epoch, table.takeover = grant.table_id, grant.epoch, grant.takeover
-    table.table_path.CopyFrom(coordinator_messages.path_message(grant.path))
+    table.table_path.CopyFrom(path_message(grant.path))
 
 
 def _each(

@@ -9,6 +9,7 @@ from fluss_lab.errors import NotFoundError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
+from fluss_lab.rpc.message_codec import path_message
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 
@@ -64,7 +65,7 @@ class Reporter:
         """
         if self._coordinator is None:
             return None
-        path = pb.PbTablePath(database_name=bucket.table.path.database, table_name=bucket.table.path.table)
+        path = path_message(bucket.table.path)
         request = pb.GetLatestKvSnapshotsRequest(table_path=path)
         if bucket.partition is not None:
             request.partition_name = bucket.partition
