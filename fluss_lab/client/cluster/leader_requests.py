@@ -113,7 +113,7 @@ class HasBucket(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BucketRequest:
     """A request that says nothing but its bucket."""
 
@@ -131,7 +131,7 @@ Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], object]
 PASSING_ERRORS: Final = (UnavailableError, NotFoundError, AuthenticationError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeaderCall(Generic[Q, A]):
     """How requests travel.
 
@@ -264,9 +264,9 @@ def _leaders(
         if len(buckets) == 1:
             return {buckets[0]: error}
         return {bucket: _leaders(connection, [bucket], attempts, apart=True)[bucket] for bucket in buckets}
-    away = {
-        bucket: NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
-        for bucket in buckets
-        if bucket not in found
-    }
-    return {**found, **away}
+    leaders: dict[TableBucket, int | FlussError] = {**found}
+    if len(found) < len(buckets):
+        for bucket in buckets:
+            if bucket not in found:
+                leaders[bucket] = NotLeaderError(f"bucket {bucket}: its server is away; ask again after a while")
+    return leaders
