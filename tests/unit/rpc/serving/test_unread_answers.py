@@ -232,4 +232,4 @@ def test_a_connection_that_speaks_has_time_for_its_first_request(stack):
     ],
 )
 def test_other_ends_are_recognised_by_grpcs_names_for_them(peer, place):
-    assert anonymous_connections._place(peer) == place
+    assert anonymous_connections._parse_peer(peer) == place
