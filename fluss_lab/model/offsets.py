@@ -23,17 +23,17 @@ class OffsetSpec:
 
     @staticmethod
     def earliest() -> OffsetSpec:
-        """Ask for the first offset that is held anywhere: cluster or lake."""
+        """Return the spec of the first offset that is held anywhere: cluster or lake."""
         return OffsetSpec(EARLIEST)
 
     @staticmethod
     def latest() -> OffsetSpec:
-        """Ask for the high watermark: the offset after the last readable record."""
+        """Return the spec of the high watermark: the offset after the last readable record."""
         return OffsetSpec(LATEST)
 
     @staticmethod
     def timestamp(timestamp_ms: int) -> OffsetSpec:
-        """Ask for the first offset whose record's timestamp is at or after a time."""
+        """Return the spec of the first offset whose record's timestamp is at or after a time."""
         return OffsetSpec(TIMESTAMP, timestamp_ms)
 
 
@@ -59,7 +59,7 @@ class LakeSnapshot:
     Attributes:
         snapshot_id: Its id.
         offsets: How far each bucket is tiered.
-        starts: First offset that the lake can replay, of each bucket where somebody said so; of others, 0.
+        starts: First offset that the lake can replay, of each bucket where it is known; of others, 0.
     """
 
     snapshot_id: int

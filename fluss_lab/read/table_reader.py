@@ -79,7 +79,7 @@ class TableReader:
         Raises:
             InvalidTimestampError: The time cannot be read, is before the table was made, or after the servers' clock.
             LakeSnapshotNotFoundError: There is no such lake snapshot any more.
-            OffsetOutOfRangeError: Of a primary-key table: the rows at that moment cannot be told any more; the text says
+            OffsetOutOfRangeError: Of a primary-key table: the rows at that moment are no longer available; the text says
                 from when on they can.
             CorruptDataError, StorageError, UnavailableError: The cluster does not know how far a bucket goes; the text
                 names bucket and cause. What a lake snapshot holds of it can still be read: ``as_of`` its id.
@@ -282,7 +282,7 @@ class TableReader:
             after: The same, earlier or later; None: now.
 
         Raises:
-            OffsetOutOfRangeError: What happened in between is not all held any more; the text names the earliest that is.
+            OffsetOutOfRangeError: What happened in between is no longer all available; the text names the earliest that is.
             PartitionNotFoundError: A partition of one of the two moments was dropped with its rows.
             InvalidTimestampError: A time cannot be read, or is after the servers' clock.
             LakeSnapshotNotFoundError: The cluster knows no such lake snapshot.

@@ -408,7 +408,7 @@ class Table:
             after: The same, earlier or later; None: now.
 
         Raises:
-            OffsetOutOfRangeError: What happened in between is not all held any more; the text names the earliest that is.
+            OffsetOutOfRangeError: What happened in between is no longer all available; the text names the earliest that is.
         """
         return self._reader().diff(before, after)
 

@@ -136,7 +136,7 @@ def test_what_nothing_is_known_of_any_more_is_refused_and_the_rest_is_still_righ
                 same(moment.label, plain(scan.to_arrow()), moment.rows())
             elif stop:
                 refused += 1
-                with pytest.raises(OffsetOutOfRangeError, match="cannot be told any more"):
+                with pytest.raises(OffsetOutOfRangeError, match="no longer available"):
                     scan.to_arrow()
             first = {place[1]: offset for place, offset in stops.items()}
             if all(stops[place] >= world.earliest()[place] for place in PLACES):

@@ -440,7 +440,7 @@ class World:
         return all(self.firsts.get(place, 0) <= moment.firsts.get(place, 0) for place in moment.stops)
 
     def _beyond(self, moment: Moment) -> list[Place]:
-        """Return the buckets whose rows of then cannot be told any more."""
+        """Return the buckets whose rows of then no longer available."""
         held = {place: each.start_offset for place, each in self.statuses().items()}
         starts, ends = self.replay_starts(), self.tiered()
         found = []

@@ -1,6 +1,6 @@
 """The configuration chain: arguments, then ``FLUSS_LAB_*`` environment, then ``fluss-lab.toml``, then defaults.
 
-Each value is told with where it came from. In the environment ``log.segment.file-size`` is called
+Each value comes with its source. In the environment ``log.segment.file-size`` is called
 ``FLUSS_LAB_LOG_SEGMENT_FILE_SIZE``; so are lake options. Of a lake format other than Iceberg, ``datalake.<format>.<key>`` is
 ``FLUSS_LAB_DATALAKE_<FORMAT>_<KEY>`` with a dot for each underscore of the key (other keys go into the file). In the file, keys are
 written as they are, or nested: ``log.segment.file-size = "64mb"``.
@@ -49,7 +49,7 @@ class Setting:
 
     @property
     def is_default(self) -> bool:
-        """Tell whether nobody set it."""
+        """Return whether it is not set."""
         return self.source == "default"
 
     @property
@@ -61,7 +61,7 @@ class Setting:
 def resolve(
     arguments: Mapping[str, object], environment: Mapping[str, str], folders: Iterable[Path]
 ) -> dict[str, Setting]:
-    """Return every option of cluster and client, and every lake option that somebody set, sorted by key.
+    """Return every option of cluster and client, and every lake option that is set, sorted by key.
 
     Args:
         arguments: What a person gave to the call.

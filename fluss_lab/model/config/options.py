@@ -23,7 +23,7 @@ class Option(Generic[T]):
 
     Attributes:
         key: Its full name.
-        default: Its value when nobody set it.
+        default: Its value when it is not set.
         kind: How its type is called in messages.
         read: Parses what a person or the store gives; raises InvalidPropertyError, ValueError or TypeError.
         meaning: One line.

@@ -178,7 +178,7 @@ def _flat(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
 
 
 def checked_cast(array: pa.Array, target: DataType, place: CellPosition, arrow: pa.DataType | None = None) -> pa.Array:
-    """Return Arrow's own safe cast, whose first failure is told by row and value."""
+    """Return Arrow's own safe cast, whose first failure names row and value."""
     to = arrow or target.arrow()
     try:
         return pc.cast(array, to, safe=True)

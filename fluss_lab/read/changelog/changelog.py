@@ -75,7 +75,7 @@ class Changelog:
     Made by `Table.changelog`.
     """
 
-    #: Whether it tells what the range comes to, instead of every change: see `NetChangelog`.
+    #: Whether it has the net changes of the range instead of every change: see `NetChangelog`.
     net: ClassVar[bool] = False
 
     def __init__(
@@ -292,7 +292,7 @@ def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOut
         state = source.look()
         earliest = log_starts(source, state)
     except FlussError:
-        return error  # what is lost is the news
+        return error  # the loss is what the caller must know
     low = next((earliest.get(each.key, 0) for each in state.buckets if each.bucket == part.bucket), 0)
     return OffsetOutOfRangeError(f"{error}. The earliest available is offset {low}") if position < low else error
 

@@ -46,7 +46,7 @@ HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
-    """What a range of one bucket comes to. Every row is a record of the range, with its own offset and time.
+    """The net change of a range of one bucket. Every row is a record of the range, with its own offset and time.
 
     Attributes:
         inserted: Rows of keys that had none before.
@@ -76,20 +76,20 @@ class NetChange:
 
 @checked
 class NetChangelog(Changelog):
-    """What a range of a primary-key table's log comes to, by key: rows that it added, removed and changed.
+    """The net changes of a range of a primary-key table's log, by key: rows that it added, removed and changed.
 
     ``_change_type`` is in Iceberg's words: ``INSERT``, ``DELETE``, or ``UPDATE_BEFORE`` and ``UPDATE_AFTER`` of one key. A
     key whose row is the same before and after is left out. Every row has the offset and the time of its record: where
     several changed a key, those of the first one for the row before, and of the last one for the row after. The order is
     that of `Changelog`.
 
-    Memory: what a bucket comes to, and a bit for each of its records.
+    Memory: the net change of a bucket, and a bit for each of its records.
     """
 
     net: ClassVar[bool] = True
 
     def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
-        """Yield what one bucket's range comes to."""
+        """Yield the net changes of one bucket's range."""
         return net_batches(self.source, part, self.columns)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class NetChangelog(Changelog):
 
 
 def net_batches(source: TableSource, part: ChangelogRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield what a range comes to, in the columns of `changelog_schema`, ascending by offset.
+    """Yield the net changes of a range, in the columns of `changelog_schema`, ascending by offset.
 
     Raises:
         OffsetOutOfRangeError: Records of the range are held nowhere any more.
@@ -111,7 +111,7 @@ def net_batches(source: TableSource, part: ChangelogRange, columns: Sequence[str
 
 
 def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
-    """Return what a range comes to; see `net_batches`."""
+    """Return the net change of a range; see `net_batches`."""
     names = source.info.schema.names
     ended = _Ended(part)
     held: list[LogRecords] | None = [] if part.stop - part.start <= HELD_RECORDS_MAX else None
@@ -141,7 +141,7 @@ class _Ended:
         self._bits = np.zeros((part.stop - part.start + 7) // 8, dtype=np.uint8)
 
     def add(self, records: LogRecords) -> None:
-        """Take note of the rows that records end."""
+        """Record the rows that records end."""
         ending = end_mask(records)
         assert records.previous_offsets is not None
         rows, offsets = records.previous_offsets.to_numpy()[ending], records.offsets.to_numpy()[ending]
@@ -160,7 +160,7 @@ class _Ended:
 
 
 def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
-    """Return the records that tell a row before the range or one after it."""
+    """Return the records that hold a row before the range or one after it."""
     ending = end_mask(records)
     assert records.previous_offsets is not None
     before = records.previous_offsets.to_numpy() < part.start
@@ -188,7 +188,7 @@ def no_records(info: TableInfo) -> LogRecords:
 
 
 def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: LogRecords) -> NetChange:
-    """Tell rows of one key from those of others: what is on one side only came or went."""
+    """Pair the rows of one key: what is on one side only was inserted or deleted."""
     key = source.info.schema.primary_key
     codes, count = _codes([pa.concat_arrays([old.rows.column(name), new.rows.column(name)]) for name in key])
     one, other = codes[: len(old)], codes[len(old) :]
@@ -231,7 +231,7 @@ def _as_bits(column: pa.Array) -> pa.Array:
 
 
 def _same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Tell which rows are the same in every column, bit by bit: nulls and NaN are themselves, a zero's sign counts."""
+    """Return which rows are the same in every column, bit by bit: nulls and NaN are themselves, a zero's sign counts."""
     same = np.ones(one.num_rows, dtype=bool)
     for left, right in zip(one.columns, other.columns, strict=True):
         if pa.types.is_nested(left.type):

@@ -114,7 +114,7 @@ def resolve_ranges(
 def _asked(
     source: TableSource, state: TableState, start: Any, end: Any, buckets: Collection[int | BucketKey] | None
 ) -> TableState:
-    """Return the table with those of its buckets that are asked for: what is wrong with others is of no account."""
+    """Return the table with those of its buckets that are asked for: what is wrong with others does not matter."""
     present = {each.key for each in state.buckets}
     if gone := [each for each in buckets or () if isinstance(each, tuple) and each not in present]:
         raise BucketNotFoundError(f"table {source.info.path}: no bucket {bucket_text(gone[0])} (partition/bucket)")
@@ -183,7 +183,7 @@ def ranges_between(
 def unsure_buckets(source: TableSource, point: ReadPoint) -> frozenset[TableBucket]:
     """Return the buckets that a read point may have put too late: nothing that is held was as old as its time.
 
-    A log table of which records are gone for good has none to tell the time of those. (Of a primary-key table there is no
+    A log table of which records are gone for good has no time of those. (Of a primary-key table there is no
     read point then.)
     """
     if not (source.info.is_log_table and point.as_of):
@@ -202,8 +202,8 @@ def _between(
     low, known = log_starts(source, state), {each.bucket for each in state.buckets}
     if gone := [bucket for bucket, (start, stop) in wanted.items() if start < stop and bucket not in known]:
         raise PartitionNotFoundError(
-            f"table {source.info.path}: bucket {gone[0]} was dropped, with its partition and all of its rows: {what} cannot be "
-            "told there"
+            f"table {source.info.path}: bucket {gone[0]} was dropped, with its partition and all of its rows: {what} are not "
+            "available there"
         )
     found, lost = [], []
     for bucket in state.buckets:
@@ -367,7 +367,7 @@ def _is_first(source: TableSource, state: TableState, bucket: BucketState, offse
 
 
 def _lake_time(state: TableState, bucket: BucketState) -> int:
-    """Return the time of the last record that went to the lake, though it cannot be replayed; -1 when nobody knows."""
+    """Return the time of the last record that went to the lake, though it cannot be replayed; -1 when it is not known."""
     offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
     return -1 if offset is None else offset.max_timestamp_ms
 

@@ -40,7 +40,7 @@ _SHOWN_MAX: Final = 100
 class Diff:
     """What changed in a table from one moment to another. Rows that are the same at both are left out.
 
-    Made by `diff`, which has read everything: the object holds what changed, and asks nobody.
+    Made by `diff`, which has read everything: the object holds what changed and makes no call.
 
     Attributes:
         before: The one moment.
@@ -87,7 +87,7 @@ class Diff:
         return to_pandas(self._changes)
 
     def __bool__(self) -> bool:
-        """Tell whether anything changed."""
+        """Return whether anything changed."""
         return bool(self._changes.num_rows)
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     """Return what changed in a table from one moment to another one, earlier or later.
 
     Raises:
-        OffsetOutOfRangeError: What happened in between is not all held any more; the text names the earliest that is.
+        OffsetOutOfRangeError: What happened in between is no longer all available; the text names the earliest that is.
         PartitionNotFoundError: A partition of one of the two moments was dropped with its rows.
         TableNotFoundError: One of the moments is of another table, dropped since.
         CorruptDataError: Bytes failed their checks.

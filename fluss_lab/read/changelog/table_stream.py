@@ -1,6 +1,6 @@
 """A table's log as a stream of batches: where it starts, how far it goes next, and what a batch is made of.
 
-Whoever drives it keeps the offsets (Spark: in its checkpoint) and may ask for the same batch again; the records of a
+The caller keeps the offsets (Spark: in its checkpoint) and may request the same batch again; the records of a
 batch are the same then, wherever they live by that time.
 """
 
@@ -39,7 +39,7 @@ _LOSSES_MAX: Final = 5
 
 
 class TableStream:
-    """The stream of one table. Used by one thread; it remembers only what it saw last, to ask less.
+    """The stream of one table. Used by one thread; it remembers only what it saw last, to make fewer calls.
 
     Args:
         source: The table.
@@ -94,7 +94,7 @@ class TableStream:
     def latest(self, start: StreamOffset, rows_max: int | None = None, rows_min: int = 0) -> StreamOffset:
         """Return the end of the next batch: `start` when there is none.
 
-        Buckets get on evenly, see `shares`; the answer depends on nothing but the offsets of start and end.
+        Buckets advance evenly, see `shares`; the answer depends on nothing but the offsets of start and end.
 
         Args:
             start: The end of the last batch.
@@ -131,7 +131,7 @@ class TableStream:
         return self._seen
 
     def _reach(self, start: StreamOffset, state: TableState) -> dict[TableBucket, tuple[int, int]]:
-        """Return, for each bucket that goes on, where the stream stands and how far it could go."""
+        """Return, for each bucket that continues, where the stream is and how far it could go."""
         reach: dict[TableBucket, tuple[int, int]] = {}
         for each in state.buckets:
             begin = start.offsets.get(each.bucket)
@@ -231,21 +231,21 @@ class TableStream:
                 if not left:
                     return
                 [part] = self.ranges(left)
-        raise self._error(part.bucket, part.partition, part.start, part.stop, "they go faster than they are read")
+        raise self._error(part.bucket, part.partition, part.start, part.stop, "they expire faster than they are read")
 
     def _lost(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
         error = self._error(bucket, partition, start, stop, why)
         if self._fails:
             raise error
-        log.warning("%s; going on without them", error)
+        log.warning("%s; continuing without them", error)
 
     def _error(
         self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str
     ) -> OffsetOutOfRangeError:
         where = f"bucket {bucket.bucket}" if partition is None else f"partition {partition!r}, bucket {bucket.bucket}"
         return OffsetOutOfRangeError(
-            f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are lost to it: {why}. "
-            "To go on without them set failOnDataLoss=false, or start a new stream"
+            f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are no longer available: {why}. "
+            "To continue without them set failOnDataLoss=false, or start a new stream"
         )
 
 

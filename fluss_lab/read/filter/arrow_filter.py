@@ -191,7 +191,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _comparable(column: pa.DataType, literal: pa.DataType) -> bool:
-    """Tell whether a literal is of the column's kind; text is not a date here."""
+    """Return whether a literal is of the column's kind; text is not a date here."""
     kinds = (
         pa.types.is_boolean,
         lambda each: pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_decimal(each),

@@ -57,7 +57,7 @@ class Filter:
 
     @property
     def left_over(self) -> bool:
-        """Tell whether rows that pass `pushed` must be filtered again."""
+        """Return whether rows that pass `pushed` must be filtered again."""
         return any(_is_kept(leaf) for leaf in tree.leaves(self.predicate))
 
     def prune(self) -> BooleanExpression | None:
@@ -138,7 +138,7 @@ def filter_of(node: tree.Predicate, text: str) -> Filter:
 
 
 def _is_kept(leaf: tree.Leaf) -> bool:
-    """Tell what no file reader is handed: what is said of a FLOAT or DOUBLE, and what may fail for a row."""
+    """Return whether a leaf goes to no file reader: what is said of a FLOAT or DOUBLE, and what may fail for a row."""
     return isinstance(leaf, tree.Applied) or bool(pa.types.is_floating(leaf.column.type))
 
 

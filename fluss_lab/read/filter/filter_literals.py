@@ -93,11 +93,11 @@ def fit_literal(operator: str, value: Any, dtype: pa.DataType, column: str) -> F
     if types.is_timestamp(dtype):
         nanos = _timestamp_nanos(value, dtype.tz is not None, column)
         return _temporal(operator, _EXACT.divide(Decimal(nanos), Decimal(_UNIT_NANOS[dtype.unit])), pa.int64(), dtype)
-    raise InvalidFilterError(f"column {column!r} of type {dtype}: only IS NULL and IS NOT NULL can be asked of it")
+    raise InvalidFilterError(f"column {column!r} of type {dtype}: only IS NULL and IS NOT NULL apply to it")
 
 
 def _is_moment(dtype: pa.DataType) -> bool:
-    """Tell whether Python's types cannot hold all values of a type."""
+    """Return whether Python's types cannot hold all values of a type."""
     return bool(pa.types.is_timestamp(dtype) or pa.types.is_time(dtype) or pa.types.is_date32(dtype))
 
 
@@ -145,7 +145,7 @@ def _counted(operator: str, value: Decimal, bounds: tuple[int, int], make: Any) 
 
 
 def _beyond(operator: str, above: bool) -> bool:
-    """Return what comparing with a literal beyond all values comes to."""
+    """Return the result of comparing with a literal beyond all values."""
     return {"=": False, "!=": True, "<": above, "<=": above, ">": not above, ">=": not above}[operator]
 
 
@@ -156,7 +156,7 @@ def _boolean(operator: str, value: Any, column: str) -> Fitted:
         raise _mismatch(column, pa.bool_(), value, "true or false")
     if operator not in {"=", "!="}:
         raise InvalidFilterError(
-            f"column {column!r} of type bool: {operator} is not asked of true and false; use = or !="
+            f"column {column!r} of type bool: {operator} does not apply to true and false; use = or !="
         )
     return Fitted(operator, pa.scalar(bool(value)))
 

@@ -163,7 +163,7 @@ class _Reading:
             return self.conditions.like(reference, pattern)
         term = self.term(left)
         if sql_terms.type_kind(term.type) not in {"text", "NULL"}:
-            raise InvalidFilterError(f"LIKE is asked of text only, found {sql_terms.type_kind(term.type)}")
+            raise InvalidFilterError(f"LIKE is of text only, found {sql_terms.type_kind(term.type)}")
         return _applied(
             sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(pattern))
         )
@@ -262,7 +262,7 @@ def _type(text: str) -> pa.DataType:
 
 
 def _is_fit(reference: Reference, other: Term) -> bool:
-    """Tell whether a column can be compared with a constant as with a literal."""
+    """Return whether a column can be compared with a constant as with a literal."""
     one, two = sql_terms.type_kind(reference.type), sql_terms.type_kind(other.type)
     numbers = {"a whole number", "a decimal", "a double"}
     return two in {"NULL", one} or {one, two} <= numbers

@@ -62,7 +62,7 @@ class Term:
 
     @property
     def is_constant(self) -> bool:
-        """Tell whether all rows have one value: `sample`."""
+        """Return whether all rows have one value: `sample`."""
         return isinstance(self.sample, pa.Scalar)
 
 
@@ -99,7 +99,7 @@ def type_kind(dtype: pa.DataType) -> str:
 
 
 def is_number(term: Term) -> bool:
-    """Tell whether a term can be computed with."""
+    """Return whether a term can be computed with."""
     return type_kind(term.type) in {*_NUMBERS, "NULL"}
 
 

@@ -70,7 +70,7 @@ class Conditions:
     def like(self, reference: Reference, pattern: str) -> Predicate:
         """Return ``column LIKE pattern``."""
         if not pa.types.is_string(reference.type):
-            raise InvalidFilterError(f"column {str(reference)!r} of type {reference.type}: LIKE is asked of text only")
+            raise InvalidFilterError(f"column {str(reference)!r} of type {reference.type}: LIKE is of text only")
         return Like(reference, checked_pattern(pattern))
 
     def starts_with(self, reference: Reference, prefix: str) -> Predicate:

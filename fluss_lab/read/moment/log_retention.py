@@ -70,7 +70,7 @@ def _replayed(source: TableSource, state: TableState, behind: Sequence[BucketSta
 
 
 def _log_start(bucket: BucketState, replayed: int | None) -> int | None:
-    """Return where a bucket's log begins; None when nobody knows what may be before its part on the server's disk."""
+    """Return where a bucket's log begins; None when it is not known what is before its part on the server's disk."""
     if replayed == 0:
         return 0  # whatever else the cluster may have
     if bucket.start_error is not None:
@@ -83,7 +83,7 @@ def _log_start(bucket: BucketState, replayed: int | None) -> int | None:
 
 
 def _follows(bucket: BucketState) -> bool:
-    """Tell whether what the cluster holds is known to follow what the lake holds without a hole."""
+    """Return whether what the cluster holds is known to follow what the lake holds without a gap."""
     return bucket.is_dropped or surely_holds(bucket, bucket.lake_end)
 
 
@@ -141,13 +141,13 @@ def too_early(
         )
     more = f"; and {len(lost) - _NAMED_MAX} more buckets" if len(lost) > _NAMED_MAX else ""
     return (
-        f"table {source.info.path}: {what} are not all held any more; the earliest available: "
+        f"table {source.info.path}: {what} are no longer all available; the earliest available: "
         f"{'; '.join(named)}{more}. Start at these offsets, at a time after these, or at 'earliest'"
     )
 
 
 def time_at(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> str:
-    """Return the time of a record for a message, as far as it can be told."""
+    """Return the time of a record for a message; "" when it cannot be read."""
     if offset >= bucket.end:
         return ""
     names = source.info.schema.names[:1]
@@ -166,17 +166,17 @@ def time_at(source: TableSource, state: TableState, bucket: BucketState, offset:
             )
         records = next(iter(found))
     except (FlussError, StopIteration):
-        return ""  # the error that is told is another one
+        return ""  # the caller raises another error
     return f" ({format_moment(int(records.timestamps_ms[0].as_py()))})"
 
 
 class GapWarning(UserWarning):
-    """Records were left out of a read because nobody holds them any more, as ``gaps="skip"`` asked."""
+    """Records were left out of a read because they are no longer available, as ``gaps="skip"`` asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets ``[start, stop)`` of one bucket that nobody holds any more."""
+    """Offsets ``[start, stop)`` of one bucket that neither cluster nor lake holds."""
 
     partition: str | None
     bucket: int
@@ -273,7 +273,7 @@ def _after(source: TableSource, state: BucketState | None, gap: Gap) -> str:
             return ""
         return f"; the cluster holds those from {state.start}{time_at(source, source.look(), state, state.start)} on"
     except FlussError:
-        return ""  # the gap is the news
+        return ""  # the caller raises the gap's error
 
 
 def gaps_before_lake(
@@ -332,9 +332,11 @@ def without_gaps(source: TableSource, parts: Sequence[BucketPart]) -> tuple[list
 
 
 def warn_of_gaps(source: TableSource, gaps: Iterable[Gap]) -> None:
-    """Say that records are left out."""
+    """Warn that records are left out."""
     named = ", ".join(map(str, gaps))
     if named:
         warnings.warn(
-            f"table {source.info.path}: left out, because nobody holds them any more: {named}", GapWarning, stacklevel=4
+            f"table {source.info.path}: left out, because they are no longer available: {named}",
+            GapWarning,
+            stacklevel=4,
         )

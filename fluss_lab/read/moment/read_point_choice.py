@@ -23,7 +23,7 @@ from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
-from fluss_lab.read.union.pk_plan import earliest_told
+from fluss_lab.read.union.pk_plan import earliest_available
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
 
     Raises:
         InvalidTimestampError: It is after the servers' clock.
-        OffsetOutOfRangeError: Of a primary-key table: the rows at that time cannot be told any more; or a partition was
+        OffsetOutOfRangeError: Of a primary-key table: the rows at that time are no longer available; or a partition was
             dropped since, with records that the lake does not hold.
         PartitionNotFoundError: A partition was dropped between two questions; ask again.
     """
@@ -85,7 +85,7 @@ def point_at_snapshot(source: TableSource, moment: SnapshotMoment) -> ReadPoint:
     """Return the table as a lake snapshot holds it.
 
     Raises:
-        OffsetOutOfRangeError: Of a primary-key table: its rows cannot be told any more.
+        OffsetOutOfRangeError: Of a primary-key table: its rows are no longer available.
         PartitionNotFoundError: A partition was dropped between two questions; ask again.
     """
     state = source.look()
@@ -114,21 +114,21 @@ def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
     """Return the lake snapshot of an id; None when the number is a time instead.
 
     The cluster is asked, and where it has forgotten the snapshot, the lake: of a partitioned table, and of one with more
-    buckets than a snapshot names, the lake alone does not tell enough.
+    buckets than a snapshot names, what the lake says is not enough.
 
     Raises:
-        LakeSnapshotNotFoundError: The number is too large for a time, and nobody knows such a snapshot.
+        LakeSnapshotNotFoundError: The number is too large for a time, and neither cluster nor lake knows such a snapshot.
     """
     snapshot = source.snapshot(number)
     if snapshot is not None:
         return SnapshotMoment(number, {place.key: place for place in _places(snapshot)})
     if number <= TIMESTAMP_MS_MAX:
         return None
-    found = _told_by_lake(source, number)
+    found = _moment_in_lake(source, number)
     if found is None:
         raise LakeSnapshotNotFoundError(
-            f"table {source.info.path}: neither the cluster nor the lake can tell what lake snapshot {number} held: it was "
-            "expired, or never was; take a time instead (a number of milliseconds, not of micro- or nanoseconds)"
+            f"table {source.info.path}: neither the cluster nor the lake knows lake snapshot {number}: it has expired, or "
+            "never was; give a time instead (a number of milliseconds, not of micro- or nanoseconds)"
         )
     return found
 
@@ -140,7 +140,7 @@ def _places(snapshot: LakeSnapshot) -> list[PointBucket]:
     ]
 
 
-def _told_by_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | None:
+def _moment_in_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | None:
     descriptor = source.info.descriptor
     if descriptor.partitioned_by or descriptor.buckets > BUCKETS_NAMED_MAX:
         return None
@@ -197,7 +197,7 @@ def _point(
 
 
 def _doubted(state: TableState) -> TableState:
-    """Return the table with those buckets as unknown of which nobody knows with which row they begin."""
+    """Return the table with those buckets as unknown whose first row is not known."""
     buckets = []
     for each in state.buckets:
         if each.start_error is not None and not each.is_whole_in(state.snapshot):
@@ -230,29 +230,29 @@ def _check_losses(source: TableSource, as_of_ms: int) -> None:
 def _check_time(
     source: TableSource, state: TableState, bucket: BucketState, answer: BucketOffset, as_of_ms: int
 ) -> None:
-    """Raise unless the rows of a bucket at a time can be told: records before the first one held may be newer than it."""
-    earliest = earliest_told(bucket, state.snapshot)
+    """Raise unless the rows of a bucket at a time are available: records before the first one held may be newer than it."""
+    earliest = earliest_available(bucket, state.snapshot)
     if answer.offset > earliest or not earliest:
         return
     if answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= _last_time(state, bucket):
         return
     raise OffsetOutOfRangeError(
-        f"{_name(source, bucket)}: its rows as of {format_moment(as_of_ms)} cannot be told any more: "
-        f"{source.told_from(bucket.bucket, earliest)}"
+        f"{_name(source, bucket)}: its rows as of {format_moment(as_of_ms)} are no longer available: "
+        f"{source.availability(bucket.bucket, earliest)}"
     )
 
 
 def _check_offset(source: TableSource, state: TableState, bucket: BucketState, stop: int) -> None:
-    earliest = earliest_told(bucket, state.snapshot)
+    earliest = earliest_available(bucket, state.snapshot)
     if 0 < stop < earliest:
         raise OffsetOutOfRangeError(
-            f"{_name(source, bucket)}: its rows as they were at offset {stop} cannot be told any more: "
-            f"{source.told_from(bucket.bucket, earliest)}"
+            f"{_name(source, bucket)}: its rows as of offset {stop} are no longer available: "
+            f"{source.availability(bucket.bucket, earliest)}"
         )
 
 
 def _last_time(state: TableState, bucket: BucketState) -> int:
-    """Return the time of a bucket's last record, in cluster or lake; a time after all others when nobody knows."""
+    """Return the time of a bucket's last record, in cluster or lake; a time after all others when it is not known."""
     offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
     in_lake = -1 if offset is None or offset.end < bucket.end else offset.max_timestamp_ms
     known = max(in_lake, -1 if bucket.max_timestamp_ms is None else bucket.max_timestamp_ms)

@@ -223,7 +223,7 @@ class TableSource:
         return self.snapshot() if self._seen is None else self._seen.snapshot
 
     def with_lake_starts(self, snapshot: LakeSnapshot) -> LakeSnapshot:
-        """Return a snapshot of a primary-key table with the replay starts that the lake itself tells."""
+        """Return a snapshot of a primary-key table with the replay starts that the lake itself states."""
         starts = dict(snapshot.starts)
         for bucket, offset in snapshot.offsets.items():
             start = self.log_source.earliest_offset(offset.partition, bucket.bucket, snapshot.snapshot_id)
@@ -249,7 +249,7 @@ class TableSource:
         raise AssertionError
 
     def answered(self, ask: Callable[[TableState], T]) -> T:
-        """Return what is told of the table as it is now; asked again where a lake snapshot was expired since the look.
+        """Return a question's answer for the table as it is now; asked again where a lake snapshot expired since the look.
 
         Raises:
             LakeSnapshotNotFoundError: One is missing that the cluster still names, or that the question named.
@@ -278,19 +278,19 @@ class TableSource:
             self.look()
         return self.known_state(bucket)
 
-    def told_from(self, bucket: TableBucket, earliest: int) -> str:
-        """Return, for a message, from when on the rows of a bucket can be told: an offset, and its time if that is known."""
+    def availability(self, bucket: TableBucket, earliest: int) -> str:
+        """Return, for a message, from when on the rows of a bucket are available: an offset, and its time if that is known."""
         state = self._seen or self.look()
         moment_ms = None
         if (known := state.by_bucket.get(bucket)) is not None:
-            with suppress(FlussError):  # the error that is told is another one
+            with suppress(FlussError):  # the caller raises another error
                 moment_ms = known.max_timestamp_ms if earliest == known.end else None
                 found = self.offsets_by_time(state, 0)[known.key]
                 if found.offset == earliest and found.timestamp_ms is not None:
                     moment_ms = found.timestamp_ms
         if moment_ms is not None:
-            return f"they can from {format_moment(moment_ms)} on, offset {earliest}"
-        return f"they can from offset {earliest} on"
+            return f"available from offset {earliest}, time {format_moment(moment_ms)}"
+        return f"available from offset {earliest}"
 
     def offsets_by_time(
         self, state: TableState, timestamp_ms: int, *, raise_clock: bool = False

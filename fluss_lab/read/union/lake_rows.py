@@ -96,7 +96,7 @@ def _read_run(
     table = pa.Table.from_batches(list(batches), request.columns.fields(names))
     if not table.num_rows:
         return
-    # Each file ascends; those of somebody else's compaction may overlap.
+    # Each file ascends; those of another engine's compaction may overlap.
     if not ascends(table.column(OFFSET)):
         table = table.take(pc.sort_indices(table.column(OFFSET)))
     elif len(table) < GATHERED_ROWS * table.column(0).num_chunks:

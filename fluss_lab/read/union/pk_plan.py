@@ -29,8 +29,8 @@ def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | N
         snapshot: The lake snapshot to use; None: none.
 
     Raises:
-        OffsetOutOfRangeError: The rows of the bucket at its stop cannot be told any more; the text says from when on they
-            can.
+        OffsetOutOfRangeError: The rows of the bucket at its stop are no longer available; the text says from which
+            offset on they are.
 
     Cost: no call where the lake holds the bucket; else one look at the cluster for all buckets.
     """
@@ -49,11 +49,11 @@ def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | N
         return replace(part, lake_stop=part.start, splits=(), live=False)
     if held.holds_from(part.stop):
         return replace(part, lake_stop=part.start, splits=(), live=True)
-    raise _beyond_reach(source, part, earliest_told(held, snapshot))
+    raise _beyond_reach(source, part, earliest_available(held, snapshot))
 
 
 def joins(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot) -> bool:
-    """Tell whether the log still follows on what a snapshot holds of each part, as far as is known without a call."""
+    """Return whether the log still follows what a snapshot holds of each part, as far as is known without a call."""
     for part in parts:
         end, _ = _lake(snapshot, part)
         held_from = max(end, part.start)
@@ -63,15 +63,15 @@ def joins(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapsh
 
 
 def _lake(snapshot: LakeSnapshot | None, part: BucketPart) -> tuple[int, int]:
-    """Return up to where the lake holds a bucket (0: not at all), and from where on it can tell its rows at any offset."""
+    """Return up to where the lake holds a bucket (0: not at all), and from which offset on it has its rows of any offset."""
     offset = None if snapshot is None else snapshot.offsets.get(part.bucket)
     if snapshot is None or offset is None:
         return 0, 0
     return offset.end, snapshot.starts.get(part.bucket, 0)
 
 
-def earliest_told(bucket: BucketState, snapshot: LakeSnapshot | None) -> int:
-    """Return the first offset from which on the rows of a bucket can be told.
+def earliest_available(bucket: BucketState, snapshot: LakeSnapshot | None) -> int:
+    """Return the first offset from which on the rows of a bucket are available.
 
     Raises:
         FlussError: The cluster does not know where the bucket begins, and the lake does not reach back to its begin.
@@ -87,7 +87,7 @@ def earliest_told(bucket: BucketState, snapshot: LakeSnapshot | None) -> int:
 
 
 def _is_held(bucket: BucketState | None, offset: int) -> bool:
-    """Tell whether the cluster holds a bucket's log from an offset on.
+    """Return whether the cluster holds a bucket's log from an offset on.
 
     Raises:
         FlussError: The cluster does not know it.
@@ -97,18 +97,18 @@ def _is_held(bucket: BucketState | None, offset: int) -> bool:
 
 def _gone(source: TableSource, part: BucketPart, start: int, end: int) -> OffsetOutOfRangeError:
     """Return the error that says what is left of a bucket that the cluster does not have any more."""
-    left = f"the lake can tell them at offsets from {start} to {end}" if end else "the lake never had any"
+    left = f"the lake has them as of offsets {start} to {end}" if end else "the lake never had any"
     return OffsetOutOfRangeError(
-        f"{_name(source, part)}: its rows as they were at offset {part.stop} cannot be told any more: the cluster has "
+        f"{_name(source, part)}: its rows as of offset {part.stop} are no longer available: the cluster has "
         f"dropped the bucket, and {left}"
     )
 
 
 def _beyond_reach(source: TableSource, part: BucketPart, earliest: int) -> OffsetOutOfRangeError:
-    """Return the error that says from when on the rows of a bucket can be told."""
+    """Return the error that says from which offset on the rows of a bucket are available."""
     return OffsetOutOfRangeError(
-        f"{_name(source, part)}: its rows as they were at offset {part.stop} cannot be told any more: "
-        f"{source.told_from(part.bucket, earliest)}"
+        f"{_name(source, part)}: its rows as of offset {part.stop} are no longer available: "
+        f"{source.availability(part.bucket, earliest)}"
     )
 
 

@@ -38,7 +38,7 @@ class ExplainedBucket:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """What a read comes to. Its repr is the plan as text.
+    """What a read will do. Its repr is the plan as text.
 
     Attributes:
         title: What is read, and when it was.
@@ -48,7 +48,7 @@ class Explanation:
         buckets_pruned: Buckets likewise.
         filter: What rows are filtered by; None for nothing.
         limit: How many rows are wanted at most; None for all.
-        skipped: What is left out because nobody holds it any more, in words; empty unless ``gaps="skip"`` asked for that.
+        skipped: What is left out because it is no longer available, as text; empty unless ``gaps="skip"`` asked for that.
     """
 
     title: str
@@ -116,7 +116,7 @@ class Explanation:
         )
 
     def _skipped_line(self) -> str:
-        return f"LEFT OUT, because nobody holds them any more: {', '.join(self.skipped)}" if self.skipped else ""
+        return f"LEFT OUT, because they are no longer available: {', '.join(self.skipped)}" if self.skipped else ""
 
     def _log_line(self) -> str:
         ranges = len(self.log_ranges)

@@ -34,7 +34,7 @@ class BucketPart:
         row_stop: Only rows with smaller offsets are wanted, though the bucket is read as it is at `stop`: a task's share of
             a primary-key table's bucket. None: all up to `stop`.
         live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
-            back, because neither the lake nor the log alone can tell them (or not as cheaply); `lake_stop` is `start`.
+            back, because neither the lake nor the log alone has them (or not as cheaply); `lake_stop` is `start`.
     """
 
     bucket: TableBucket

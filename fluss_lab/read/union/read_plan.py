@@ -134,7 +134,7 @@ def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter 
     part = BucketPart(bucket, each.partition, start, start, stop, left if isinstance(left, Filter) else None)
     if info.is_log_table or stop == each.stop:
         return part
-    # What is a row of the bucket is told by all of its records, also by those whose own rows are not wanted.
+    # All records of a bucket say which are its rows, also by those whose own rows are not wanted.
     return replace(part, stop=each.stop, row_stop=stop)
 
 
@@ -170,7 +170,7 @@ def make_plan(
         except OffsetOutOfRangeError:
             if source.info.is_log_table:
                 raise
-            # The hint does not tell the rows; a newer snapshot, or the cluster as it is now, may.
+            # The hint does not have the rows; a newer snapshot, or the cluster as it is now, may.
     if newest or hint is not None:
         source.look()
     for attempt in range(LOOKS_MAX):
@@ -200,7 +200,7 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
         known = None if source.info.is_log_table else source.with_lake_starts(snapshot)
         if known is None or known.starts == snapshot.starts:
             raise
-        # The lake can tell less than the cluster believed.
+        # The lake holds less than the cluster believed.
         return _planned(source, parts, where, known)
     return Plan(
         tuple(

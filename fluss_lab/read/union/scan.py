@@ -153,7 +153,7 @@ class Scan:
             self.source.look()
 
     def _without_gaps(self, parts: list[BucketPart]) -> tuple[list[BucketPart], list[Gap]]:
-        """Return what is read, and what is left out of it because nobody holds it any more."""
+        """Return what is read, and what is left out of it because it is no longer available."""
         if not self.skips_gaps:
             return parts, []
         self.source.look()

@@ -102,7 +102,7 @@ def test_records_that_are_gone_end_a_stream_unless_they_may_be_lost(make, query,
     before = len(lax.rows)
     with caplog.at_level(logging.WARNING):
         lax.run()
-    assert "going on without them" in caplog.text
+    assert "continuing without them" in caplog.text
     read = {key: max(starts[key], 10) for key in starts}
     same(lax.rows[before:], expected(table, read))
 
