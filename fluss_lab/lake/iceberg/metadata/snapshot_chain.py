@@ -10,11 +10,12 @@ dropped and made again under its name a kept snapshot may hold files of the firs
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX, table_starts
@@ -81,7 +82,7 @@ class SnapshotChain:
         self._entries = entries
         self._layout = known_layout(table, lake)
         self._ranges = EventRanges(lake.io, LakeColumns.of(table, self._layout))
-        self._kept: OrderedDict[int, dict[BucketKey, list[ChainLink]]] = OrderedDict()
+        self._kept: LRUCache[int, dict[BucketKey, list[ChainLink]]] = LRUCache(CHAINS_KEPT)
         self._partitions: dict[int, _Partitions] = {}
 
     def links(self, snapshot_id: int, key: BucketKey) -> list[ChainLink]:
@@ -104,10 +105,6 @@ class SnapshotChain:
         if (found := self._kept.get(snapshot_id)) is None:
             found = self._linked(snapshot_id)
             self._kept[snapshot_id] = found
-            if len(self._kept) > CHAINS_KEPT:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(snapshot_id)
         return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketFiles())]
 
     def replay_start(self, snapshot_id: int, key: BucketKey) -> int:

@@ -9,13 +9,13 @@ have no time: what they delete is gone at every stop.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from cachetools import LRUCache
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
@@ -167,23 +167,16 @@ class EndedCache:
     """
 
     def __init__(self, bytes_max: int = ENDED_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._kept: OrderedDict[str, NDArray[np.int64]] = OrderedDict()
-        self._size_bytes = 0
+        self._kept: LRUCache[str, NDArray[np.int64]] = LRUCache(bytes_max, getsizeof=lambda ended: ended.nbytes)
 
     def get(self, path: str) -> NDArray[np.int64] | None:
         """Return what a file ends, if that is kept."""
-        if (found := self._kept.get(path)) is not None:
-            self._kept.move_to_end(path)
-        return found
+        return self._kept.get(path)
 
     def keep(self, path: str, ended: NDArray[np.int64]) -> None:
-        """Keep what a file ends."""
-        if path not in self._kept:
+        """Keep what a file ends, unless that alone is more than is kept."""
+        if ended.nbytes <= self._kept.maxsize:
             self._kept[path] = ended
-            self._size_bytes += ended.nbytes
-        while self._size_bytes > self._bytes_max:
-            self._size_bytes -= self._kept.popitem(last=False)[1].nbytes
 
 
 class EndedRows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
@@ -62,7 +63,7 @@ class LakeTable:
         self._entries = entries
         self._loaded: Table | None = None
         self._columns: LakeColumns | None = None
-        self._kept: OrderedDict[int, SnapshotFiles] = OrderedDict()
+        self._kept: LRUCache[int, SnapshotFiles] = LRUCache(SNAPSHOTS_KEPT)
         self._chain: SnapshotChain | None = None
 
     def at(self, snapshot_id: int) -> SnapshotFiles:
@@ -75,7 +76,6 @@ class LakeTable:
             CorruptDataError: A manifest is missing.
         """
         if (kept := self._kept.get(snapshot_id)) is not None:
-            self._kept.move_to_end(snapshot_id)
             return kept
         lake = self.lake_with(snapshot_id)
         try:
@@ -83,8 +83,6 @@ class LakeTable:
         except FileNotFoundError as error:
             raise self.missing(snapshot_id, error) from error
         self._kept[snapshot_id] = found
-        if len(self._kept) > SNAPSHOTS_KEPT:
-            self._kept.popitem(last=False)
         return found
 
     def lake_with(self, snapshot_id: int) -> Table:

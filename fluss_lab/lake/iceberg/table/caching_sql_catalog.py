@@ -8,10 +8,10 @@ make new objects of what they change, so the rest can be shared.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from cachetools import LRUCache
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
@@ -47,7 +47,7 @@ class CachingSqlCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         event.listen(self.engine, "handle_error", _close_after_failed_commit)
-        self._kept: OrderedDict[str, TableMetadata] = OrderedDict()
+        self._kept: LRUCache[str, TableMetadata] = LRUCache(KEPT)
         self._kept_lock = threading.Lock()
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
@@ -94,15 +94,11 @@ class CachingSqlCatalog(SqlCatalog):
 
     def _known(self, location: str) -> TableMetadata | None:
         with self._kept_lock:
-            if (metadata := self._kept.get(location)) is not None:
-                self._kept.move_to_end(location)
-            return metadata
+            return self._kept.get(location)
 
     def _keep(self, location: str, metadata: TableMetadata) -> None:
         with self._kept_lock:
             self._kept[location] = metadata
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
 
 
 def _close_after_failed_commit(context: ExceptionContext) -> None:
