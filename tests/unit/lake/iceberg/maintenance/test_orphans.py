@@ -161,7 +161,7 @@ def test_a_missing_manifest_means_that_nothing_is_removed(lake, info):
     from pyiceberg.manifest import clear_manifest_cache
 
     clear_manifest_cache()
-    upkeep.lake.storage._states = None
+    upkeep.lake.storage._entries = None
     table.io.delete(table.current_snapshot().manifests(table.io)[0].manifest_path)
     with pytest.raises(CorruptDataError, match="manifest is missing"):
         later(upkeep).orphans(dry_run=False)
