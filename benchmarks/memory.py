@@ -21,7 +21,7 @@ from fluss_lab.errors import UnavailableError
 from fluss_lab.model.json_codec import to_plain
 from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.splits import TieringSnapshotSplit
+from fluss_lab.tiering.round.split_generator import TieringSnapshotSplit
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TaskProgress
 from fluss_lab.workbench import Lab, Table

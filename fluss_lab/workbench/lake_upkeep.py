@@ -12,9 +12,8 @@ from fluss_lab.lake import LakeMaintenance, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
 from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
-from fluss_lab.tiering.maintenance.maintenance_report import CompactionReport, ExpiryReport, OrphanReport
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
-from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute

@@ -20,8 +20,7 @@ from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
-from fluss_lab.tiering.maintenance.maintenance_report import CompactionReport, ExpiryReport, OrphanReport
-from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext
 from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.table_display import BUCKET_COLUMNS, bucket_row, table_html, table_row, table_text

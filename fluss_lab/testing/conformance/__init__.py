@@ -27,8 +27,7 @@ from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedHistory
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
 from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit
-from fluss_lab.testing.conformance.log_sources import LogSourceConformance
-from fluss_lab.testing.conformance.log_tables import LogTableConformance
+from fluss_lab.testing.conformance.log_tables import LogSourceConformance, LogTableConformance
 from fluss_lab.testing.conformance.rounds import RoundConformance
 from fluss_lab.testing.conformance.serializers import SerializerConformance
 from fluss_lab.testing.conformance.suite import LakeConformance

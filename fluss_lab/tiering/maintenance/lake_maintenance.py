@@ -38,7 +38,7 @@ from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_AUTO_MAINTENANCE
 from fluss_lab.model.names import BucketKey
-from fluss_lab.tiering.maintenance.maintenance_report import (
+from fluss_lab.tiering.round.round_report import (
     CompactionReport,
     ExpiryReport,
     MaintenanceReport,

@@ -28,8 +28,7 @@ from fluss_lab.lake.snapshot_summary import (
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
-from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
-from fluss_lab.tiering.round.splits import TieringSplit
+from fluss_lab.tiering.round.split_generator import TieringSplit, TieringSplitGenerator
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter, WrittenSplit
 from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 

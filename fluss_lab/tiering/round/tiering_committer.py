@@ -22,7 +22,7 @@ from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, LakeOffsets, commit_p
 from fluss_lab.model import LakeOffset, TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment
-from fluss_lab.tiering.round.splits import TieringSplit
+from fluss_lab.tiering.round.split_generator import TieringSplit
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from fluss_lab.tiering.round.source_enumerator import (
     TieringSession,
     TieringSourceEnumerator,
 )
-from fluss_lab.tiering.round.splits import TieringSnapshotSplit
+from fluss_lab.tiering.round.split_generator import TieringSnapshotSplit
 from fluss_lab.tiering.round.tiering_committer import (
     FlussTableLakeSnapshotCommitter,
     TieringCommitter,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from fluss_lab.model.names import BucketKey
 from fluss_lab.tiering.round.round_report import STAGES
-from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSplit
+from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSplit
 from fluss_lab.tiering.task.tiering_task import TaskNews
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import PartitionInfo, TableInfo
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.records import LogRecords, joined
-from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit
+from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSnapshotSplit, TieringSplit
 
 _INSERT: Final = int(ChangeType.INSERT)
 _BEFORE: Final = int(ChangeType.UPDATE_BEFORE)

@@ -20,7 +20,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import LakeTieringFactory, SupportsMaintenance, WriterInitContext, lake_storage
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import Forms, decode, encode
-from fluss_lab.tiering.round.splits import TieringSplit
+from fluss_lab.tiering.round.split_generator import TieringSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader
 
 log = logging.getLogger(__name__)

@@ -18,13 +18,13 @@ from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS
-from fluss_lab.tiering.maintenance.maintenance_report import (
+from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
+from fluss_lab.tiering.round.round_report import (
     CompactionReport,
     ExpiryReport,
     MaintenanceReport,
     OrphanReport,
 )
-from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.task.tiering_task import MaintenanceTask, TaskResult, parse_task, run_task
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now

@@ -13,7 +13,7 @@ from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.json_codec import decode, encode, from_plain, to_plain
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.round_options import ROUND_DURATION_MIN_S, TieringOptions
-from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSnapshotSplit, TieringSplit, number_splits
+from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSnapshotSplit, TieringSplit, number_splits
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, starts_of
 from fluss_lab.tiering.task.split_reader import (
     HELD_BYTES,

@@ -10,8 +10,15 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.model.json_codec import decode, encode, from_plain, to_plain
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.split_generator import UntieredRange, cut_range, limit_ranges, split_size
-from fluss_lab.tiering.round.splits import TieringLogSplit, TieringSplit, number_splits
+from fluss_lab.tiering.round.split_generator import (
+    TieringLogSplit,
+    TieringSplit,
+    UntieredRange,
+    cut_range,
+    limit_ranges,
+    number_splits,
+    split_size,
+)
 
 PATH = TablePath("db", "events")
 

@@ -8,7 +8,7 @@ from fluss_lab.errors import InternalError
 from fluss_lab.lake import CommittedLakeSnapshot
 from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX, committed_offsets, merge_offsets, offsets_property
 from fluss_lab.model import LakeOffset, TableBucket, TablePath
-from fluss_lab.tiering.round.splits import TieringLogSplit, number_splits
+from fluss_lab.tiering.round.split_generator import TieringLogSplit, number_splits
 from fluss_lab.tiering.round.tiering_committer import WrittenSplit, contiguous, split_ends
 
 PATH = TablePath("db", "events")

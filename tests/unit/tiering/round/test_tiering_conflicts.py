@@ -25,8 +25,7 @@ from fluss_lab.tiering.round.source_enumerator import (
     TieringSession,
     TieringSourceEnumerator,
 )
-from fluss_lab.tiering.round.split_generator import TieringSplitGenerator
-from fluss_lab.tiering.round.splits import TieringLogSplit
+from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSplitGenerator
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.split_reader import TieringSplitReader

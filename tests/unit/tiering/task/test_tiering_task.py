@@ -9,7 +9,7 @@ from fluss_lab.client import ServerAddress
 from fluss_lab.errors import CorruptDataError, FencedTieringEpochError, InternalError, OffsetOutOfRangeError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
-from fluss_lab.tiering.round.splits import TieringLogSplit
+from fluss_lab.tiering.round.split_generator import TieringLogSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
 from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask, parse_task, run_task
 
