@@ -2,7 +2,6 @@
 
 from fluss_lab.testing.embedded_cluster import EmbeddedCluster
 from fluss_lab.testing.killable_server import ServerProcess
-from fluss_lab.testing.mock_clock import MockClock
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import MockClock, wait_until
 
 __all__ = ["EmbeddedCluster", "MockClock", "ServerProcess", "wait_until"]

@@ -17,7 +17,7 @@ from fluss_lab.server import cluster
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import ServerEntry
 from fluss_lab.server.process.server_process import OPTIONS_FILE, START_TIMEOUT_S, wait_until_gone
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 
 
 class ServerProcess:

@@ -14,7 +14,7 @@ from typing import Final
 from fluss_lab.closing import Closing
 from fluss_lab.spark.session.java_home import find_java
 from fluss_lab.spark.session.worker_placement import spark_home
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"

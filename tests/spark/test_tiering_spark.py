@@ -10,7 +10,7 @@ from fluss_lab.errors import FlussError, InternalError, UnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark.tiering.spark_executor import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, deal, one_line
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
 from tests.unit.tiering.kit import TAKEOVER, Tables
 

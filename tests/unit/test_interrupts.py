@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.client import AppendResult, WriteResult
 from fluss_lab.interrupts import Flag, Held, Monitor, joined
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 
 WAIT_S = 30.0
 

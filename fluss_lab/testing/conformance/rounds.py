@@ -22,10 +22,9 @@ from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, row_of
 from fluss_lab.testing.embedded_cluster import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.mock_clock import MockClock
+from fluss_lab.testing.mock_clock import MockClock, wait_until
 from fluss_lab.testing.rows import plain, plain_rows
 from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
-from fluss_lab.testing.waiting import wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -24,7 +24,7 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import joined
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 
 WAIT_S = 60.0
 COLUMNS = {"id": "bigint", "bucket": "int"}

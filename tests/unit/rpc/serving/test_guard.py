@@ -14,7 +14,7 @@ from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, methods_of
 from fluss_lab.rpc.serving import grpc_server
 from fluss_lab.rpc.serving.grpc_server import Server
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 
 PATIENCE_S = 60.0
 COORDINATOR_METHODS, TABLET_METHODS = methods_of(COORDINATOR), methods_of(TABLET_SERVER)

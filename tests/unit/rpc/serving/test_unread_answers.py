@@ -14,7 +14,7 @@ from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
 from fluss_lab.rpc.serving import anonymous_connections
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory, ConnectionLimits
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 
 PATIENCE_S = 60.0

@@ -14,7 +14,7 @@ from fluss_lab.model.config.options import DISK_RESERVE
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
 from fluss_lab.testing import ServerProcess
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.server.disks import fill, small_disk
 
 PATIENCE_S = 60.0

@@ -10,7 +10,7 @@ from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.server_options import default_lake_options
-from fluss_lab.testing.waiting import wait_until
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
 LAKE = {"table.datalake.enabled": True}
