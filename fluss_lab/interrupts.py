@@ -26,6 +26,12 @@ _JOIN_INTERVAL_S: Final = 0.05
 
 _Handler = Callable[[int, FrameType | None], object]
 
+T = TypeVar("T")
+#: Between two calls of `cancel`: work that was just about to begin did not hear the first.
+_CANCEL_INTERVAL_S: Final = 0.5
+#: Work that does not end, because lake or server do not answer, is left behind; it cannot commit.
+_CANCEL_TIMEOUT_S: Final = 60.0
+
 
 class _Recorder:
     """The signal's handler within a block."""
@@ -250,14 +256,6 @@ def _release(waiter: threading.Lock) -> None:
         waiter.release()
     except RuntimeError:
         return  # by an interrupt and by a notification, or by two interrupts
-
-
-T = TypeVar("T")
-
-#: Between two calls of `cancel`: work that was just about to begin did not hear the first.
-_CANCEL_INTERVAL_S: Final = 0.5
-#: Work that does not end, because lake or server do not answer, is left behind; it cannot commit.
-_CANCEL_TIMEOUT_S: Final = 60.0
 
 
 def run_interruptibly(work: Callable[[], T], cancel: Callable[[], None]) -> T:

@@ -10,6 +10,9 @@ from typing import Final
 #: 2026-01-01T00:00:00Z.
 START_MS = 1_767_225_600_000
 
+#: Between two looks: short beside what is waited for (a process starts in 300 ms), long beside a look.
+LOOK_INTERVAL_S: Final = 0.01
+
 
 class MockClock:
     """Both clocks of a server, in the hand of a test. Threads may share it."""
@@ -42,10 +45,6 @@ class MockClock:
         """Set the wall clock to any time, as an administrator may; the monotonic one does not notice."""
         with self._lock:
             self._now_ms = now_ms
-
-
-#: Between two looks: short beside what is waited for (a process starts in 300 ms), long beside a look.
-LOOK_INTERVAL_S: Final = 0.01
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -37,6 +37,16 @@ ATTEMPTS_DEFAULT: Final = 4
 _ONE_PROCESS: Final = re.compile(r"local(\[[^\]]*\])?")
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[[^\]]*\]")
 
+DISTRIBUTION: Final = "fluss-lab"
+#: What an executor's Python looks for to find lake formats and the release.
+_METADATA: Final = ("METADATA", "entry_points.txt")
+#: The earliest time that a zip can hold: files of the same content make the same bytes.
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+DAEMON: Final = "fluss_lab.spark.session.worker_daemon"
+PYTHON: Final = "spark.pyspark.python"
+WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
+FILES: Final = "spark.files"
+
 
 def is_one_process(master: str) -> bool:
     """Return whether driver and executors are one JVM: ``local``, ``local[4]``, ``local[*,3]``."""
@@ -72,13 +82,6 @@ def attempts_of(master: str, configured: str | None) -> int:
 
 def _host(place: str) -> str:
     return place.rpartition(":")[0].removeprefix("[").removesuffix("]")
-
-
-DISTRIBUTION: Final = "fluss-lab"
-#: What an executor's Python looks for to find lake formats and the release.
-_METADATA: Final = ("METADATA", "entry_points.txt")
-#: The earliest time that a zip can hold: files of the same content make the same bytes.
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def release() -> str:
@@ -130,12 +133,6 @@ def _entries() -> Iterator[tuple[str, bytes]]:
     for name in _METADATA:
         if (text := installed.read_text(name)) is not None:
             yield f"fluss_lab-{installed.version}.dist-info/{name}", text.encode()
-
-
-DAEMON: Final = "fluss_lab.spark.session.worker_daemon"
-PYTHON: Final = "spark.pyspark.python"
-WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
-FILES: Final = "spark.files"
 
 
 class SparkPlacement:

@@ -63,6 +63,11 @@ _LOCAL_PROPERTIES: Final = (
 )
 _MESSAGE_LENGTH_MAX: Final = 500
 
+#: How the error of workers with another release begins in Python's traceback.
+_RELEASE_ERROR: Final = f"{UnsupportedError.__module__}.{UnsupportedError.__name__}: "
+#: Task -> rows and bytes.
+_Ended: TypeAlias = dict[int, tuple[int, int]]
+
 
 class SparkTieringExecutor:
     """Runs the tasks of one round after another on a Spark session. Other threads may `cancel`, and look at it.
@@ -217,10 +222,6 @@ def run_partition(
         yielded = True
 
 
-#: How the error of workers with another release begins in Python's traceback.
-_RELEASE_ERROR: Final = f"{UnsupportedError.__module__}.{UnsupportedError.__name__}: "
-
-
 def one_line(error: Exception) -> str:
     """Return the line of a Spark error that says what happened, without the stacks of two languages."""
     java = getattr(error, "java_exception", None)
@@ -262,10 +263,6 @@ def _watched(reports: TaskAccumulator, total: int, progress: TaskProgress | None
 
 
 # -- reports of tasks that ended -----------------------------------------------------------------------------------------
-
-
-#: Task -> rows and bytes.
-_Ended: TypeAlias = dict[int, tuple[int, int]]
 
 
 class _Union(AccumulatorParam[_Ended]):

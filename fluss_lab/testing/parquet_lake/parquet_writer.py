@@ -28,6 +28,12 @@ from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder
 VERSION: Final = 1
 T = TypeVar("T")
 
+#: Records gathered before they are written as a row group: the unit in which files are read.
+ROW_GROUP_RECORDS: Final = 65_536
+#: Beside the system columns, in files of primary-key tables.
+CHANGE_TYPE: Final = pa.field("_change_type", pa.int8(), nullable=False)
+PREVIOUS_OFFSET: Final = pa.field("_previous_offset", pa.int64(), nullable=False)
+
 
 class _Counted:
     """What a run of files amounts to."""
@@ -110,13 +116,6 @@ def _read(kind: type[T], version: int, data: bytes) -> T:
         return kind(**value)
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptDataError(f"{kind.__name__}: {len(data)} bytes that are not its JSON: {error!r}") from error
-
-
-#: Records gathered before they are written as a row group: the unit in which files are read.
-ROW_GROUP_RECORDS: Final = 65_536
-#: Beside the system columns, in files of primary-key tables.
-CHANGE_TYPE: Final = pa.field("_change_type", pa.int8(), nullable=False)
-PREVIOUS_OFFSET: Final = pa.field("_previous_offset", pa.int64(), nullable=False)
 
 
 def file_schema(table: TableInfo) -> pa.Schema:

@@ -53,6 +53,9 @@ _STEPS_MAX: Final = 2
 #: No server holds what is only known of a log's sound part.
 _NO_LEADER: Final = -1
 
+#: Bytes of rows that are sent in one piece, about.
+PART_BYTES: Final = 4 << 20
+
 
 def plan_damage_repair(connection: Connection, path: TablePath) -> DamagePlan:
     """Return what giving up the damaged ranges of a table's logs would do. Nothing is changed, and nothing held up.
@@ -265,10 +268,6 @@ def _sound(each: DamagedBucket, stop: int) -> KnownBucket:
         lake_end_offset=each.lake_end,
         lake_snapshot_id=None,
     )
-
-
-#: Bytes of rows that are sent in one piece, about.
-PART_BYTES: Final = 4 << 20
 
 
 def lake_bucket_rows(

@@ -11,6 +11,9 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
 
+#: The stages of a round, in order; ``total`` also covers what lies between them.
+STAGES = ("plan", "write", "commit", "maintain", "finish", "total")
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
@@ -169,10 +172,6 @@ class MaintenanceReport:
     def __repr__(self) -> str:
         parts = [repr(part) for part in (self.compaction, self.expiry, self.orphans) if part is not None]
         return f"<MaintenanceReport {', '.join([*parts, *self.errors]) or 'nothing to do'}>"
-
-
-#: The stages of a round, in order; ``total`` also covers what lies between them.
-STAGES = ("plan", "write", "commit", "maintain", "finish", "total")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,11 @@ REATTACH_DELAY_S: Final = 0.5
 #: How long `close` waits for the stream to end; it is cancelled at once, so this is never used up.
 CLOSE_TIMEOUT_S: Final = 5.0
 
+#: Longest error text that is reported: it is shown in a status table, and messages to the server are limited.
+MESSAGE_LENGTH_MAX: Final = 2000
+#: A heartbeat under way takes a millisecond; one that waits for a server that is away is left to itself.
+JOIN_TIMEOUT_S: Final = 1.0
+
 
 class TieringSession:
     """Holds one attached session, and attaches again when the server comes back. Use it as a context manager."""
@@ -175,12 +180,6 @@ class FailedTieringEvent:
         """Return the event of a round that an error ended."""
         code = error_code(error) if isinstance(error, FlussError) else None
         return FailedTieringEvent(assignment, f"{type(error).__name__}: {error}", code)
-
-
-#: Longest error text that is reported: it is shown in a status table, and messages to the server are limited.
-MESSAGE_LENGTH_MAX: Final = 2000
-#: A heartbeat under way takes a millisecond; one that waits for a server that is away is left to itself.
-JOIN_TIMEOUT_S: Final = 1.0
 
 
 class TieringSourceEnumerator:

@@ -19,6 +19,9 @@ from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, Unavailabl
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.round.round_options import TieringOptions
 
+#: Bytes of a record whose bucket does not report its size (an empty answer cannot happen for a bucket that lags).
+RECORD_BYTES_GUESS: Final = 64
+
 
 class _Split(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     """What every split has.
@@ -141,10 +144,6 @@ def number_splits(splits: Sequence[TieringSplit]) -> list[TieringSplit]:
     return [
         msgspec.structs.replace(split, number_of_splits=count, split_index=index) for index, split in enumerate(splits)
     ]
-
-
-#: Bytes of a record whose bucket does not report its size (an empty answer cannot happen for a bucket that lags).
-RECORD_BYTES_GUESS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ _FIRST_SCHEMA_ID: Final = 1
 Longs = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
+#: Each run costs some 0.1 ms on its way into the lake, a thousand rows about the same.
+SMALL_ROWS: Final = 1024
+#: Wide rows: small runs are held back up to an answer of the server.
+HELD_BYTES: Final = 4 << 20
+
 
 def event_count(records: LogRecords) -> int:
     """Return how many of some records end rows: ``-U`` and ``-D``."""
@@ -169,12 +174,6 @@ def in_order(runs: Iterable[KvRecords], split: TieringSnapshotSplit) -> Iterator
             )
         position = int(offsets[-1]) + 1
         yield run
-
-
-#: Each run costs some 0.1 ms on its way into the lake, a thousand rows about the same.
-SMALL_ROWS: Final = 1024
-#: Wide rows: small runs are held back up to an answer of the server.
-HELD_BYTES: Final = 4 << 20
 
 
 class TieringSplitReader:
