@@ -46,7 +46,7 @@ class FlussDataSource(DataSource):
         """Return the schema of what the options ask for."""
         from fluss_lab.spark.source.batch_reader import source_schema
 
-        found = source_schema(self._parsed())
+        found = source_schema(self._parse())
         if "provider" in self._given:
             # CREATE TABLE: when the table is queried, Spark 4.3 gives its schema and none of its options.
             found.fields[0].metadata = {_OPTIONS: json.dumps(own_options(self._given))}
@@ -56,34 +56,34 @@ class FlussDataSource(DataSource):
         """Return the reader of a batch."""
         from fluss_lab.spark.source.batch_reader import make_reader
 
-        return make_reader(self._parsed(schema), schema)
+        return make_reader(self._parse(schema), schema)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a stream."""
         from fluss_lab.spark.source.stream_source import FlussStreamReader
 
-        return FlussStreamReader(self._parsed(schema), schema)
+        return FlussStreamReader(self._parse(schema), schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch."""
         from fluss_lab.spark.sink.table_sink import FlussBatchWriter
 
-        return FlussBatchWriter(self._parsed(schema), schema, overwrite)
+        return FlussBatchWriter(self._parse(schema), schema, overwrite)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
         from fluss_lab.spark.sink.table_sink import FlussStreamWriter
 
-        return FlussStreamWriter(self._parsed(schema), schema, overwrite)
+        return FlussStreamWriter(self._parse(schema), schema, overwrite)
 
-    def _parsed(self, schema: T.StructType | None = None) -> SourceOptions:
+    def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
         given = self._given
         if not given and schema is not None and schema.fields and _OPTIONS in schema.fields[0].metadata:
             given = json.loads(schema.fields[0].metadata[_OPTIONS])
         return parse_options(given, self.defaults)
 
 
-def with_defaults(defaults: Mapping[str, str]) -> type[FlussDataSource]:
+def source_type(defaults: Mapping[str, str]) -> type[FlussDataSource]:
     """Return the data source for a session that has a cluster of its own.
 
     Args:

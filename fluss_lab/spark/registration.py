@@ -30,9 +30,9 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
     known = hashlib.sha256(json.dumps(dict(defaults or {}), sort_keys=True).encode()).hexdigest()
     if session.conf.get(_REGISTERED, None) == known:
         return
-    from fluss_lab.spark.data_source import with_defaults
+    from fluss_lab.spark.data_source import source_type
 
-    _register_source(session, with_defaults(defaults or {}))
+    _register_source(session, source_type(defaults or {}))
     allow_time(session)
     session.conf.set(_REGISTERED, known)
 

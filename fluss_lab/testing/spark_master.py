@@ -45,7 +45,7 @@ class StandaloneSpark(Closing):
         try:
             log = self._start(_MASTER, "127.0.0.1", "--port", "0", "--webui-port", "0")
             #: What to give Spark as its master.
-            self.url = self._said(log, r"Starting Spark master at (spark://\S+)")
+            self.url = self._output(log, r"Starting Spark master at (spark://\S+)")
             logs = [
                 self._start(
                     _WORKER, host, "--cores", str(cores), "--memory", f"{memory_mb}M", "--webui-port", "0",
@@ -54,7 +54,7 @@ class StandaloneSpark(Closing):
                 for number, host in enumerate(workers)
             ]  # fmt: skip
             for each in logs:
-                self._said(each, r"Successfully registered with master (\S+)")
+                self._output(each, r"Successfully registered with master (\S+)")
         except BaseException:
             self.close()
             raise
@@ -90,7 +90,7 @@ class StandaloneSpark(Closing):
         self._processes.append(process)
         return log
 
-    def _said(self, log: Path, pattern: str) -> str:
+    def _output(self, log: Path, pattern: str) -> str:
         """Wait until a process says something, and return the pattern's group."""
         found: list[str] = []
 

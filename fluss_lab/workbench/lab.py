@@ -393,7 +393,7 @@ class Lab(Closing):
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
         """
-        return self._registered(self.compute.session())
+        return self._register(self.compute.session())
 
     def start_spark(self, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
         """Start Spark on a master and with settings of your own; `spark` is that session from then on.
@@ -410,9 +410,9 @@ class Lab(Closing):
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
             UnsupportedError: A session is active that does not fit: stop it first (``lab.spark.stop()``).
         """
-        return self._registered(self.compute.start(master, config))
+        return self._register(self.compute.start(master, config))
 
-    def _registered(self, session: SparkSession) -> SparkSession:
+    def _register(self, session: SparkSession) -> SparkSession:
         from fluss_lab.spark import register
 
         register(session, self._place)
@@ -445,7 +445,7 @@ class Lab(Closing):
         """
         from fluss_lab.spark.source.spark_sql import checked_session, run_statement
 
-        session = self.spark if session is None else self._registered(checked_session(session))
+        session = self.spark if session is None else self._register(checked_session(session))
         return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
 
     # -- the state of things -------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def dying(place):
             return "dying"
 
         def reader(self, schema):
-            return Dying(self._parsed(schema), schema)
+            return Dying(self._parse(schema), schema)
 
     return Source
 

@@ -59,7 +59,7 @@ def start_session(settings: Mapping[str, str], environment: Mapping[str, str | N
 
     with _environment(environment):
         if SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:
-            _connect(_started(settings))
+            _connect(_start(settings))
         return _session(settings)
 
 
@@ -72,7 +72,7 @@ class _Jvm:
     secret: str
 
 
-def _started(settings: Mapping[str, str]) -> _Jvm:
+def _start(settings: Mapping[str, str]) -> _Jvm:
     try:
         return _launch(settings, None)
     except _EndedError as ended:

@@ -80,7 +80,7 @@ def spark_session(
     asked = dict(config or {})
     with _LOCK:
         if (active := _active()) is not None:
-            return _reused(active, master, asked)
+            return _reuse(active, master, asked)
         master = master or DEFAULT_MASTER
         placement = SparkPlacement(master, asked, folder)
         environment = placement.environment()  # looks for a Java, before anything of Spark is imported
@@ -106,7 +106,7 @@ def _active() -> SparkSession | None:
     return None
 
 
-def _reused(session: SparkSession, master: str | None, asked: dict[str, str]) -> SparkSession:
+def _reuse(session: SparkSession, master: str | None, asked: dict[str, str]) -> SparkSession:
     """Return the active session with the runtime settings applied, or raise UnsupportedError."""
     from pyspark.sql import SparkSession as Classic
 

@@ -106,11 +106,11 @@ def write_package(folder: Path) -> Path:
         digest.update(data)
     target = folder / f"fluss_lab-{release()}-{digest.hexdigest()[:12]}.zip"
     if not target.exists():
-        write_atomic(target, _zipped(entries), durable=False)
+        write_atomic(target, _zip_bytes(entries), durable=False)
     return target
 
 
-def _zipped(entries: list[tuple[str, bytes]]) -> bytes:
+def _zip_bytes(entries: list[tuple[str, bytes]]) -> bytes:
     import io
 
     buffer = io.BytesIO()
@@ -152,10 +152,10 @@ class SparkPlacement:
 
     def settings(self) -> dict[str, str]:
         """Return the Spark settings of the place, those asked for included."""
-        found = self._local() if runs_here(self._master) else {}
+        found = self._local_settings() if runs_here(self._master) else {}
         found["spark.python.daemon.module"] = DAEMON
         if not is_one_process(self._master):
-            return found | dict(self._asked) | self._shipped()
+            return found | dict(self._asked) | self._shipped_settings()
         if (source := _source()) is not None:
             # A checkout: workers find it wherever the driver's current folder is.
             found[WORKER_PATH] = source
@@ -184,10 +184,10 @@ class SparkPlacement:
             # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
             if (home := spark_home()) is not None:
                 is_cluster = self._master.startswith("local-cluster")
-                wanted["SPARK_HOME"] = str(_linked(home, self._scratch()) if is_cluster else home)
+                wanted["SPARK_HOME"] = str(_link_home(home, self._scratch()) if is_cluster else home)
         return wanted
 
-    def _local(self) -> dict[str, str]:
+    def _local_settings(self) -> dict[str, str]:
         log_settings = Path(str(resources.files("fluss_lab.spark").joinpath("log4j2.properties")))
         folder = self._given or self._scratch()
         return {
@@ -200,7 +200,7 @@ class SparkPlacement:
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
         }
 
-    def _shipped(self) -> dict[str, str]:
+    def _shipped_settings(self) -> dict[str, str]:
         """Return the settings by which executors get this fluss_lab, joined with what was asked for."""
         package = write_package(self._scratch())
         path, files = self._asked.get(WORKER_PATH), self._asked.get(FILES)
@@ -262,7 +262,7 @@ def _source() -> str | None:
     return None if str(source) in {*site.getsitepackages(), site.getusersitepackages()} else str(source)
 
 
-def _linked(home: Path, folder: Path) -> Path:
+def _link_home(home: Path, folder: Path) -> Path:
     """Return a Spark home that links to another: executors of ``local-cluster`` leave their folders in it."""
     linked = folder / "home"
     if not linked.exists():

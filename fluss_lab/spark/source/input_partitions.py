@@ -122,7 +122,7 @@ def row_shares(plan: Plan, tasks: int, *, keyed: bool, records_min: int = TASK_R
     """
     size = _size(sum(_rows(part) for part in plan.parts), tasks, records_min)
     pieces = [piece for part in plan.parts for piece in _pieces(part, size, keyed)]
-    packed = _packed([(piece, _rows(piece)) for piece in pieces], size)
+    packed = _pack([(piece, _rows(piece)) for piece in pieces], size)
     return [Share(tuple(parts), plan.snapshot_id) for parts in packed]
 
 
@@ -144,7 +144,7 @@ def change_shares(
         for start, stop in _even(each.start, each.stop, count):
             lake_stop = min(max(each.lake_stop, start), stop)
             pieces.append((replace(each, start=start, lake_stop=lake_stop, stop=stop), stop - start))
-    return _packed(pieces, size)
+    return _pack(pieces, size)
 
 
 def ranges_to_json(ranges: Iterable[ChangelogRange]) -> str:
@@ -186,7 +186,7 @@ def _pieces(part: BucketPart, size: int, keyed: bool) -> list[BucketPart]:
     if count <= 1:
         return [part]
     if not keyed:
-        return [_clipped(part, start, stop) for start, stop in _even(part.start, part.stop, count)]
+        return [_clip(part, start, stop) for start, stop in _even(part.start, part.stop, count)]
     lake = sum(_rows_within(split, part.start, part.row_stop) for split in part.splits)
     tail = part.stop - max(part.start, part.lake_stop)
     edges = _row_edges(part, min(count, max(1, lake // max(1, tail))))
@@ -201,7 +201,7 @@ def _pieces(part: BucketPart, size: int, keyed: bool) -> list[BucketPart]:
     ]
 
 
-def _clipped(part: BucketPart, start: int, stop: int) -> BucketPart:
+def _clip(part: BucketPart, start: int, stop: int) -> BucketPart:
     """Return a range of a log table's part."""
     lake_stop = min(max(part.lake_stop, start), stop)
     splits = tuple(each for each in part.splits if each.max_offset >= start and each.min_offset < lake_stop)
@@ -231,7 +231,7 @@ def _even(start: int, stop: int, count: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _packed(pieces: Sequence[tuple[T, int]], size: int) -> list[list[T]]:
+def _pack(pieces: Sequence[tuple[T, int]], size: int) -> list[list[T]]:
     """Return pieces in order, small ones together."""
     tasks: list[list[T]] = []
     filled = 0

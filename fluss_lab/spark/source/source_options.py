@@ -237,7 +237,7 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
         InvalidNameError: The table's name breaks the rule.
         AuthenticationError: The token file cannot be read.
     """
-    given = {name: value for name, value in _lowered(options).items() if not _is_of_catalog(name)}
+    given = {name: value for name, value in _lower(options).items() if not _is_of_catalog(name)}
     table = given.pop(TABLE, None) or given.pop(PATH, None)
     given.pop(PATH, None)
     if not table:
@@ -255,10 +255,10 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that the caller gave, less what Spark's catalog adds; a token stays out: name it by its file."""
-    return {name: value for name, value in _lowered(options).items() if name != TOKEN and not _is_of_catalog(name)}
+    return {name: value for name, value in _lower(options).items() if name != TOKEN and not _is_of_catalog(name)}
 
 
-def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 

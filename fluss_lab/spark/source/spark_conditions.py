@@ -46,10 +46,10 @@ def _condition(node: tree.Predicate) -> Column:
             like = _column(node.column).like(node.pattern)
             return ~like if node.negated else like
         case tree.Applied():
-            return _applied(node)
+            return _apply(node)
 
 
-def _applied(node: tree.Applied) -> Column:
+def _apply(node: tree.Applied) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.pandas.functions import arrow_udf
 

@@ -116,7 +116,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
             of the text with the views' names in it.
     """
     parsed = _parse(session, text)
-    found = _named(parsed)
+    found = _names_in(parsed)
     for path in found.written:
         if resolve(list(path)) is not None:
             name = ".".join(path)
@@ -133,7 +133,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
     if not frames:
         return session.sql(text)
     views = {path: f"{_PREFIX}{uuid.uuid4().hex}" for path in frames}
-    rewritten = _rewritten(text, found, views)
+    rewritten = _rewrite(text, found, views)
     for path, frame in frames.items():
         frame.createOrReplaceTempView(views[path])
     try:
@@ -150,7 +150,7 @@ def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
     Raises:
         pyspark.errors.ParseException: The text is no statement.
     """
-    return list(dict.fromkeys(each.path for each in _named(_parse(session, text)).tables))
+    return list(dict.fromkeys(each.path for each in _names_in(_parse(session, text)).tables))
 
 
 # -- what a statement names -------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _parse(session: SparkSession, text: str) -> Any:
     return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
-def _named(plan: Any) -> _StatementNames:
+def _names_in(plan: Any) -> _StatementNames:
     found = _StatementNames()
     pending: list[tuple[Any, bool]] = [(plan, False)]
     while pending:
@@ -267,7 +267,7 @@ def _place(node: Any) -> tuple[int, int] | None:
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _rewritten(text: str, found: _StatementNames, views: dict[tuple[str, ...], str]) -> str:
+def _rewrite(text: str, found: _StatementNames, views: dict[tuple[str, ...], str]) -> str:
     """Return the text with the views' names in it."""
     edits: list[tuple[int, int, str]] = []
     for table in found.tables:
@@ -277,7 +277,7 @@ def _rewritten(text: str, found: _StatementNames, views: dict[tuple[str, ...], s
         # The statement `TABLE name` takes no alias.
         if table.bare and not _TABLE_STATEMENT.search(text, 0, table.start):
             place = _after_clauses(text, table.stop)
-            edits.append((place, place, f" as {_quoted(table.path[1])}"))
+            edits.append((place, place, f" as {_quote(table.path[1])}"))
     edits += [
         (column.start, first.end(), "")
         for column in found.columns
@@ -300,5 +300,5 @@ def _after_clauses(text: str, stop: int) -> int:
     return stop
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

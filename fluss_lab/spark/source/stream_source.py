@@ -114,7 +114,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
         """Return where a new query starts. One that goes on from a checkpoint does not ask."""
         start = self._options.edge(source_options.START) if source_options.START in self._options.values else "earliest"
-        return self._opened().initial(start).to_json()
+        return self._open().initial(start).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options say."""
@@ -132,7 +132,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif not isinstance(limit, ReadAllAvailable):
             raise UnsupportedError(f"format fluss: a stream is limited by rows, found {limit!r}")
         self._last = StreamOffset.from_json(start)
-        stream = self._opened()
+        stream = self._open()
         end = stream.latest(self._last, rows_max, rows_min)
         if end == self._last and not stream.pinned and self._was_idle:
             # Not the first time: whoever waits for the query to be through sees the error at once.
@@ -148,11 +148,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the stream end at what there is now."""
-        self._opened().pin()
+        self._open().pin()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what each task of a batch reads; nothing for a batch without records."""
-        stream = self._opened()
+        stream = self._open()
         buckets = stream.buckets(StreamOffset.from_json(start), StreamOffset.from_json(end))
         if not buckets:
             return []
@@ -171,7 +171,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection.close()
         self._connection = self._stream = None
 
-    def _opened(self) -> TableStream:
+    def _open(self) -> TableStream:
         if self._stream is None:
             self._connection = connection = self._options.connect()
             self._info = info = connection.table_info(self._options.table)

@@ -190,7 +190,7 @@ def _frame(
         frames.append(_FramePart(LAKE, session.createDataFrame([], schema)))
     whole: DataFrame | None = None
     for part in frames:
-        frame = _labelled(part) if with_source else part.frame
+        frame = _label(part) if with_source else part.frame
         whole = frame if whole is None else whole.union(frame)
     assert whole is not None
     casts = {
@@ -209,7 +209,7 @@ class _FramePart:
     frame: DataFrame
 
 
-def _labelled(part: _FramePart) -> DataFrame:
+def _label(part: _FramePart) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     return part.frame.withColumn(SOURCE_COLUMN, F.lit(part.source))

@@ -95,7 +95,7 @@ class SparkTieringExecutor:
         try:
             return max(1, int(self._session.sparkContext.defaultParallelism))
         except Exception as error:  # py4j raises what its socket raises
-            raise self._translated(error) from None
+            raise self._translate(error) from None
 
     @property
     def is_alive(self) -> bool:
@@ -121,7 +121,7 @@ class SparkTieringExecutor:
             with (
                 _accumulator(context) as reports,
                 self._job_properties(context, group, f"tiering: {len(tasks)} splits"),
-                _watched(reports, len(tasks), progress),
+                _report_progress(reports, len(tasks), progress),
             ):
                 given = context.parallelize([[(at, tasks[at]) for at in hand] for hand in hands], len(hands))
                 work = partial(run_partition, expected=release(), reports=reports)
@@ -129,7 +129,7 @@ class SparkTieringExecutor:
         except FlussError:
             raise
         except Exception as error:
-            raise self._translated(error) from None
+            raise self._translate(error) from None
         except BaseException:  # Ctrl-C in a notebook
             _cancel(context, group)
             raise
@@ -148,7 +148,7 @@ class SparkTieringExecutor:
         if group is not None:
             _cancel(self._session.sparkContext, group)
 
-    def _translated(self, error: Exception) -> FlussError:
+    def _translate(self, error: Exception) -> FlussError:
         if self._cancelled:
             return UnavailableError("the tiering round's Spark job was cancelled")
         if not self.is_alive:
@@ -240,7 +240,7 @@ def one_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _watched(reports: TaskAccumulator, total: int, progress: TaskProgress | None) -> Iterator[None]:
+def _report_progress(reports: TaskAccumulator, total: int, progress: TaskProgress | None) -> Iterator[None]:
     """Report progress from a thread of its own while the block runs, and the rest after it ended well."""
     if progress is None:
         yield

@@ -58,7 +58,7 @@ def check_reach(
     """
     if runs_here(master):
         return
-    missing = [*address_problems(server), *_looked(context, server, folders())]
+    missing = [*address_problems(server), *_look(context, server, folders())]
     if missing:
         raise UnsupportedError(
             f"Spark master {master} may run tasks on other machines; what they need is missing: " + "; ".join(missing)
@@ -95,10 +95,10 @@ def shared_folders(lake_folder: Path | None, options: dict[str, str]) -> dict[st
     return folders
 
 
-def _looked(context: SparkContext, server: ServerAddress, folders: Mapping[str, Path]) -> list[str]:
+def _look(context: SparkContext, server: ServerAddress, folders: Mapping[str, Path]) -> list[str]:
     count = min(_LOOKERS_MAX, 2 * max(1, int(context.defaultParallelism)))
     place = None if server.host in LOOPBACK else (server.host, server.port)
-    with _marked(folders) as marks:
+    with _mark(folders) as marks:
         try:
             found = context.parallelize(range(count), count).mapPartitions(partial(look, marks, place)).collect()
         except Exception as error:
@@ -128,7 +128,7 @@ def look(marks: Sequence[tuple[str, str]], place: tuple[str, int] | None, _numbe
 
 
 @contextlib.contextmanager
-def _marked(folders: Mapping[str, Path]) -> Iterator[list[tuple[str, str]]]:
+def _mark(folders: Mapping[str, Path]) -> Iterator[list[tuple[str, str]]]:
     """Put a file into each folder while the block runs; one that cannot be written here is found missing by everybody."""
     marks = {name: folder / f".fluss-lab-{uuid.uuid4().hex}" for name, folder in folders.items()}
     for mark in marks.values():

@@ -33,7 +33,7 @@ class ParquetLakeCatalog(LakeCatalog):
             elif found.table_id == table.table_id:
                 return
             elif found.snapshot_id is None and _layout(found.descriptor) == _layout(table.descriptor):
-                following = found.altered(table)
+                following = found.next_altered(table)
             else:
                 raise LakeTableExistsError(
                     f"lake table {table.path}: there is another one of that name, of table id {found.table_id}: drop it, or "
@@ -48,10 +48,10 @@ class ParquetLakeCatalog(LakeCatalog):
     def alter_table(self, table: TableInfo) -> None:
         """Publish the table's new definition."""
         folder = LakeFolder(self._warehouse, table.path)
-        while (found := folder.owned(table.table_id)).descriptor != table.descriptor:
+        while (found := folder.newest_of(table.table_id)).descriptor != table.descriptor:
             _check_alterable(table, found.descriptor)
             try:
-                folder.publish(found.altered(table))
+                folder.publish(found.next_altered(table))
             except FileExistsError:
                 continue
 
@@ -59,7 +59,7 @@ class ParquetLakeCatalog(LakeCatalog):
         """Drop the folder, or rename it; either way the name is free at once."""
         folder = LakeFolder(self._warehouse, path)
         try:
-            folder.owned(table_id)
+            folder.newest_of(table_id)
         except TableNotFoundError:
             return
         try:
@@ -84,7 +84,7 @@ class ParquetLakeCatalog(LakeCatalog):
         properties = drop_properties(table.table_id, partition)
         while True:
             try:
-                newest = folder.owned(table.table_id)
+                newest = folder.newest_of(table.table_id)
             except TableNotFoundError:
                 return
             if any(each.properties.get(COMMIT_ID_KEY) == properties[COMMIT_ID_KEY] for each in folder.history(newest)):
@@ -92,7 +92,7 @@ class ParquetLakeCatalog(LakeCatalog):
             kept = tuple(file for file in newest.files if file.partition != partition.name)
             starts = {key: start for key, start in newest.replay_starts.items() if key[0] != partition.name}
             try:
-                folder.publish(dataclasses.replace(newest, replay_starts=starts).committed(kept, properties, {}))
+                folder.publish(dataclasses.replace(newest, replay_starts=starts).next_committed(kept, properties, {}))
             except FileExistsError:
                 continue
             return

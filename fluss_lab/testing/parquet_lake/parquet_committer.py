@@ -70,7 +70,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
         failpoint("lake.commit.before")
         starts = read_starts(properties.get(REPLAY_START_KEY, "[]"), f"{self._what}, property {REPLAY_START_KEY!r}")
         while True:
-            newest = self._folder.owned(self._table_id)
+            newest = self._folder.newest_of(self._table_id)
             try:
                 newer = self._since(newest, planned_snapshot_id)
             except LakeSnapshotNotFoundError as error:
@@ -84,7 +84,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
                     "nothing was committed, plan again"
                 )
             kept = (file for file in newest.files if file.key not in emptied)
-            following = newest.committed((*kept, *files), properties, starts)
+            following = newest.next_committed((*kept, *files), properties, starts)
             try:
                 self._folder.publish(following)
             except FileExistsError:
@@ -95,7 +95,7 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
     def abort(self, results: Sequence[ParquetWriteResult]) -> None:
         """Remove the files of results, except those that any version names."""
         try:
-            newest = self._folder.owned(self._table_id)
+            newest = self._folder.newest_of(self._table_id)
             used = {file.name for each in self._folder.history(newest) for file in each.files}
             for file in (file for result in results for file in result.files):
                 if file.name not in used:
@@ -105,17 +105,17 @@ class ParquetLakeCommitter(LakeCommitter[ParquetWriteResult, ParquetCommittable]
 
     def current_snapshot_id(self) -> int | None:
         """Return the id of the newest snapshot."""
-        return self._folder.owned(self._table_id).snapshot_id
+        return self._folder.newest_of(self._table_id).snapshot_id
 
     def missing_lake_snapshot(self, known_snapshot_id: int | None) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours after the known one, with all offsets committed since."""
-        newer = self._since(self._folder.owned(self._table_id), known_snapshot_id)
+        newer = self._since(self._folder.newest_of(self._table_id), known_snapshot_id)
         self._check_no_foreign(newer)
         return newest_committed(self._summaries(newer))
 
     def newest_lake_snapshot(self) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours, with all offsets ever committed."""
-        return newest_of_history(self._summaries(self._folder.history(self._folder.owned(self._table_id))))
+        return newest_of_history(self._summaries(self._folder.history(self._folder.newest_of(self._table_id))))
 
     def _since(self, newest: Manifest, known: int | None) -> list[Manifest]:
         """Return the snapshots after a known one, the newest first."""

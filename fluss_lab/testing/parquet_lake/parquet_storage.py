@@ -116,7 +116,7 @@ class ParquetLakeTieringFactory(LakeTieringFactory[ParquetWriteResult, ParquetCo
     def describe_table(self, table: TableInfo) -> dict[str, Any]:
         """Return where the files go; that the lake table fits is checked here, once a round."""
         folder = self._folder(table.path)
-        found = folder.owned(table.table_id).descriptor.schema
+        found = folder.newest_of(table.table_id).descriptor.schema
         if missing := [column for column in table.schema.columns if column not in found.columns]:
             raise UnsupportedError(f"lake table {table.path}: column {missing[0].name!r} is missing, or another one")
         return {"table": str(table.path)}
@@ -164,7 +164,7 @@ def read_state(storage: ParquetLakeStorage, table: TableInfo, snapshot_id: int |
     Cost: the whole table in memory.
     """
     folder = LakeFolder(storage.warehouse, table.path)
-    newest = folder.owned(table.table_id)
+    newest = folder.newest_of(table.table_id)
     wanted = newest.snapshot_id if snapshot_id is None else snapshot_id
     files = () if wanted is None else folder.snapshot(table.table_id, wanted).files
     buckets: dict[tuple[str, int], list[LakeFile]] = {}

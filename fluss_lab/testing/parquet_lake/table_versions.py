@@ -94,13 +94,13 @@ class Manifest:
         """Return whether this version committed rows, or an empty snapshot."""
         return self.snapshot_id == self.version
 
-    def altered(self, table: TableInfo) -> Manifest:
+    def next_altered(self, table: TableInfo) -> Manifest:
         """Return the next version with another definition or owner."""
         return replace(
             self, version=self.version + 1, table_id=table.table_id, descriptor=table.descriptor, properties={}
         )
 
-    def committed(
+    def next_committed(
         self, files: tuple[LakeFile, ...], properties: Mapping[str, str], replay_starts: Mapping[BucketKey, ReplayStart]
     ) -> Manifest:
         """Return the next version as a snapshot with these files; replay starts go on from those before."""
@@ -175,7 +175,7 @@ class LakeFolder:
             return None
         return self.version(int(max(names).removesuffix(".json"))) if names else None
 
-    def owned(self, table_id: int) -> Manifest:
+    def newest_of(self, table_id: int) -> Manifest:
         """Return the newest version of the lake table of a Fluss table.
 
         Raises:

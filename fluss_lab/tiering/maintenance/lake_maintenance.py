@@ -176,7 +176,7 @@ class TableMaintenance:
             return CompactionReport(self._table.path, seconds=time.perf_counter() - started)
         self._scene.check_held()
         failpoint("maintenance.plan.after")
-        done = self._committed(plan, self._rewritten(plan))
+        done = self._commit(plan, self._rewrite(plan))
         if done.snapshot_id is not None:
             failpoint("maintenance.commit.after")
             self._fluss.commit(done.snapshot_id, {})
@@ -186,7 +186,7 @@ class TableMaintenance:
             done.bytes_before, done.bytes_after, done.tag, time.perf_counter() - started,
         )  # fmt: skip
 
-    def _rewritten(self, plan: CompactionPlan) -> list[bytes]:
+    def _rewrite(self, plan: CompactionPlan) -> list[bytes]:
         """Run a plan's tasks; return the results of all, or remove what was written and raise."""
         scene = self._scene
         tasks = [
@@ -207,7 +207,7 @@ class TableMaintenance:
             raise
         return written
 
-    def _committed(self, plan: CompactionPlan, results: Sequence[bytes]) -> CompactedFiles:
+    def _commit(self, plan: CompactionPlan, results: Sequence[bytes]) -> CompactedFiles:
         """Commit; when it certainly did not happen the files are removed, when that is not known they stay."""
         try:
             return self._lake.commit_compaction(plan, results, self._properties(self._known()))

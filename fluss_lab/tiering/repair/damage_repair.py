@@ -145,7 +145,7 @@ class _DamageRepair:
         stops = {bucket: each.to_tier[1] for bucket, each in first.items() if each.to_tier and each.in_remote is None}
         self._tier(stops, damaged)
         if self._info.descriptor.lake_enabled:
-            with self._held() as check:
+            with self._hold() as check:
                 self._give_up(damaged, check)
         else:
             self._give_up(damaged, lambda: None)
@@ -179,7 +179,7 @@ class _DamageRepair:
     # -- what is not ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _held(self) -> Iterator[Callable[[], None]]:
+    def _hold(self) -> Iterator[Callable[[], None]]:
         """Hold the table like a round, and give what raises when it is lost. Who held it before commits nothing more."""
         options = TieringOptions()
         with TieringSession(self._connection) as session:
@@ -192,7 +192,7 @@ class _DamageRepair:
                 if lost.is_set():
                     raise FencedTieringEpochError(f"{assignment}: another tierer holds the table now; the repair ends")
 
-            with enumerator.holding(assignment, lost.set):
+            with enumerator.hold(assignment, lost.set):
                 planner = RoundPlanner(self._connection, enumerator, assignment, options)
                 table = planner.table()
                 factory = self._storage().create_lake_tiering_factory()

@@ -93,13 +93,13 @@ def adopt(
         assignment = enumerator.request(connection.admin().table_info(path).table_id)
         assert assignment is not None, "a table that is asked for by id is given, or an error raised"
         lost = threading.Event()
-        with enumerator.holding(assignment, lost.set):
-            plan = _repaired(connection, storage, assignment, lost, sound, accept_gaps=accept_gaps)
+        with enumerator.hold(assignment, lost.set):
+            plan = _repair(connection, storage, assignment, lost, sound, accept_gaps=accept_gaps)
         enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
         return plan
 
 
-def _repaired(
+def _repair(
     connection: Connection,
     storage: LakeStorage,
     assignment: TieringAssignment,

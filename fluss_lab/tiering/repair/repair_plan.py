@@ -183,13 +183,13 @@ class RepairPlanner:
         newest_id = self._lake.current_snapshot_id()
         known = self._known()
         self._ids = self._partition_ids(known)
-        reason, offsets, starts = self._accepted(known, newest_id)
+        reason, offsets, starts = self._accept(known, newest_id)
         # What is not known of a bucket is not lost: no repair is planned around it.
         found = self._connection.admin().buckets(self._table)
         statuses = {status.bucket: self._sound.get(status.bucket) or status.known() for status in found}
         buckets = sorted({*statuses, *offsets, *known.offsets}, key=TableBucket.sort_key)
         repairs = [
-            self._fitted(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
+            self._fit(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
             for bucket in buckets
         ]
         if reason is None and not any(each.lost for each in repairs):
@@ -218,19 +218,19 @@ class RepairPlanner:
             return ids
         return ids | {each.name: each.partition_id for each in self._connection.admin().partitions(self._table.path)}
 
-    def _accepted(
+    def _accept(
         self, known: LakeSnapshot, newest_id: int | None
     ) -> tuple[str | None, LakeOffsets, Mapping[TableBucket, int]]:
         """Return what is wrong with the lake, and how far each bucket is tiered in it and can be replayed."""
         try:
             missing = self._lake.missing_lake_snapshot(_id(known))
         except ForeignCommitError as error:
-            return str(error), *self._merged(known, self._lake.newest_lake_snapshot())
+            return str(error), *self._merge(known, self._lake.newest_lake_snapshot())
         except LakeSnapshotNotFoundError as error:
             return str(error), *self._without_known(known, newest_id)
-        return None, *self._merged(known, missing)
+        return None, *self._merge(known, missing)
 
-    def _merged(
+    def _merge(
         self, known: LakeSnapshot, newer: CommittedLakeSnapshot | None
     ) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
         if newer is None:
@@ -246,7 +246,7 @@ class RepairPlanner:
         """Return the offsets of a lake from whose history the snapshot that the cluster knows is gone."""
         ours = self._lake.newest_lake_snapshot()
         if ours is None:
-            return ({}, {}) if newest_id is None else self._by_files(known)
+            return ({}, {}) if newest_id is None else self._offsets_in_files(known)
         try:
             # What the cluster keeps of that snapshot has every bucket.
             remembered = self._connection.admin().lake_snapshot(
@@ -264,7 +264,7 @@ class RepairPlanner:
             return found, committed_starts(ours, found)
         return remembered.offsets, remembered.starts
 
-    def _by_files(self, known: LakeSnapshot) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
+    def _offsets_in_files(self, known: LakeSnapshot) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
         """Return what the cluster knows, held against the files: no snapshot of ours is left to say it."""
         if not isinstance(self._storage, SupportsMaintenance):
             raise LakeSnapshotNotFoundError(
@@ -297,7 +297,7 @@ class RepairPlanner:
 
     # -- whether the cluster holds the rest ----------------------------------------------------------------------------
 
-    def _fitted(
+    def _fit(
         self,
         bucket: TableBucket,
         status: KnownBucket | None,

@@ -130,7 +130,7 @@ class RoundPlanner:
         # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
         partitions = self._partitions(table)
         known_id, known = self._known(table)
-        missing, merged = self._with_missing(table, lake, partitions, known_id, known)
+        missing, merged = self._missing_snapshot(table, lake, partitions, known_id, known)
         if missing is not None:
             # What a predecessor committed and did not live to register.
             newer = advanced_buckets(merged, known)
@@ -148,7 +148,7 @@ class RoundPlanner:
         planned_id = lake.current_snapshot_id()
         self._enumerator.renew(self._assignment)
         known_id, known = self._known(table)
-        _, merged = self._with_missing(table, lake, self._partitions(table), known_id, known)
+        _, merged = self._missing_snapshot(table, lake, self._partitions(table), known_id, known)
         TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(merged, known, planned_id)
         self._must_fence = False
         failpoint("tiering.fence.after")
@@ -160,7 +160,7 @@ class RoundPlanner:
             return None, {}
         return snapshot.snapshot_id, snapshot.offsets
 
-    def _with_missing(
+    def _missing_snapshot(
         self,
         table: TableInfo,
         lake: LakeCommitter[Any, Any],

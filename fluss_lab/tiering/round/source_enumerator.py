@@ -235,7 +235,7 @@ class TieringSourceEnumerator:
             raise FencedTieringEpochError(f"{assignment}: not held by this tierer any more: {error}")
 
     @contextmanager
-    def holding(self, assignment: TieringAssignment, on_lost: Callable[[], None]) -> Iterator[None]:
+    def hold(self, assignment: TieringAssignment, on_lost: Callable[[], None]) -> Iterator[None]:
         """Renew in the background while the block runs; one that fails is reported to the coordinator as a failed round.
 
         An end that is good is reported after the block: a heartbeat behind that report would find the table held no more.

@@ -238,7 +238,7 @@ class TieringSplitGenerator:
         Cost: one call for the table, and one (which makes records durable) for each partition that lags; one more for
             each partition with such a bucket.
         """
-        lagging = list(self._lagging(tiered))
+        lagging = list(self._lagging_buckets(tiered))
         waiting = [each for partition_id, lags in lagging for each in self._durable(partition_id, lags)]
         ranges = limit_ranges(waiting, self._options.round_records_max, self._options.round_bytes_max)
         size_bytes = split_size(ranges, parallelism, self._options)
@@ -250,7 +250,7 @@ class TieringSplitGenerator:
         is_limited = sum(each.records for each in ranges) < sum(each.records for each in waiting)
         return GeneratedSplits(number_splits([split for _, _, split in placed]), is_limited)
 
-    def _lagging(self, tiered: Mapping[TableBucket, LakeOffset]) -> Iterator[tuple[int | None, list[_Lag]]]:
+    def _lagging_buckets(self, tiered: Mapping[TableBucket, LakeOffset]) -> Iterator[tuple[int | None, list[_Lag]]]:
         """Yield the buckets that lag, by partition."""
         found: dict[int | None, list[KnownBucket]] = defaultdict(list)
         for status in self._statuses():

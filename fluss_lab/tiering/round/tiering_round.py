@@ -130,7 +130,7 @@ def _run(
             session_id = stack.enter_context(TieringSession(connection)).session_id
         enumerator = TieringSourceEnumerator(connection, session_id, options.renew_interval_s)
         meter = RoundMeter(progress)
-        with meter.timed("plan"):
+        with meter.time_stage("plan"):
             assignment = enumerator.request(table_id)
         if assignment is None:
             return None
@@ -171,12 +171,12 @@ class TieringRound:
 
     def run(self) -> TieringReport:
         """Run the round, and report to the coordinator how it ended."""
-        with self._enumerator.holding(self._assignment, self._on_lost):
+        with self._enumerator.hold(self._assignment, self._on_lost):
             failpoint("tiering.heartbeat.after")
             report = self._maintain(self._tier())
             failpoint("tiering.finish.before")
         self._meter.enter("finish")
-        with self._meter.timed("finish"):
+        with self._meter.time_stage("finish"):
             records = report.rows + report.events
             event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited)
             self._enumerator.handle(event)
@@ -185,14 +185,14 @@ class TieringRound:
     def _maintain(self, report: TieringReport) -> TieringReport:
         """Look after the table's shape, while it is held. Whatever comes of that, the round's data is where it belongs."""
         self._meter.enter("maintain")
-        with self._meter.timed("maintain"):
+        with self._meter.time_stage("maintain"):
             scene = MaintenanceScene(
                 self._connection,
                 self._storage,
                 self._executor,
                 self._assignment,
                 self._confirm_held,
-                progress=self._meter.did,
+                progress=self._meter.count_tasks,
             )
             done = maintain_table(scene, self._planner.table)
         if done is None:
@@ -230,7 +230,7 @@ class TieringRound:
         round_id = uuid.uuid4().hex
         self._check_held()
         with ExitStack() as stack:
-            with self._meter.timed("plan"):
+            with self._meter.time_stage("plan"):
                 factory = self._storage.create_lake_tiering_factory()
                 table = self._planner.table()
                 context = CommitterInitContext(table, round_id)
@@ -240,7 +240,7 @@ class TieringRound:
             if not plan.splits:
                 return self._report(plan.known_id, [])
             written = self._write(plan, factory, lake, round_id)
-            with self._meter.timed("commit"):
+            with self._meter.time_stage("commit"):
                 return self._commit(plan, lake, written, round_id)
 
     # -- write ---------------------------------------------------------------------------------------------------------
@@ -249,13 +249,13 @@ class TieringRound:
         self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], lake: LakeCommitter[Any, Any], round_id: str
     ) -> list[WrittenSplit]:
         """Run the tasks; return what all of them wrote, or remove it and raise."""
-        with self._meter.timed("plan"):
+        with self._meter.time_stage("plan"):
             tasks = self._tasks(plan, factory, round_id)
         self._meter.plan(plan.splits)
         self._check_held()
-        with self._meter.timed("write"):
+        with self._meter.time_stage("write"):
             try:
-                data = self._executor.run(tasks, self._meter.wrote)
+                data = self._executor.run(tasks, self._meter.add_written)
             except FlussError as error:
                 self._check_held()
                 raise error

@@ -130,7 +130,7 @@ class RoundMeter:
         self._tell()
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def time_stage(self, stage: str) -> Iterator[None]:
         """Count the block's seconds towards a stage."""
         began_s = time.monotonic()
         try:
@@ -143,14 +143,14 @@ class RoundMeter:
         stages = {name: self._seconds.get(name, 0.0) for name in STAGES[:-1]}
         return stages | {"total": time.monotonic() - self._began_s}
 
-    def wrote(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
+    def add_written(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
         """Take news of the tasks that write: a `TaskProgress`. One that ended is counted once, however often it comes."""
         with self._lock:
             self._done, self._tasks = done, total
             self._written.update({news.index: news for news in ended if news.index < len(self._splits)})
         self._tell()
 
-    def did(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
+    def count_tasks(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
         """Take news of the tasks of another stage: a `TaskProgress` that counts no rows."""
         del ended
         with self._lock:

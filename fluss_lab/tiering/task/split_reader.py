@@ -64,7 +64,7 @@ class KeyedChanges:
         self._open: int | None = None
         self._begun = False
 
-    def checked(self, runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
+    def check(self, runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
         """Yield the records of the split's own.
 
         Args:
@@ -225,12 +225,12 @@ class TieringSplitReader:
         if isinstance(split, TieringSnapshotSplit):
             yield from snapshot_rows(self._connection, self._table, split)
         elif isinstance(split, TieringLogSplit):
-            runs = whole(self._range(split, split.starting_offset, split.stopping_offset), split)
+            runs = complete_runs(self._range(split, split.starting_offset, split.stopping_offset), split)
             if self._table.is_log_table:
                 yield from runs
                 return
             changes = KeyedChanges(split, lambda: self._range(split, split.stopping_offset, split.stopping_offset + 1))
-            for records in changes.checked(runs):
+            for records in changes.check(runs):
                 self.start = changes.start
                 yield records
             self.start = changes.start
@@ -268,7 +268,7 @@ def coalesce_runs(runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
         yield joined(held)
 
 
-def whole(runs: Iterable[LogRecords], split: TieringLogSplit) -> Iterator[LogRecords]:
+def complete_runs(runs: Iterable[LogRecords], split: TieringLogSplit) -> Iterator[LogRecords]:
     """Yield runs of records, seen to be all of a split's, each once and in order.
 
     Raises:

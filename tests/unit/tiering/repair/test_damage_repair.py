@@ -185,7 +185,7 @@ def test_a_table_that_a_tierer_works_on_is_left_alone(tables):
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.02)
         assignment = enumerator.request(broken.info.table_id)
-        with enumerator.holding(assignment, lambda: None), pytest.raises(TieringInProgressError):
+        with enumerator.hold(assignment, lambda: None), pytest.raises(TieringInProgressError):
             broken.repair()
     assert [(each.damage.start, each.damage.stop) for each in broken.plan().ranges] == broken.damage[0]
     broken.repair()

@@ -364,7 +364,7 @@ def test_a_living_tierer_is_waited_for(tables):
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.05)
         assignment = enumerator.request(info.table_id)
-        with enumerator.holding(assignment, lambda: None), pytest.raises(TieringInProgressError):
+        with enumerator.hold(assignment, lambda: None), pytest.raises(TieringInProgressError):
             mend(tables, info)
     mend(tables, info)
     # The table is due at once, and its trouble forgotten.

@@ -281,7 +281,7 @@ def test_a_round_notices_by_its_heartbeat_that_its_table_is_gone(tables):
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.02)
         assignment = enumerator.request(info.table_id)
-        with enumerator.holding(assignment, lost.set):
+        with enumerator.hold(assignment, lost.set):
             enumerator.handle(FailedTieringEvent(assignment, "as if taken"))
             assert lost.wait(60)
 

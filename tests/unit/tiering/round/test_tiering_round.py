@@ -185,7 +185,7 @@ def test_a_table_held_by_a_living_tierer_is_refused(tables):
     with TieringSession(tables.connection) as session:
         holder = TieringSourceEnumerator(tables.connection, session.session_id, FAST.renew_interval_s)
         assignment = holder.request(info.table_id)
-        with holder.holding(assignment, lambda: None), pytest.raises(TieringInProgressError):
+        with holder.hold(assignment, lambda: None), pytest.raises(TieringInProgressError):
             tables.tier(info)
 
 

@@ -24,9 +24,9 @@ def test_rows_and_bytes_add_up_by_bucket():
     meter.plan(SPLITS)
     assert told[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 0, 0))
     assert (told[-1].stage, told[-1].tasks_done, told[-1].tasks, told[-1].planned) == ("write", 0, 3, 300)
-    meter.wrote(1, 3, [TaskNews(2, 150, 900)])
+    meter.add_written(1, 3, [TaskNews(2, 150, 900)])
     assert told[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 150, 900))
-    meter.wrote(3, 3, [TaskNews(0, 100, 600), TaskNews(1, 50, 300), TaskNews(2, 150, 900)])
+    meter.add_written(3, 3, [TaskNews(0, 100, 600), TaskNews(1, 50, 300), TaskNews(2, 150, 900)])
     assert (told[-1].rows, told[-1].size_bytes, told[-1].tasks_done) == (300, 1_800, 3)
     meter.enter("commit")
     assert (told[-1].stage, told[-1].tasks, told[-1].rows) == ("commit", 0, 300)
@@ -36,11 +36,11 @@ def test_rows_and_bytes_add_up_by_bucket():
 def test_a_round_that_is_planned_again_begins_again():
     meter = RoundMeter()
     meter.plan(SPLITS)
-    meter.wrote(3, 3, [TaskNews(0, 100, 600)])
+    meter.add_written(3, 3, [TaskNews(0, 100, 600)])
     meter.plan(SPLITS[:1])
     assert (meter.state.rows, meter.state.planned, meter.state.tasks_done, meter.state.tasks) == (0, 100, 0, 1)
     # News of the first plan that come late belong to no split of the second.
-    meter.wrote(1, 1, [TaskNews(2, 150, 900)])
+    meter.add_written(1, 1, [TaskNews(2, 150, 900)])
     assert meter.state.rows == 0
 
 
@@ -48,7 +48,7 @@ def test_tasks_of_other_stages_count_no_rows():
     meter = RoundMeter()
     meter.plan(SPLITS)
     meter.enter("maintain", 2)
-    meter.did(1, 2, [TaskNews(0, 5, 5)])
+    meter.count_tasks(1, 2, [TaskNews(0, 5, 5)])
     assert (meter.state.stage, meter.state.tasks_done, meter.state.tasks, meter.state.rows) == ("maintain", 1, 2, 0)
 
 
@@ -64,7 +64,7 @@ def test_a_listener_that_fails_does_not_fail_the_round():
 def test_partitions_are_told_apart():
     meter = RoundMeter()
     meter.plan([split(0, 0, 0, 5, "b"), split(1, 0, 0, 7, "a")])
-    meter.wrote(1, 2, [TaskNews(0, 5, 1)])
+    meter.add_written(1, 2, [TaskNews(0, 5, 1)])
     assert meter.state.buckets == (BucketProgress("a", 0, 7, 0, 0), BucketProgress("b", 0, 5, 5, 1))
 
 

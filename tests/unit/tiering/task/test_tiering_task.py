@@ -10,7 +10,7 @@ from fluss_lab.errors import CorruptDataError, FencedTieringEpochError, Internal
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
 from fluss_lab.tiering.round.split_generator import TieringLogSplit
-from fluss_lab.tiering.task.split_reader import TieringSplitReader, whole
+from fluss_lab.tiering.task.split_reader import TieringSplitReader, complete_runs
 from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask, parse_task, run_task
 
 
@@ -26,7 +26,7 @@ def records(start, stop, offsets=None):
 
 def test_a_whole_split_passes():
     runs = [records(3, 6), records(6, 7), records(7, 10)]
-    assert list(whole(runs, split(3, 10))) == runs
+    assert list(complete_runs(runs, split(3, 10))) == runs
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_whole_split_passes():
 )
 def test_anything_else_than_the_whole_split_is_refused(runs):
     with pytest.raises(CorruptDataError, match="expected"):
-        list(whole(runs, split(3, 10)))
+        list(complete_runs(runs, split(3, 10)))
 
 
 @pytest.mark.parametrize(
