@@ -5,9 +5,11 @@ import random
 
 import pytest
 
+from fluss_lab.errors import CorruptDataError, ForeignCommitError
 from fluss_lab.lake import snapshot_summary
 from fluss_lab.lake.iceberg.metadata.snapshot_history import summaries, summary_of
-from fluss_lab.lake.snapshot_summary import ADOPTED_KEY, BUCKET_OFFSET_KEY, SINCE_KEY
+from fluss_lab.lake.snapshot_summary import ADOPTED_KEY, BUCKET_OFFSET_KEY, SINCE_KEY, ReplayStart, SnapshotSummary
+from fluss_lab.model import LakeOffset, TableBucket
 from tests.unit.lake.conftest import summary
 from tests.unit.lake.iceberg.maintenance.test_compaction import rows
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep
@@ -142,3 +144,69 @@ def test_tables_of_few_buckets_say_all_every_time(lake):
     for turn in range(3):
         lake.append(info, rows(info, 2, 2 * turn), 2 * turn)
     assert all(is_complete(each) for each in lake.load(info).metadata.snapshots)
+
+
+# -- what any format has from the module -------------------------------------------------------------------------------
+
+PARTITIONED = {TableBucket(7, 31, 0): LakeOffset(10, 5, "a"), TableBucket(7, 32, 1): LakeOffset(4, 2, "b")}
+
+
+def summary_of_commit(snapshot_id, offsets, known=None, **more):
+    properties = snapshot_summary.commit_properties(f"c{snapshot_id}", 7, 3, offsets, known or {}, **more)
+    return SnapshotSummary("db.t", snapshot_id, properties)
+
+
+def test_what_is_written_is_read_back():
+    found = summary_of_commit(1, PARTITIONED, starts={TableBucket(7, 32, 1): 3, TableBucket(7, 31, 0): 0})
+    newest = snapshot_summary.newest_committed([found])
+    assert snapshot_summary.committed_offsets(newest, 7, {"a": 31, "b": 32}) == PARTITIONED
+    assert snapshot_summary.committed_starts(newest, PARTITIONED) == {
+        TableBucket(7, 31, 0): 0,
+        TableBucket(7, 32, 1): 3,
+    }
+
+
+def test_newer_snapshots_count_over_older_ones_and_others_do_not():
+    first = summary_of_commit(1, PARTITIONED)
+    other = SnapshotSummary("db.t", 2, {BUCKET_OFFSET_KEY: "no JSON"})
+    third = summary_of_commit(3, {TableBucket(7, 31, 0): LakeOffset(20, 9, "a")})
+    found = snapshot_summary.newest_committed([third, other, first])
+    assert (found.snapshot_id, found.properties["fluss-commit-id"]) == (3, "c3")
+    assert found.offsets == {("a", 0): LakeOffset(20, 9, "a"), ("b", 1): LakeOffset(4, 2, "b")}
+    assert snapshot_summary.newest_committed([other]) is None
+
+
+def test_a_partition_made_again_has_nothing_of_the_first_one():
+    again = summary_of_commit(2, {TableBucket(7, 40, 1): LakeOffset(1, 9, "a")})
+    found = snapshot_summary.newest_committed([again, summary_of_commit(1, PARTITIONED)])
+    assert found.offsets == {("a", 1): LakeOffset(1, 9, "a"), ("b", 1): LakeOffset(4, 2, "b")}
+    assert snapshot_summary.committed_offsets(found, 7, {"a": 31, "b": 32}) == {
+        TableBucket(7, 32, 1): LakeOffset(4, 2, "b")
+    }
+    known, newer = {("a", 0): ReplayStart(8, 31), ("b", 1): ReplayStart(5, 32)}, {("a", 1): ReplayStart(2, 40)}
+    assert snapshot_summary.merge_starts(known, newer) == {("b", 1): ReplayStart(5, 32), ("a", 1): ReplayStart(2, 40)}
+
+
+def test_a_replay_start_does_not_go_back():
+    starts = snapshot_summary.merge_starts({(None, 0): ReplayStart(8)}, {(None, 0): ReplayStart(3)})
+    assert starts == {(None, 0): ReplayStart(8)}
+    assert snapshot_summary.read_starts(snapshot_summary.write_starts(starts), "it") == starts
+
+
+def test_nothing_older_than_a_repair_counts_and_nothing_may_follow_it_unregistered():
+    repair = summary_of_commit(2, {TableBucket(7, None, 0): LakeOffset(3, 1)}, adopted="x" * 999)
+    older = summary_of_commit(1, {TableBucket(7, None, 1): LakeOffset(9, 1)})
+    assert snapshot_summary.newest_committed([repair, older]).offsets == {(None, 0): LakeOffset(3, 1)}
+    assert len(repair.properties[ADOPTED_KEY]) == 500
+    snapshot_summary.check_registered(older)
+    with pytest.raises(ForeignCommitError, match=r"db\.t: snapshot 2 .*--adopt"):
+        snapshot_summary.check_registered(repair)
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", '[{"bucket": 0}]', '[{"bucket": "x", "offset": 1}]', "7"])
+def test_what_tiering_cannot_have_written_is_an_error(text):
+    found = SnapshotSummary("db.t", 5, {**summary_of_commit(5, {}).properties, BUCKET_OFFSET_KEY: text})
+    with pytest.raises(CorruptDataError, match=r"db\.t, snapshot 5, property 'fluss-bucket-offset'"):
+        snapshot_summary.newest_committed([found])
+    with pytest.raises(CorruptDataError, match="it: expected a JSON list of buckets"):
+        snapshot_summary.read_starts(text, "it")
