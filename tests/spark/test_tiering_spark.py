@@ -189,7 +189,7 @@ def test_rounds_of_several_tables_run_beside_each_other(tables, session, name):
     for info in infos:
         tables.check(info)
         assert session.sparkContext._jsc.sc().getPoolForName(f"{POOL}-{info.path}").isDefined()
-    assert all("not the form of a task" in str(error) for error in failures)
+    assert all("tiering task: expected version" in str(error) for error in failures)
 
 
 def test_what_collects_news_does_not_pile_up(tables, session, name):
@@ -205,7 +205,7 @@ def test_what_collects_news_does_not_pile_up(tables, session, name):
 
 
 def test_tasks_that_are_none_say_so(session):
-    with pytest.raises(FlussError, match="not the form of a task") as caught:
+    with pytest.raises(FlussError, match="tiering task: expected version") as caught:
         SparkTieringExecutor(session).run([b"{}"])
     assert len(str(caught.value).splitlines()) == 1
 
