@@ -29,10 +29,9 @@ from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.tablet.damage import given_up_ranges
 from fluss_lab.server.tablet.log import log_start, recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
-from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, segment_bases
+from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, find_batch, segment_bases
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX, PreviousOffsets
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
-from fluss_lab.server.tablet.log.resync import find_batch
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX, SparseIndex
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from fluss_lab.server.tablet.buckets.bucket_inspection import walk
 from fluss_lab.server.tablet.log import log_start, recovery_point
-from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.log.log_recovery import find_place, segment_bases
 from fluss_lab.server.tablet.log.log_view import Frontier
-from fluss_lab.server.tablet.log.resync import find_place
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX
 
 
