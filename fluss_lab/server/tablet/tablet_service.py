@@ -48,8 +48,7 @@ from fluss_lab.server.tablet.request_counters import Tally
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners, limit_scan
 from fluss_lab.server.tablet.requests.fetch_log import FetchLog
 from fluss_lab.server.tablet.requests.lookup_rows import LookupLimits, lookup, prefix_lookup
-from fluss_lab.server.tablet.requests.produce_log import produce
-from fluss_lab.server.tablet.requests.put_kv import put
+from fluss_lab.server.tablet.requests.write_payloads import produce, put
 
 log = logging.getLogger(__name__)
 

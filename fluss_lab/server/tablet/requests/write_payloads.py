@@ -1,15 +1,16 @@
-"""The common part of ProduceLog and PutKv: a payload for each of several buckets, each with an answer of its own."""
+"""One ProduceLog or PutKv call: a payload for each of several buckets of a table, each with an answer of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
+from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.log.append_types import Appended
@@ -24,31 +25,99 @@ Answer = TypeVar("Answer", pb.PbProduceLogRespForBucket, pb.PbPutKvRespForBucket
 Write: TypeAlias = Callable[[Bucket, Sequence[Buffer], int], Appended]
 
 
-def write_payloads(
-    store: BucketStore, request: Frame[Request], answers: Sequence[Answer], write: Write, what: str
-) -> list[tuple[Answer, Bucket]]:
-    """Write payloads; return when they are as durable as promised. One bucket's failure is in its own answer.
+def produce(store: BucketStore, request: Frame[pb.ProduceLogRequest], size_max: int) -> pb.ProduceLogResponse:
+    """Append payloads and return when they are as durable as promised.
+
+    Each payload is checked as a whole before a byte of it is written. One bucket's failure is in its own answer.
 
     Args:
         store: The server's buckets.
         request: With a payload for each bucket.
-        answers: One for each bucket of the request, in order; filled here.
+        size_max: Bytes of a payload, at most.
+
+    Raises:
+        InvalidRequestError: There are not as many payloads as buckets.
+    """
+    response = pb.ProduceLogResponse()
+
+    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> Appended:
+        return _append(bucket, payload, size_max, wait_ms)
+
+    _write(store, request, response.buckets_resp.add, write, "append to")
+    return response
+
+
+def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: int) -> Appended:
+    table = bucket.table
+    if bucket.kv is not None:
+        raise UnsupportedError(f"{table.path} has a primary key, so its rows are put, not appended")
+    try:
+        batches = check_payload(payload, table.schemas, current_schema_id=table.schema_id, size_max=size_max)
+    except FlussError as error:
+        raise type(error)(f"{table.path} bucket {bucket.id.bucket}: {error}; nothing was appended") from error
+    return bucket.log.append(batches, wait_ms)
+
+
+def put(store: BucketStore, request: Frame[pb.PutKvRequest]) -> pb.PutKvResponse:
+    """Make changes and return when they are as durable as promised.
+
+    A bucket's changes are all made and logged, or none. One bucket's failure is in its own answer.
+
+    Args:
+        store: The server's buckets.
+        request: With a payload for each bucket.
+
+    Raises:
+        InvalidRequestError: There are not as many payloads as buckets.
+    """
+    response = pb.PutKvResponse()
+    columns = tuple(request.message.target_columns)
+
+    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> Appended:
+        return _put(bucket, payload, columns, wait_ms)
+
+    for answer, bucket in _write(store, request, response.buckets_resp.add, write, "put to"):
+        answer.log_end_offset = bucket.log.end
+    return response
+
+
+def _put(bucket: Bucket, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int) -> Appended:
+    name = f"{bucket.table.path} bucket {bucket.id.bucket}"
+    if bucket.kv is None:
+        raise UnsupportedError(f"{name}: the table has no primary key, so its rows are appended, not put")
+    try:
+        return bucket.kv.put(payload, columns, wait_ms)
+    except FlussError as error:
+        if error.retriable:
+            raise
+        raise type(error)(f"{name}: {error}; nothing was changed") from error
+
+
+def _write(
+    store: BucketStore, request: Frame[Request], add: Callable[..., Answer], write: Write, what: str
+) -> list[tuple[Answer, Bucket]]:
+    """Write payloads, fill the answers, and return those without an error, with their buckets.
+
+    Args:
+        store: The server's buckets.
+        request: With a payload for each bucket.
+        add: Adds an answer to the response.
         write: Checks and writes one payload, all of it or nothing.
         what: For messages.
 
-    Returns:
-        The answers without an error, with their buckets.
+    Raises:
+        InvalidRequestError: There are not as many payloads as buckets.
     """
     message = request.message
+    if len(request.payloads) != len(message.buckets_req):
+        raise InvalidRequestError(f"expected {len(message.buckets_req)} payloads, found {len(request.payloads)}")
     wait_ms = min(GAP_WAIT_MS, message.timeout_ms)
     written: list[tuple[Answer, Bucket, Appended]] = []
-    for each, answer, payload in zip(message.buckets_req, answers, request.payloads, strict=True):
-        place = bucket_of(each, message.table_id)
-        answer.bucket_id = place.bucket
-        if place.partition_id is not None:
-            answer.partition_id = place.partition_id
+    for each, payload in zip(message.buckets_req, request.payloads, strict=True):
+        key = bucket_of(each, message.table_id)
+        answer = add(bucket_id=key.bucket, partition_id=key.partition_id)
         try:
-            bucket = store.get(place)
+            bucket = store.get(key)
             written.append((answer, bucket, write(bucket, payload, wait_ms)))
         except Exception as error:
             put_error(answer, error, f"{what} bucket {answer.bucket_id}")
@@ -63,11 +132,3 @@ def write_payloads(
         answer.base_offset, answer.end_offset = appended.base_offset, appended.end_offset
         done.append((answer, bucket))
     return done
-
-
-def check_payloads(request: Frame[Request]) -> None:
-    """Raise `InvalidRequestError` unless there is a payload for each bucket."""
-    if len(request.payloads) != len(request.message.buckets_req):
-        raise InvalidRequestError(
-            f"expected {len(request.message.buckets_req)} payloads, found {len(request.payloads)}"
-        )
