@@ -47,7 +47,7 @@ ELSEWHERE = {
     "read/moment/read_point.py",
     "read/changelog/stream_offsets.py",
     "server/process/discovery.py",
-    "server/tablet/damage/given_up_ranges.py",
+    "server/tablet/damage/log_cut.py",
     "spark/sink/sink_journal.py",
     "testing/parquet_lake/table_versions.py",
 }

@@ -4,10 +4,10 @@ from tests.mutants.mutant import Mutant
 
 GIVING_UP_FILE = "fluss_lab/server/tablet/damage/bucket_damage.py"
 DESK = "fluss_lab/server/tablet/damage/damage_requests.py"
-TAIL = "fluss_lab/server/tablet/damage/sound_tail.py"
+TAIL = "fluss_lab/server/tablet/damage/damaged_ranges.py"
 SENT_ROWS = "fluss_lab/server/tablet/damage/uploaded_rows.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
-NOTES = "fluss_lab/server/tablet/damage/given_up_ranges.py"
+NOTES = "fluss_lab/server/tablet/damage/log_cut.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/damage/test_bucket_damage.py"
 IN_LOST = "tests/unit/server/tablet/damage/test_lost_log.py"
@@ -85,7 +85,7 @@ GIVING_UP = (
     Mutant(
         "cut_that_was_cut_off_not_finished", "P6", STORE,
         "        given_up = log_cut.finish(place)\n",
-        "        given_up = log_cut.given_up_ranges.load(place)\n",
+        "        given_up = log_cut.load_given_up(place)\n",
         (f"{IN_CUTS}::test_a_cut_that_ended_anywhere_is_finished_or_begun_again",),
     ),
     Mutant(
@@ -191,13 +191,13 @@ GIVING_UP = (
         (f"{IN_SENT}::test_a_lake_that_ends_before_the_damage_does_gives_no_rows",),
     ),
     Mutant(
-        "changes_behind_sent_rows_not_tried", "P4", TAIL,
+        "changes_behind_sent_rows_not_tried", "P4", SENT_ROWS,
         "        store.replay(rows, ",
         "        store.replay(rows.slice(0, 0), b\"\" and ",
         (f"{UNFIT}[_missing]", f"{UNFIT}[_another]"),
     ),
     Mutant(
-        "key_sent_twice_taken", "P4", TAIL,
+        "key_sent_twice_taken", "P4", SENT_ROWS,
         "    _check_unique(image, table.descriptor.schema.primary_key)\n",
         "",
         (f"{IN_SENT}::test_a_key_is_not_taken_twice",),
@@ -240,8 +240,8 @@ GIVING_UP = (
     ),
     Mutant(
         "lost_log_laid_before_it_may_be", "P2", DESK,
-        "            self._cut_of(self._look_at_lost(bucket, folder), request)\n",
-        "            self._look_at_lost(bucket, folder)\n",
+        "            self._cut_of(self._find_lost(bucket, folder), request)\n",
+        "            self._find_lost(bucket, folder)\n",
         (f"{KNOWN}[coordinator]",),
     ),
     Mutant(

@@ -26,13 +26,13 @@ IDENTITY = (
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
     ),
     Mutant(
-        "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/buckets/bucket_identity.py",
+        "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
         "    if found or (names and not adopt):",
         "    if names and not found and not adopt:",
         (f"{IN_IDENTITY}::test_a_folder_that_is_another_buckets_is_refused_and_left_as_it_is",),
     ),
     Mutant(
-        "a_nonempty_folder_is_taken_for_a_new_bucket", "P13", "fluss_lab/server/tablet/buckets/bucket_identity.py",
+        "a_nonempty_folder_is_taken_for_a_new_bucket", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
         "    if found or (names and not adopt):",
         "    if found:",
         (f"{IN_IDENTITY}::test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_ones",),

@@ -35,12 +35,11 @@ from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnsw
 from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.durable_reports import DurableReporter
+from fluss_lab.server.tablet.buckets.coordinator_reports import DurableReporter, KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
-from fluss_lab.server.tablet.buckets.kv_snapshot_reports import Reporter
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
-from fluss_lab.server.tablet.damage.damage_requests import DamageDesk
+from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
 from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
@@ -128,9 +127,9 @@ class TabletService:
             self._store.all,
             self._clock,
             interval_ms=opt.KV_SNAPSHOT_INTERVAL.of(options),
-            reporter=Reporter(coordinator, lambda: self._coordinator_epoch),
+            reporter=KvSnapshotReporter(coordinator, lambda: self._coordinator_epoch),
         )
-        self._damage = DamageDesk(
+        self._damage = DamageRequests(
             self._store, self._snapshots, self._scanners, self._reserve, self._clock, rows_ttl_ms=ttl_ms,
             size_max=self._size_max,
         )  # fmt: skip
@@ -320,11 +319,11 @@ class TabletService:
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def describe_damage(self, request: pb.DescribeDamageRequest, /) -> pb.DescribeDamageResponse:
-        """Return what cannot be read of a bucket's log, after reading every byte of it: see `bucket_damage.look`."""
+        """Return what cannot be read of a bucket's log, after reading every byte of it: see `bucket_damage.find_damage`."""
         return self._damage.describe(request)
 
     def send_rows(self, request: Frame[pb.SendRowsRequest], /) -> pb.SendRowsResponse:
-        """Keep rows of a primary-key bucket for the cut that follows: see `SentRows`."""
+        """Keep rows of a primary-key bucket for the cut that follows: see `UploadedRows`."""
         return self._damage.take_rows(request)
 
     def give_up_range(self, request: pb.GiveUpRangeRequest, /) -> pb.GiveUpRangeResponse:

@@ -11,7 +11,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
 from fluss_lab.server.tablet.buckets.table_registry import Table
-from fluss_lab.server.tablet.damage.given_up_ranges import GivenUpRange
+from fluss_lab.server.tablet.damage.log_cut import GivenUpRange
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.log_view import Fetched
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch, RemoteLog

@@ -9,7 +9,7 @@ from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
 from fluss_lab.server.tablet.damage.bucket_damage import BucketDamage, lake_end
-from fluss_lab.server.tablet.damage.given_up_ranges import GivenUpRange
+from fluss_lab.server.tablet.damage.log_cut import GivenUpRange
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 
 
@@ -55,7 +55,7 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
     return known
 
 
-def described_damage(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageResponse:
+def damage_response(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageResponse:
     """Return what cannot be read of a bucket's log."""
     response = pb.DescribeDamageResponse(
         start_offset=found.start,

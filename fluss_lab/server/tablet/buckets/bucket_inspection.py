@@ -26,7 +26,7 @@ from fluss_lab.records.batch import (
     read_header,
 )
 from fluss_lab.server.inspection.findings import Finding
-from fluss_lab.server.tablet.damage import given_up_ranges
+from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE, load_given_up
 from fluss_lab.server.tablet.log import log_start, recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, find_batch, segment_bases
@@ -90,9 +90,9 @@ def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog:
 
 
 def _given_up(folder: Path) -> Iterator[Finding]:
-    path = folder / given_up_ranges.FILE_NAME
+    path = folder / GIVEN_UP_FILE
     try:
-        noted = given_up_ranges.load(folder)
+        noted = load_given_up(folder)
     except FlussError as error:
         yield Finding(path, None, str(error), "The bucket cannot be opened", _COPY)
         return

@@ -28,12 +28,11 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import bucket_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, bucket_folder
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
-from fluss_lab.server.tablet.buckets.bucket_folders import durable_offset_of, has_folders, make_folder, partition_of
-from fluss_lab.server.tablet.buckets.bucket_identity import check_identity
+from fluss_lab.server.tablet.buckets.bucket_folders import check_identity, has_folders, make_folder
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
 from fluss_lab.server.tablet.buckets.table_registry import Table
-from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets
+from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets, durable_offset_of, partition_of
 from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.server.tablet.damage.lost_log import LostLog, copy_beside
 from fluss_lab.server.tablet.log.append_types import LogOptions

@@ -22,8 +22,8 @@ from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.store_image import KvImage
 from fluss_lab.server.tablet.buckets.bucket import Bucket
+from fluss_lab.server.tablet.buckets.coordinator_reports import KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.kv_snapshot_reports import Reporter
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class KvSnapshotter:
         reporter: Tells the coordinator.
     """
 
-    def __init__(self, buckets: Buckets, clock: Clock, *, interval_ms: int, reporter: Reporter) -> None:
+    def __init__(self, buckets: Buckets, clock: Clock, *, interval_ms: int, reporter: KvSnapshotReporter) -> None:
         self._buckets, self._clock, self._interval_ms, self._reporter = buckets, clock, interval_ms, reporter
         self._lock = threading.Lock()
         self._turns: dict[TableBucket, _Turn] = {}

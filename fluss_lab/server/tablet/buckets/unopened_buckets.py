@@ -82,6 +82,17 @@ class UnopenedBuckets:
             return [attempt.request for attempt in self._attempts.values() if attempt.due_ms <= now_ms]
 
 
+def partition_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> str | None:
+    """Return the name of the partition of the bucket that a request is about; None without partitions."""
+    path = request.physical_table_path
+    return path.partition_name if path.HasField("partition_name") else None
+
+
+def durable_offset_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> int | None:
+    """Return up to where the log of the bucket that a request is about was on the device; None of a new bucket."""
+    return request.durable_offset if request.HasField("durable_offset") else None
+
+
 def _described(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, wait_max_ms: int) -> FlussError:
     """Return an error that names the bucket, the cause and the remedy; of the class of the cause."""
     bucket = bucket_of(request.table_bucket)
@@ -89,7 +100,7 @@ def _described(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, w
         error = StorageError(f"{error.filename}: {error.strerror or error}")
     cause = as_fluss_error(error, f"open bucket {bucket}")
     path = request.physical_table_path
-    partition = f"({path.partition_name})" if path.HasField("partition_name") else ""
+    partition = "" if (name := partition_of(request)) is None else f"({name})"
     return type(cause)(
         f"{path.database_name}.{path.table_name}{partition} bucket {bucket.bucket} [{bucket}] could not be opened: {cause}. "
         f"Mend that; the server tries again by itself, at least every {wait_max_ms / 1000:g} s"

@@ -18,9 +18,8 @@ from fluss_lab.errors import (
     UntieredRecordsError,
 )
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
-from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, damaged_ranges
-from fluss_lab.server.tablet.damage.given_up_ranges import Cut, GivenUpRange
-from fluss_lab.server.tablet.damage.sound_tail import Tail
+from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail, damaged_ranges
+from fluss_lab.server.tablet.damage.log_cut import Cut, GivenUpRange
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.log.log_view import Frontier
@@ -64,7 +63,7 @@ class BucketDamage:
         return max(self.rows_offset or 0, self.lake_rows_offset or 0)
 
 
-def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
+def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     """Return what is damaged of a bucket; its log takes no more records where that is anything.
 
     Args:
@@ -116,14 +115,16 @@ def look(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
 def _is_gone(folder: Path, ranges: list[DamagedRange], local_start: int) -> bool:
     """Tell whether nothing that can be read is left of a log."""
     (first, *others), bases = ranges, segment_bases(folder)
-    return not others and first.start == local_start and Tail.behind(folder, first).path is None and len(bases) <= 1
+    return (
+        not others and first.start == local_start and SoundTail.behind(folder, first).path is None and len(bases) <= 1
+    )
 
 
 def _lake_rows(folder: Path, ranges: list[DamagedRange], lake: LakeState, *, is_gone: bool) -> int | None:
     """Return the offset at which the lake has the rows, so that what can be read of the log follows on them."""
     if is_gone:
         return min(lake.end, ranges[-1].stop)
-    return Tail.behind(folder, ranges[-1]).boundary(lake.end)
+    return SoundTail.behind(folder, ranges[-1]).boundary(lake.end)
 
 
 def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRange]:
@@ -158,7 +159,7 @@ def confirm_damage(bucket: Bucket, folder: Path, durable_offset: int, error: Cor
     Raises:
         FlussError, OSError: As `look`.
     """
-    look(bucket, folder, durable_offset)
+    find_damage(bucket, folder, durable_offset)
     ended = bucket.log.reader.ended_by
     return error if ended is None else CorruptDataError(f"{ended} ({error})")
 
@@ -206,7 +207,7 @@ def cut_behind(
         lost_start = _lost_start(found, damaged, discard=discard)
     rows_offset = None if found.rows_offset is None else max(found.rows_offset, sent_offset or 0)
     if found.is_gone:
-        _check_word(min(lost_start, to if rows_offset is None else rows_offset), to, discard=discard)
+        _check_discard(min(lost_start, to if rows_offset is None else rows_offset), to, discard=discard)
     elif rows_offset is not None and rows_offset < to:
         raise UnsupportedError(
             f"the rows are made from the changes since offset {rows_offset}, where their newest key-value snapshot is, "
@@ -217,7 +218,7 @@ def cut_behind(
     return Cut(to, source, damaged.position or 0, noted)
 
 
-def _check_word(lost_start: int, stop: int, *, discard: bool) -> None:
+def _check_discard(lost_start: int, stop: int, *, discard: bool) -> None:
     if lost_start < stop and not discard:
         raise UntieredRecordsError(
             f"nothing of the log is left, and nobody else holds offsets [{lost_start}, {stop}): restore the bucket's folder "

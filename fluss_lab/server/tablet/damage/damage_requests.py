@@ -14,7 +14,7 @@ from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.folder.disk_reserve import DiskReserve
 from fluss_lab.server.kv.store_image import KvImage
 from fluss_lab.server.tablet.buckets.bucket import Bucket
-from fluss_lab.server.tablet.buckets.bucket_description import described_damage
+from fluss_lab.server.tablet.buckets.bucket_description import damage_response
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
 from fluss_lab.server.tablet.damage.bucket_damage import (
@@ -22,20 +22,18 @@ from fluss_lab.server.tablet.damage.bucket_damage import (
     checkpoint_behind,
     confirm_damage,
     cut_behind,
-    look,
+    find_damage,
 )
-from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange
-from fluss_lab.server.tablet.damage.given_up_ranges import Cut
-from fluss_lab.server.tablet.damage.log_cut import begin
-from fluss_lab.server.tablet.damage.sound_tail import Tail, check_rows
-from fluss_lab.server.tablet.damage.uploaded_rows import SentRows
+from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail
+from fluss_lab.server.tablet.damage.log_cut import Cut, begin
+from fluss_lab.server.tablet.damage.uploaded_rows import UploadedRows, check_rows
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners
 
 log = logging.getLogger(__name__)
 
 
-class DamageDesk:
+class DamageRequests:
     """Looks at damaged buckets of one server, and cuts their logs. Safe for threads; one cut at a time.
 
     Args:
@@ -62,22 +60,22 @@ class DamageDesk:
         self._store, self._snapshots, self._scanners = store, snapshots, scanners
         self._reserve, self._clock = reserve, clock
         self._cutting = threading.Lock()
-        self._sent = SentRows(clock, ttl_ms=rows_ttl_ms, size_max=size_max)
+        self._sent = UploadedRows(clock, ttl_ms=rows_ttl_ms, size_max=size_max)
 
     def describe(self, request: pb.DescribeDamageRequest) -> pb.DescribeDamageResponse:
-        """Return what cannot be read of a bucket's log, after reading every byte of it: see `bucket_damage.look`."""
+        """Return what cannot be read of a bucket's log, after reading every byte of it: see `bucket_damage.find_damage`."""
         if self._store.is_lost(bucket_of(request)):
             with self._store.stand_in(bucket_of(request)) as (lost, folder):
-                return described_damage(lost, self._look_at_lost(lost, folder))
+                return damage_response(lost, self._find_lost(lost, folder))
         bucket = self._store.get(bucket_of(request))
-        return described_damage(bucket, self._look(bucket))
+        return damage_response(bucket, self._find_damage(bucket))
 
     def confirm(self, bucket: Bucket, error: CorruptDataError) -> CorruptDataError:
         """Return what to say of bytes of a log that failed their checks when they were read: see `bucket_damage.confirm_damage`."""
         return confirm_damage(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id), error)
 
     def take_rows(self, request: Frame[pb.SendRowsRequest]) -> pb.SendRowsResponse:
-        """Keep rows that are sent for a cut: see `SentRows.take`."""
+        """Keep rows that are sent for a cut: see `UploadedRows.take`."""
         table = self._store.table(request.message.table_id)
         if not table.descriptor.schema.primary_key:
             raise UnsupportedError(f"{table.path} has no primary key: no rows are made of its log")
@@ -105,7 +103,7 @@ class DamageDesk:
     def _begin_anew(self, request: pb.GiveUpRangeRequest) -> None:
         """Lay an empty log where one is lost, if it may be given up."""
         with self._store.stand_in(bucket_of(request)) as (bucket, folder):
-            self._cut_of(self._look_at_lost(bucket, folder), request)
+            self._cut_of(self._find_lost(bucket, folder), request)
         renewed = self._store.begin_anew(bucket_of(request))
         log.warning("event=lost_log_begun_anew log_start=%d", renewed.log.start, extra=renewed.log_fields)
 
@@ -113,14 +111,14 @@ class DamageDesk:
         """Return an open bucket; with an empty log instead of one whose files went meanwhile, if that may be given up."""
         if segment_bases(self._store.folder(bucket.id)):
             return bucket
-        self._cut_of(self._look(bucket), request)
+        self._cut_of(self._find_damage(bucket), request)
         if bucket.kv is not None and bucket.kv.is_live:
             self._snapshots.take_of_stopped(bucket)
         return self._store.begin_anew(bucket.id)
 
-    def _look_at_lost(self, bucket: Bucket, folder: Path) -> BucketDamage:
+    def _find_lost(self, bucket: Bucket, folder: Path) -> BucketDamage:
         """Return what is gone of a bucket of which no segment is left: nothing, where nobody knows of a record in it."""
-        found = look(bucket, folder, 0)
+        found = find_damage(bucket, folder, 0)
         place, start = self._store.folder(bucket.id), found.start
         gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)
         return replace(found, ranges=(gone._replace(path=place),), is_gone=True)
@@ -135,11 +133,11 @@ class DamageDesk:
             sent_offset=request.rows_offset if request.HasField("rows_offset") else None,
         )
 
-    def _look(self, bucket: Bucket) -> BucketDamage:
-        return look(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
+    def _find_damage(self, bucket: Bucket) -> BucketDamage:
+        return find_damage(bucket, self._store.folder(bucket.id), self._store.durable_offset(bucket.id))
 
     def _cut(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
-        found, folder = self._look(bucket), self._store.folder(bucket.id)
+        found, folder = self._find_damage(bucket), self._store.folder(bucket.id)
         cut = self._cut_of(found, request)
         self._keep_rows(bucket, found, cut, request)
         bucket.log.sync()
@@ -163,7 +161,7 @@ class DamageDesk:
             if found.is_gone:
                 image = replace(image, log_offset=cut.start)
             try:
-                check_rows(bucket.table, image, Tail.behind(self._store.folder(bucket.id), found.ranges[-1]))
+                check_rows(bucket.table, image, SoundTail.behind(self._store.folder(bucket.id), found.ranges[-1]))
             except CorruptDataError as error:
                 raise CorruptDataError(
                     f"the rows that the lake has of the bucket at offset {image.log_offset} are not those that its log goes on "

@@ -1,18 +1,28 @@
-"""The offsets of a bucket's log that cannot be read, found by reading every byte."""
+"""The offsets of a bucket's log that cannot be read, found by reading every byte, and the sound part behind all of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from fluss_lab.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    BatchHeader,
+    check_header,
+    checksum,
+    read_header,
+)
 from fluss_lab.server.tablet.buckets.bucket_inspection import walk
 from fluss_lab.server.tablet.log import log_start, recovery_point
 from fluss_lab.server.tablet.log.log_recovery import find_place, segment_bases
 from fluss_lab.server.tablet.log.log_view import Frontier
-from fluss_lab.server.tablet.log.segment import LOG_SUFFIX
+from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE
 
 
 class DamagedRange(NamedTuple):
@@ -93,3 +103,73 @@ def log_end(folder: Path, schemas: Mapping[int, pa.Schema]) -> int:
     if not bases:
         return 0
     return walk(folder / f"{bases[-1]:020d}{LOG_SUFFIX}", bases[-1], -1, schemas, keeps_places=False).offset
+
+
+@dataclass(frozen=True, slots=True)
+class SoundTail:
+    """The place behind a log's last damaged range.
+
+    Attributes:
+        offset: Of the first batch there, or of the next record.
+        path: The segment in which that is; None: nothing is behind.
+        position: Where in it.
+    """
+
+    offset: int
+    path: Path | None
+    position: int = 0
+
+    @staticmethod
+    def behind(folder: Path, damaged: DamagedRange) -> SoundTail:
+        """Return the place behind a bucket's last damaged range."""
+        if damaged.position is not None:
+            return SoundTail(damaged.stop, damaged.path, damaged.position)
+        path = folder / f"{damaged.stop:020d}{LOG_SUFFIX}"
+        return SoundTail(damaged.stop, path if path.exists() else None)
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield its batches, up to the end or a torn tail.
+
+        Raises:
+            OSError: A file cannot be read.
+
+        Cost: reads every byte, and keeps one batch.
+        """
+        offset, position = self.offset, self.position
+        if self.path is None:
+            return
+        for base in segment_bases(self.path.parent):
+            if base < int(self.path.stem):
+                continue
+            for header, whole in _batches(self.path.with_name(f"{base:020d}{LOG_SUFFIX}"), offset, position):
+                offset = header.next_offset
+                yield header, whole
+            position = 0
+
+    def boundary(self, offset_max: int) -> int | None:
+        """Return the last offset up to a bound at which a batch of it begins, or the next record would; None without any.
+
+        Rows can be followed from there only: no batch is done in part.
+        """
+        found = self.offset if self.offset <= offset_max else None
+        for header, _ in self.batches() if found is not None else ():
+            if header.next_offset > offset_max:
+                break
+            found = header.next_offset
+        return found
+
+
+def _batches(path: Path, offset: int, position: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        while position < size:
+            try:
+                header = read_header(os.pread(file.fileno(), min(HEADER_BYTES, size - position), position))
+                check_header(header, size - position)
+                whole = memoryview(os.pread(file.fileno(), header.size, position))
+            except UNREADABLE:
+                return
+            if header.base_offset != offset or checksum(whole[CRC_START:]) != header.crc:
+                return
+            yield header, whole
+            offset, position = header.next_offset, position + header.size

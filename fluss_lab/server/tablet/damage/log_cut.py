@@ -1,7 +1,9 @@
-"""The cut of a bucket's log, which then begins behind records that cannot be read: its files, step by step.
+"""The cut of a bucket's log, which then begins behind records that cannot be read, and the note of what it gave up.
 
-`begin` is the moment at which it is decided; `finish` does the rest, and is called again whenever the bucket is opened, until
-it has come to its end. In between, every step may be interrupted and repeated:
+The note is one small file, ``given-up``, replaced at once, with a checksum of its own and the identity of its bucket.
+
+`begin` is the moment at which a cut is decided, in that file; `finish` does the rest, and is called whenever the bucket is
+opened, until it has come to its end. In between, every step may be interrupted and repeated:
 
 1. what follows the damage in its segment gets a segment of its own;
 2. the log's first offset is noted;
@@ -11,14 +13,18 @@ it has come to its end. In between, every step may be interrupted and repeated:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fluss_lab import files
+from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.server.tablet.damage import given_up_ranges
-from fluss_lab.server.tablet.damage.given_up_ranges import Cut, GivenUp
+from fluss_lab.model.json_codec import decode, encode
+from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.server.tablet.buckets.bucket_folders import folder_identity
 from fluss_lab.server.tablet.log import log_start, recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
@@ -27,6 +33,9 @@ from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX
 from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX
 
+GIVEN_UP_FILE: Final = "given-up"
+VERSION: Final = 1
+_REMEDY: Final = "restore it from a copy, or delete it: what was given up of the bucket is then no longer known"
 #: Between the steps, in order. Ended at any of them, opening the bucket finishes it, or it can be asked for again.
 FAILPOINTS: Final = (
     "tablet.cut.before",
@@ -40,6 +49,95 @@ FAILPOINTS: Final = (
 _SUFFIXES: Final = (OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUFFIX)
 #: Two files of previous offsets are open at once.
 _HANDLES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpRange:
+    """Offsets ``[start, stop)`` that were given up.
+
+    Attributes:
+        start: First offset that could not be read.
+        stop: Where the log could be read again.
+        lost_start: Offsets ``[lost_start, stop)`` were held by nobody else, neither by the lake nor by remote storage;
+            `stop` when there were none. It is below `start` where sound records before the damage were discarded too.
+        time_ms: When that was done.
+    """
+
+    start: int
+    stop: int
+    lost_start: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A log that is to begin at an offset.
+
+    Attributes:
+        start: The offset.
+        source: Name of the segment in which its batch is, at `position`; None: it begins a segment, or there is none yet.
+        position: See there.
+        noted: What is given up by it.
+    """
+
+    start: int
+    source: str | None
+    position: int
+    noted: GivenUpRange
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What was given up of a bucket's log.
+
+    Attributes:
+        ranges: In the order in which they were given up.
+        pending: What has begun, and is to be finished before the log is used; None: nothing.
+    """
+
+    ranges: tuple[GivenUpRange, ...] = ()
+    pending: Cut | None = None
+
+
+class _Noted(msgspec.Struct):
+    """The file: what was given up, and of which bucket."""
+
+    identity: str
+    ranges: tuple[GivenUpRange, ...]
+    pending: Cut | None
+
+
+def save_given_up(folder: Path, given_up: GivenUp) -> None:
+    """Replace what is noted in a bucket's folder, durably.
+
+    Raises:
+        OSError: The file system refused; what was noted stands.
+    """
+    noted = _Noted(folder_identity(folder), given_up.ranges, given_up.pending)
+    files.write_atomic(folder / GIVEN_UP_FILE, seal_content(encode(noted, version=VERSION, indent=0)))
+
+
+def load_given_up(folder: Path) -> GivenUp:
+    """Return what is noted in a bucket's folder; nothing where there is no file.
+
+    Raises:
+        CorruptDataError: The file is damaged, or another bucket's.
+        UnsupportedError: A newer version wrote it.
+        OSError: It cannot be read.
+    """
+    path = folder / GIVEN_UP_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return GivenUp()
+    if (body := unseal_content(data)) is None:
+        raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
+    noted = decode(_Noted, body, path, version=VERSION, remedy=_REMEDY)
+    if noted.identity != (identity := folder_identity(folder)):
+        raise CorruptDataError(
+            f"{path}: expected what was given up of bucket {identity!r}, found that of {noted.identity!r}; {_REMEDY}"
+        )
+    return GivenUp(noted.ranges, noted.pending)
 
 
 def begin(folder: Path, cut: Cut, checkpoint: Checkpoint) -> None:
@@ -56,7 +154,7 @@ def begin(folder: Path, cut: Cut, checkpoint: Checkpoint) -> None:
     failpoint("tablet.cut.before")
     recovery_point.save(folder, checkpoint, durable=True)
     failpoint("tablet.cut.checkpoint")
-    given_up_ranges.save(folder, replace(given_up_ranges.load(folder), pending=cut))
+    save_given_up(folder, replace(load_given_up(folder), pending=cut))
     failpoint("tablet.cut.begun")
 
 
@@ -64,10 +162,10 @@ def finish(folder: Path) -> GivenUp:
     """Finish what `begin` decided, if anything is left of it; return what was given up of the bucket.
 
     Raises:
-        CorruptDataError, UnsupportedError: As `given_up_ranges.load`.
+        CorruptDataError, UnsupportedError: As `load_given_up`.
         OSError: The file system refused; call it again.
     """
-    noted = given_up_ranges.load(folder)
+    noted = load_given_up(folder)
     if (cut := noted.pending) is None:
         return noted
     _make_segment(folder, cut)
@@ -77,7 +175,7 @@ def finish(folder: Path) -> GivenUp:
     _delete_before(folder, cut.start)
     failpoint("tablet.cut.deleted")
     done = GivenUp((*noted.ranges, cut.noted))
-    given_up_ranges.save(folder, done)
+    save_given_up(folder, done)
     return done
 
 

@@ -16,7 +16,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket import LakeState
-from fluss_lab.server.tablet.damage import given_up_ranges
+from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE
 from fluss_lab.server.tablet.log import log_start, recovery_point
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
@@ -25,7 +25,7 @@ from fluss_lab.server.tablet.log.sparse_index import IndexMark
 from fluss_lab.server.tablet.remote import remote_manifest, remote_mark
 
 #: What may be left beside the segments, and belongs to the bucket without them.
-_BESIDE: Final = (given_up_ranges.FILE_NAME, remote_mark.FILE_NAME)
+_BESIDE: Final = (GIVEN_UP_FILE, remote_mark.MARK_FILE)
 
 
 @dataclass(frozen=True, slots=True)

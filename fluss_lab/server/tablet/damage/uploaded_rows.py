@@ -1,4 +1,4 @@
-"""Rows of a primary-key bucket that somebody sends, because its log cannot give them any more: checked, and kept for a while.
+"""The rows of a primary-key bucket that a repair uploads, because its log can no longer give them: checked, and kept for a while.
 
 The rows of one bucket are kept at a time: a repair sends them, and has them used by its next call.
 """
@@ -6,7 +6,7 @@ The rows of one bucket are kept at a time: a repair sends them, and has them use
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,16 +15,28 @@ import pyarrow as pa
 from fluss_lab.clock import Clock
 from fluss_lab.errors import ConflictError, CorruptDataError, InvalidRecordError, InvalidRequestError
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.batch import CRC_START, HEADER_BYTES, checksum, decode_checked, split_headers
+from fluss_lab.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    BatchHeader,
+    align_buffer,
+    checksum,
+    decode_checked,
+    split_headers,
+)
+from fluss_lab.records.evolve import padded
 from fluss_lab.records.kv_files import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
+from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.store_image import KvChunk, KvImage
 from fluss_lab.server.tablet.append.payload_validation import check_body
+from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.damage.damaged_ranges import SoundTail
 
 
 @dataclass(slots=True)
-class _Sent:
+class _Upload:
     """What was sent of one bucket."""
 
     bucket: TableBucket
@@ -35,7 +47,7 @@ class _Sent:
     chunks: list[KvChunk] = field(default_factory=list)
 
 
-class SentRows:
+class UploadedRows:
     """The rows that were sent last. Safe for threads.
 
     Args:
@@ -47,7 +59,7 @@ class SentRows:
     def __init__(self, clock: Clock, *, ttl_ms: int, size_max: int) -> None:
         self._clock, self._ttl_ms, self._size_max = clock, ttl_ms, size_max
         self._lock = threading.Lock()
-        self._sent: _Sent | None = None
+        self._sent: _Upload | None = None
 
     def take(self, request: Frame[pb.SendRowsRequest], schemas: Mapping[int, pa.Schema]) -> int:
         """Keep one part; return how many rows there are now.
@@ -64,7 +76,7 @@ class SentRows:
         message = request.message
         with self._lock:
             if message.part == 0:
-                self._sent = _Sent(bucket_of(message), message.log_offset, self._clock.monotonic_ms())
+                self._sent = _Upload(bucket_of(message), message.log_offset, self._clock.monotonic_ms())
             sent = self._found(bucket_of(message), message.log_offset)
             if sent.parts != message.part:
                 raise ConflictError(
@@ -100,7 +112,7 @@ class SentRows:
             if self._sent is not None and self._sent.used_ms < self._clock.monotonic_ms() - self._ttl_ms:
                 self._sent = None
 
-    def _found(self, bucket: TableBucket, log_offset: int) -> _Sent:
+    def _found(self, bucket: TableBucket, log_offset: int) -> _Upload:
         sent = self._sent
         if sent is None or (sent.bucket, sent.log_offset) != (bucket, log_offset):
             raise ConflictError(
@@ -129,3 +141,44 @@ class SentRows:
             )
         content = pa.RecordBatch.from_arrays(rows.columns[: len(schema)], schema=schema)
         return KvChunk(chunk_id, header.schema_id, content, offsets, times)
+
+
+def check_rows(table: Table, image: KvImage, tail: SoundTail) -> None:
+    """See that rows are those that a bucket had at an offset, as far as that can be told: the log's tail follows on them.
+
+    Args:
+        table: The bucket's.
+        image: The rows.
+        tail: Of its log; all of its batches from the image's offset on are done.
+
+    Raises:
+        CorruptDataError: A key has two rows, or a change does not fit.
+        OSError: A file cannot be read.
+
+    Cost: what opening the bucket costs, in time and memory.
+    """
+    _check_unique(image, table.descriptor.schema.primary_key)
+    schema = table.schemas[table.schema_id]
+    store = KvStore.restore(table.descriptor, table.schema_id, table.schemas, image)
+    for header, whole in tail.batches():
+        if header.base_offset < image.log_offset or not header.record_count:
+            continue
+        body = HEADER_BYTES + header.record_count
+        rows = padded(_rows(header, whole[body:], table.schemas), schema)
+        times = np.full(rows.num_rows, header.timestamp_ms, np.int64)
+        store.replay(rows, bytes(whole[HEADER_BYTES:body]), header.base_offset, times)
+
+
+def _rows(header: BatchHeader, body: memoryview, schemas: Mapping[int, pa.Schema]) -> pa.RecordBatch:
+    if (schema := schemas.get(header.schema_id)) is None:
+        raise CorruptDataError(f"batch at offset {header.base_offset}: schema id {header.schema_id} is not known")
+    return pa.ipc.read_record_batch(align_buffer(body), schema)
+
+
+def _check_unique(image: KvImage, key: Sequence[str]) -> None:
+    parts = [chunk.rows.select(key) for chunk in image.chunks]
+    if not parts:
+        return
+    keys = pa.Table.from_batches(parts)
+    if (found := keys.group_by(list(key)).aggregate([]).num_rows) != keys.num_rows:
+        raise CorruptDataError(f"rows at offset {image.log_offset}: expected {keys.num_rows} keys, found {found}")

@@ -13,7 +13,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 
-FILE_NAME: Final = "remote-log"
+MARK_FILE: Final = "remote-log"
 
 
 class DroppedMark:
@@ -24,7 +24,7 @@ class DroppedMark:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+        self.path = folder / MARK_FILE
         self._offset = 0
 
     def load(self) -> int:

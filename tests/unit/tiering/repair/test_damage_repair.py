@@ -11,8 +11,8 @@ from fluss_lab.errors import (
     UnsupportedError,
     UntieredRecordsError,
 )
-from fluss_lab.server.tablet.damage import given_up_ranges as given_up
 from fluss_lab.server.tablet.damage import log_cut
+from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS
@@ -356,7 +356,7 @@ def test_a_gap_that_damage_has_not_made_is_not_accepted_on_the_way(tables):
             admin.damaged_buckets(broken.info)
             (start, stop) = broken.damage[1][0]
             assert admin.give_up_range(broken.info, broken.bucket(1), start, stop, discard_before=True) == ends[1]
-    path = broken.folder(1) / given_up.FILE_NAME
+    path = broken.folder(1) / GIVEN_UP_FILE
     path.unlink()  # what was lost there was not given up because of damage, for all that is known
     tables.cluster.restart()
     with pytest.raises(OffsetOutOfRangeError, match=rf"\[{lake}, {ends[1]}\).*--adopt --accept-gaps"):

@@ -20,7 +20,7 @@ from fluss_lab.errors import (
 from fluss_lab.records.batch import read_header
 from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.damage import given_up_ranges, log_cut
+from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.server.tablet.damage.damaged_ranges import damaged_ranges
 from tests.unit.server.tablet.kv_kit import TABLE_ID as KEYED_ID
 from tests.unit.server.tablet.kv_kit import KvTablet, upserts
@@ -416,7 +416,7 @@ def _newer(path):
 def test_what_was_given_up_is_told_or_an_error(tmp_path, damage, kind, text):
     tablet = filled(tmp_path)
     give_up(tablet, *flip(segments(tablet)[2], 1), discard=True)
-    path = segments(tablet)[0].with_name(given_up_ranges.FILE_NAME)
+    path = segments(tablet)[0].with_name(log_cut.GIVEN_UP_FILE)
     damage(path)
     tablet = tablet.reopen(clean=False)
     (answer,) = tablet.open(0)
