@@ -25,7 +25,7 @@ KV = (
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/keys/key_groups.py",
+        "kv_keys_of_a_batch_not_compared", "P4", "fluss_lab/server/kv/keys/row_equality.py",
         "others = others[~equal_rows(columns, others, led)]",
         "others = others[:0]",
         (EVERY_KEY,),
@@ -88,8 +88,8 @@ KV = (
         ),
     ),
     Mutant(
-        "kv_wide_rows_completed_however_often_they_are_named", "P8", STORE,
-        "            check_rows(partial.others(old), old_at[old_at >= 0], bytes_max)\n",
+        "kv_wide_rows_completed_however_often_they_are_named", "P8", MERGE,
+        "        check_rows(partial.others(old), met_at[met_at >= 0], bytes_max)\n",
         "",
         ("tests/unit/server/tablet/requests/test_put_kv.py::test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often",),
     ),
@@ -118,7 +118,7 @@ KV = (
         (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
     ),
     Mutant(
-        "kv_replay_of_anything", "P7", "fluss_lab/server/kv/changelog_replay.py",
+        "kv_replay_of_anything", "P7", "fluss_lab/server/kv/change_derivation.py",
         "if (wrong := expected != (ended >= 0)).any():",
         "if (wrong := expected != expected).any():",
         (f"{IN_STORE}::test_a_changelog_that_does_not_fit_is_refused_whole",),

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.server.kv.keys.key_hashes import Longs
-from fluss_lab.server.kv.row_chunks import Chunk, Layout, take_columns
-from fluss_lab.server.kv.store_image import KvChunk
+from fluss_lab.server.kv.row_chunks import Chunk, KvChunk, Layout, take_columns
 
 #: So many neighbours of about one size (within a factor of four) become one.
 NEIGHBOURS: Final = 4

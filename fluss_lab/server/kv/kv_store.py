@@ -19,29 +19,32 @@ from fluss_lab.errors import InternalError, InvalidSchemaError, ServerUnavailabl
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.descriptor import TableDescriptor
-from fluss_lab.server.kv.change_derivation import Change, Effect, Present, Source, effect, empty, resolve
-from fluss_lab.server.kv.changelog_replay import kinds_of, previous_offsets
+from fluss_lab.server.kv.change_derivation import (
+    Change,
+    Effect,
+    Present,
+    Source,
+    effect,
+    empty,
+    kinds_of,
+    previous_offsets,
+    resolve,
+)
 from fluss_lab.server.kv.chunk_compaction import Limits, Rewriter
-from fluss_lab.server.kv.keys.key_groups import group_keys
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs
 from fluss_lab.server.kv.keys.key_index import HashIndex
 from fluss_lab.server.kv.keys.prefix_index import prefix_rows
-from fluss_lab.server.kv.keys.row_equality import Mask, equal_across
+from fluss_lab.server.kv.keys.row_equality import Mask, equal_across, group_keys
 from fluss_lab.server.kv.merge_engines import (
     MergeRules,
     Operations,
-    Partial,
     check_deletes_allowed,
-    first_only,
-    newest_only,
+    merge,
     unknown_kept,
-    version_numbers,
 )
-from fluss_lab.server.kv.row_bytes import check_rows
 from fluss_lab.server.kv.row_checks import Checks
-from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, Layout
-from fluss_lab.server.kv.store_image import KvChunk, KvImage
-from fluss_lab.server.kv.store_view import KvView, checked_columns
+from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, KvChunk, Layout
+from fluss_lab.server.kv.store_view import KvImage, KvView, checked_columns
 
 
 class KvStore:
@@ -93,7 +96,7 @@ class KvStore:
     def define(self, descriptor: TableDescriptor, schema_id: int, schemas: Mapping[int, pa.Schema]) -> None:
         """Take over a table that was altered: columns were added at the end. Old rows are null there.
 
-        A change prepared before cannot be committed any more. Views keep the schema they were made with.
+        A change prepared before can no longer be committed. Views keep the schema they were made with.
 
         Raises:
             InvalidSchemaError: The new schema does not begin with the columns of the present one, or one of the new
@@ -150,18 +153,17 @@ class KvStore:
             rows: The columns given, in the table's order.
             change_types: One byte a row: 3 to upsert, 4 to delete (of such rows only the key counts).
             base_offset: Offset that the first record of the changelog will get.
-            columns: Names of the columns given, the key's among them, for a partial update; None, or all: not partial.
+            columns: Names of the columns given, the key's among them, for a partial update; None: all.
             known: How many of the columns the writer knew of, whose upserts keep the others; None: all.
             bytes_max: Of the rows that it replaces, and of the whole rows that a partial update makes, at most.
 
         Returns:
-            The changelog and its effect; no records when nothing changes. Rows of one key are worked off in order, each
-            with its own -U and +U.
+            The changelog and its effect; no records when nothing changes. Rows of one key are applied in order, each with
+            its own -U and +U.
 
         Raises:
-            InvalidRecordError: Columns or types that do not fit, a null in a key, a null (or, for a new key, nothing) in
-                a NOT NULL column, a delete of a table that forbids it, or a partial update of a table with a merge
-                engine. Nothing was changed.
+            InvalidRecordError: Columns, types or nulls that do not fit, a delete of a table that forbids it, or a partial
+                update of a table with a merge engine.
             RecordTooLargeError: More than `bytes_max`, found before they are copied: send smaller batches.
             InternalError: The offset lies before what is committed.
 
@@ -181,7 +183,9 @@ class KvStore:
             operations = operations.select(upserts)
         gathered_max = 0 if self._rules.engine == "first_row" else bytes_max
         present, old = self._present(hashes, key, leaders, gathered_max)
-        operations, complete = self._merged(operations, given, present, old, bytes_max)
+        operations, complete = merge(
+            self._rules, self._checks, operations, given, old, present.at, present.offsets >= 0, bytes_max
+        )
         if not operations.rows.size:
             return empty(base_offset, self._state, self._schema)
         if known is not None:
@@ -211,30 +215,6 @@ class KvStore:
         old = [keys[index] if index in keys else next(others) for index in range(len(self._schema))]
         return Present(hashes, slots, offsets, at), old
 
-    def _merged(
-        self,
-        operations: Operations,
-        given: list[pa.Array | None],
-        present: Present,
-        old: list[pa.Array],
-        bytes_max: int,
-    ) -> tuple[Operations, list[pa.Array]]:
-        """Let the merge engine choose, and complete partial rows."""
-        complete = [column for column in given if column is not None]
-        if len(complete) < len(given):
-            self._checks.partial_allowed(self._rules.engine)
-            partial = Partial(np.array([column is not None for column in given]), self._checks.is_key)
-            old_at = present.at[operations.groups]
-            check_rows(partial.others(old), old_at[old_at >= 0], bytes_max)
-            return partial.completed(operations, given, old, old_at, self._schema)
-        if self._rules.engine == "first_row":
-            return first_only(operations, present.offsets >= 0), complete
-        if self._rules.engine == "versioned":
-            column = self._rules.version_column
-            met = np.concatenate([version_numbers(old[column]), [np.iinfo(np.int64).min]])
-            return newest_only(operations, version_numbers(complete[column]), met[present.at]), complete
-        return operations, complete
-
     def _find(self, hashes: Hashes, key: Sequence[pa.Array]) -> tuple[Longs, Longs]:
         """Return slot and offset of each key's row; offset -1 where there is none. Real keys are compared."""
         slots, offsets = self._index.find(hashes)
@@ -257,7 +237,7 @@ class KvStore:
         return same
 
     def commit(self, change: Change, timestamp_ms: int) -> None:
-        """Make a change so. Call it when the changelog is in the log at the change's base offset.
+        """Apply a change, once the changelog is in the log at the change's base offset.
 
         Args:
             change: The last one prepared; nothing else was committed or defined since.
@@ -363,8 +343,7 @@ class KvStore:
             For each key whether it has a row; and the rows that there are, in the order asked.
 
         Raises:
-            InvalidRecordError: The keys do not fit the table.
-            InvalidRequestError: There is no column of an index.
+            InvalidRecordError, InvalidRequestError: The keys do not fit the table, or there is no column of an index.
             RecordTooLargeError: The rows are too large to be gathered at once.
 
         Cost: some 300 ns a key for thousands of keys, some 100 us for one.
@@ -436,9 +415,7 @@ class KvStore:
             offset of their last change.
 
         Raises:
-            InvalidRecordError: The prefixes do not fit the table.
-            InvalidRequestError: There is no column of an index.
-            RecordTooLargeError: The rows are too many to be gathered at once.
+            InvalidRecordError, InvalidRequestError, RecordTooLargeError: As `lookup`.
 
         Cost: some 1 us a prefix and chunk; the first time also a sort of all rows (1 s for 10 million).
         """

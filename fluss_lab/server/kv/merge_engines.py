@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.config import options
 from fluss_lab.model.descriptor import TableDescriptor
+from fluss_lab.records.row_sizes import check_rows
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
-from fluss_lab.server.kv.row_bytes import check_rows
+from fluss_lab.server.kv.row_checks import Checks
 
 #: A null version is older than all others, as in Fluss.
 VERSION_MIN: Final = int(np.iinfo(np.int64).min)
@@ -86,6 +87,47 @@ class Operations:
             again = self.groups[order[1:]] == self.groups[order[:-1]]
             before[order[1:][again]] = order[:-1][again]
         return before
+
+
+def merge(
+    rules: MergeRules,
+    checks: Checks,
+    operations: Operations,
+    given: list[pa.Array | None],
+    old: list[pa.Array],
+    old_at: Longs,
+    exists: Mask,
+    bytes_max: int,
+) -> tuple[Operations, list[pa.Array]]:
+    """Return the operations that the merge engine lets through, and whole rows for them.
+
+    Args:
+        rules: Of the table.
+        checks: Of its schema.
+        operations: Of the batch.
+        given: The batch's columns; None for those that a partial update leaves out.
+        old: Columns of the rows that the keys have.
+        old_at: For each key, where its row is in `old`; -1 for none.
+        exists: For each key, whether it has a row.
+        bytes_max: Of the whole rows that a partial update makes, at most.
+
+    Raises:
+        InvalidRecordError: A partial update of a table with a merge engine, or one that leaves NOT NULL columns null.
+        RecordTooLargeError: More than `bytes_max`.
+    """
+    complete = [column for column in given if column is not None]
+    if len(complete) < len(given):
+        checks.partial_allowed(rules.engine)
+        partial = Partial(np.array([column is not None for column in given]), checks.is_key)
+        met_at = old_at[operations.groups]
+        check_rows(partial.others(old), met_at[met_at >= 0], bytes_max)
+        return partial.completed(operations, given, old, met_at, checks.schema)
+    if rules.engine == "first_row":
+        return first_only(operations, exists), complete
+    if rules.engine == "versioned":
+        met = np.concatenate([version_numbers(old[rules.version_column]), [VERSION_MIN]])
+        return newest_only(operations, version_numbers(complete[rules.version_column]), met[old_at]), complete
+    return operations, complete
 
 
 def first_only(operations: Operations, exists: Mask) -> Operations:

@@ -7,6 +7,7 @@ its address for as long as it lives, whatever is merged or rewritten meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -15,10 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.errors import RecordTooLargeError
+from fluss_lab.records.row_sizes import rows_bytes, widest_bytes
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
-from fluss_lab.server.kv.row_bytes import rows_bytes, widest_bytes
-from fluss_lab.server.kv.store_image import KvChunk
 
 #: Below this a binary search in the cache is as fast as anything.
 RANKED_ROWS_MIN: Final = 8192
@@ -46,6 +46,25 @@ def check_bytes(size: int, bytes_max: int = GATHERED_BYTES_MAX) -> None:
             f"the rows of these keys have {size} bytes, expected at most {bytes_max}; ask for fewer keys, or send smaller "
             "batches"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KvChunk:
+    """Rows that were put into the store together, or merged from such. Never changed once made.
+
+    Attributes:
+        chunk_id: Unique within the store's life, and its restored successors'; the same rows for ever.
+        schema_id: The schema that the rows were made by.
+        rows: In the Arrow schema of that schema id.
+        offsets: int64: log offset of each row's record, ascending.
+        timestamps_ms: int64: commit timestamp of each row's record.
+    """
+
+    chunk_id: int
+    schema_id: int
+    rows: pa.RecordBatch
+    offsets: npt.NDArray[np.int64]
+    timestamps_ms: npt.NDArray[np.int64]
 
 
 class Places:

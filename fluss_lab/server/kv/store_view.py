@@ -1,4 +1,4 @@
-"""A store as it was at one moment, for as long as somebody reads it."""
+"""A store at one moment: the view that reads it, and the image that a snapshot writes and a store is restored from."""
 
 from __future__ import annotations
 
@@ -6,15 +6,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
-from fluss_lab.server.kv.row_chunks import Chunk, check_bytes, no_rows, take_columns
+from fluss_lab.server.kv.row_chunks import Chunk, KvChunk, check_bytes, no_rows, take_columns
 
 #: Rows of one batch of a view, unless fewer are asked for: some 5 MB.
 VIEW_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KvImage:
+    """The state of a store with all changes below a log offset, and none from it on.
+
+    Attributes:
+        log_offset: That offset.
+        chunks: Ascending by their first offset.
+        live: For each chunk, a boolean for each row: whether it is the present row of its key. Over all chunks no key
+            is live twice.
+        next_chunk_id: Larger than every chunk id ever used.
+    """
+
+    log_offset: int
+    chunks: tuple[KvChunk, ...]
+    live: tuple[npt.NDArray[np.bool_], ...]
+    next_chunk_id: int
+
+    @property
+    def row_count(self) -> int:
+        """Return how many live rows there are."""
+        return sum(int(np.count_nonzero(alive)) for alive in self.live)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_files import ChunkRows, read_chunks, write_chunks, write_live
 from fluss_lab.records.kv_manifest import CHUNKS_SUFFIX, LIVE_SUFFIX, ChunkFile, ChunkMark, Manifest
+from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
-from fluss_lab.server.kv.store_image import KvChunk, KvImage
+from fluss_lab.server.kv.store_view import KvImage
 
 log = logging.getLogger(__name__)
 

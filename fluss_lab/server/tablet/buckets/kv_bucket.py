@@ -28,8 +28,7 @@ from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import Change
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
-from fluss_lab.server.kv.store_image import KvImage
-from fluss_lab.server.kv.store_view import KvView
+from fluss_lab.server.kv.store_view import KvImage, KvView
 from fluss_lab.server.tablet.append.payload_validation import CheckedPut, check_put
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger

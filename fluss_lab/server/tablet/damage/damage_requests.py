@@ -12,7 +12,7 @@ from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.folder.disk_reserve import DiskReserve
-from fluss_lab.server.kv.store_image import KvImage
+from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_description import damage_response
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore

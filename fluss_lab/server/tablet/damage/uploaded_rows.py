@@ -29,7 +29,8 @@ from fluss_lab.records.kv_files import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_s
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.kv.kv_store import KvStore
-from fluss_lab.server.kv.store_image import KvChunk, KvImage
+from fluss_lab.server.kv.row_chunks import KvChunk
+from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.server.tablet.append.payload_validation import check_body
 from fluss_lab.server.tablet.buckets.table_registry import Table
 from fluss_lab.server.tablet.damage.damaged_ranges import SoundTail

@@ -131,7 +131,8 @@ def test_files_out_of_reach_are_no_damage(metadata):
 
 def test_a_null_in_a_key_is_damage(tmp_path):
     """The files come from elsewhere: what Arrow's own checks do not see is checked too."""
-    from fluss_lab.server.kv.store_image import KvChunk, KvImage
+    from fluss_lab.server.kv.row_chunks import KvChunk
+    from fluss_lab.server.kv.store_view import KvImage
 
     puts = Puts()
     puts.put(1, 2)

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.model.names import TableBucket
+from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
-from fluss_lab.server.kv.store_image import KvChunk, KvImage
+from fluss_lab.server.kv.store_view import KvImage
 
 BUCKET = TableBucket(7, None, 0)
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

@@ -10,8 +10,7 @@ import pytest
 
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.model.types import DataType
-from fluss_lab.records.row_sizes import value_bytes
-from fluss_lab.server.kv.row_bytes import check_rows, rows_bytes, widest_bytes
+from fluss_lab.records.row_sizes import check_rows, rows_bytes, value_bytes, widest_bytes
 from tests.unit.server.kv.kv_kit import maybe_null
 
 TYPES = [

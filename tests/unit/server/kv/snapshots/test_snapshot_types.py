@@ -9,7 +9,8 @@ import pytest
 
 from fluss_lab.model import make_descriptor
 from fluss_lab.server.kv.kv_store import KvStore
-from fluss_lab.server.kv.store_image import KvChunk, KvImage
+from fluss_lab.server.kv.row_chunks import KvChunk
+from fluss_lab.server.kv.store_view import KvImage
 from tests.unit.server.kv.snapshot_kit import store, write
 
 VALUES = {
