@@ -61,7 +61,7 @@ def _last_rows(tablet, limit=1):
 def _shown_ends(tablet):
     """The ends of logs that the metrics show."""
     (family,) = [family for family in tablet.service.metrics() if family.name.endswith("log_endOffset")]
-    return [value for _, _, value in family.samples]
+    return [sample.value for sample in family.samples]
 
 
 def _is_well(tablet, bucket=1):
