@@ -1,7 +1,16 @@
 """The bytes of the log and the records in them."""
 
 from fluss_lab.records.batch import BatchHeader, LogBatch, decode, decode_all, encode
-from fluss_lab.records.evolve import padded
-from fluss_lab.records.run import LogRecords, joined, records_of
+from fluss_lab.records.log_records import LogRecords, concat_records, fit_to_schema, records_of
 
-__all__ = ["BatchHeader", "LogBatch", "LogRecords", "decode", "decode_all", "encode", "joined", "padded", "records_of"]
+__all__ = [
+    "BatchHeader",
+    "LogBatch",
+    "LogRecords",
+    "concat_records",
+    "decode",
+    "decode_all",
+    "encode",
+    "fit_to_schema",
+    "records_of",
+]

@@ -10,7 +10,7 @@ LOOKUP = "fluss_lab/client/kv/lookuper.py"
 LOOKUP_WIRE = "fluss_lab/client/kv/lookup_codec.py"
 KV_SCAN = "fluss_lab/client/kv/kv_scan.py"
 FETCHING = "fluss_lab/client/log/fetch_codec.py"
-EVOLVE = "fluss_lab/records/evolve.py"
+EVOLVE = "fluss_lab/records/log_records.py"
 
 IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"

@@ -20,9 +20,9 @@ from fluss_lab.errors import (
     StorageError,
 )
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo, TablePath
-from fluss_lab.records.evolve import padded
 from fluss_lab.records.kv_files import StoredChunk, read_chunks
 from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, Manifest, read_manifest
+from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
 
@@ -193,7 +193,7 @@ def _runs(chunk: StoredChunk, wanted: pa.Schema, rows_max: int) -> Iterator[KvRe
             taken = present.slice(int(some[0]), len(some))
         else:
             taken = present.take(pa.array(some))
-        content = padded(taken, wanted) if taken.num_columns else _nulls(wanted, len(some))
+        content = fit_to_schema(taken, wanted) if taken.num_columns else _nulls(wanted, len(some))
         yield KvRecords(content, pa.array(chunk.content.offsets[some]), pa.array(chunk.content.timestamps_ms[some]))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss_lab.client.cluster.offset_lookup import CLIENT
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
 from fluss_lab.model import Schema, TableBucket, TableInfo
-from fluss_lab.records import LogRecords, decode_all, padded, records_of
+from fluss_lab.records import LogRecords, decode_all, fit_to_schema, records_of
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
@@ -87,7 +87,7 @@ class Projection:
 
     def rows(self, received: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of any schema, whole or as sent, with the columns wanted: those added since are null."""
-        own = padded(received, self._own, cut=True)
+        own = fit_to_schema(received, self._own, cut=True)
         return own if self._select is None else own.select(self._select)
 
 

@@ -16,7 +16,7 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
 from fluss_lab.model.values.row_input import record_batches
-from fluss_lab.records import padded
+from fluss_lab.records import fit_to_schema
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -92,7 +92,7 @@ class UpsertWriter(TableWriter):
         """
         if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "disable":
             raise UnsupportedError(f"{self._info.path}: the table forbids to delete ({DELETE_BEHAVIOR.key}=disable)")
-        batches = [padded(batch, self._body) for batch in record_batches(keys, self._info.schema, self._key)]
+        batches = [fit_to_schema(batch, self._body) for batch in record_batches(keys, self._info.schema, self._key)]
         return self._write(UpsertResult(), batches, ChangeType.DELETE)
 
 

@@ -28,7 +28,7 @@ from fluss_lab.read.changelog.changelog import (
 )
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import end_mask
-from fluss_lab.records import LogRecords, joined
+from fluss_lab.records import LogRecords, concat_records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
     if not found:
         nothing = no_records(source.info)
         return NetChange(nothing, nothing, nothing, nothing)
-    records = joined(found)
+    records = concat_records(found)
     old = end_mask(records)
     return _paired(source, part, _taken(records, np.flatnonzero(old)), _taken(records, np.flatnonzero(~old)))
 

@@ -25,7 +25,7 @@ from fluss_lab.read.changelog.net_changes import NetChange, net_change, no_recor
 from fluss_lab.read.changelog.offset_ranges import ranges_between, unsure_buckets
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.records import LogRecords, joined
+from fluss_lab.records import LogRecords, concat_records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +137,7 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
 def _grown(source: TableSource, part: ChangelogRange) -> NetChange:
     """Return what a log table's bucket has got: it only grows."""
     nothing = no_records(source.info)
-    records = joined(list(read_changes(source, part, source.info.schema.names)))
+    records = concat_records(list(read_changes(source, part, source.info.schema.names)))
     return NetChange(records, nothing, nothing, nothing)
 
 

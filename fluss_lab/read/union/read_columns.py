@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import Schema, TableInfo
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, Filter
-from fluss_lab.records import LogRecords, joined
+from fluss_lab.records import LogRecords, concat_records
 
 SOURCE_COLUMN: Final = "_source"
 LAKE: Final = "lake"
@@ -157,10 +157,10 @@ def coalesce(runs: Iterable[LogRecords], limit: int | None = None) -> Iterator[L
         held.append(records)
         count += len(records)
         if count >= enough:
-            yield held[0] if len(held) == 1 else joined(held)
+            yield held[0] if len(held) == 1 else concat_records(held)
             held, count = [], 0
     if held:
-        yield held[0] if len(held) == 1 else joined(held)
+        yield held[0] if len(held) == 1 else concat_records(held)
 
 
 def timestamps(records: LogRecords) -> pa.Array:

@@ -19,7 +19,7 @@ from fluss_lab.model.config.options import DELETE_BEHAVIOR
 from fluss_lab.model.names import is_reserved_column
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.read.changelog.changelog import CHANGE_TYPE
-from fluss_lab.records import padded
+from fluss_lab.records import fit_to_schema
 
 #: What each change type means for the table written to; the row before an update goes by what comes after it.
 _WRITES: Final = {"+A": ChangeType.UPDATE_AFTER, "+I": ChangeType.UPDATE_AFTER, "+U": ChangeType.UPDATE_AFTER,
@@ -160,7 +160,8 @@ class RowForm:
             # Of a delete only the key is looked at: the rest may be anything.
             gone = rows.filter(deletes).select(list(self.info.schema.primary_key))
             parts += [
-                padded(each, self.body) for each in record_batches(gone, self.info.schema, self.info.schema.primary_key)
+                fit_to_schema(each, self.body)
+                for each in record_batches(gone, self.info.schema, self.info.schema.primary_key)
             ]
         body = pa.Table.from_batches(parts, self.body).combine_chunks().to_batches()[0]
         if 0 < count < rows.num_rows:

@@ -16,7 +16,7 @@ from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import PartitionInfo, TableInfo
 from fluss_lab.model.changes import ChangeType
-from fluss_lab.records import LogRecords, joined
+from fluss_lab.records import LogRecords, concat_records
 from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSnapshotSplit, TieringSplit
 
 _INSERT: Final = int(ChangeType.INSERT)
@@ -254,7 +254,7 @@ def coalesce_runs(runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
     for records in runs:
         if len(records) >= SMALL_ROWS:
             if held:
-                yield joined(held)
+                yield concat_records(held)
                 held, rows, size_bytes = [], 0, 0
             yield records
             continue
@@ -262,10 +262,10 @@ def coalesce_runs(runs: Iterable[LogRecords]) -> Iterator[LogRecords]:
         rows += len(records)
         size_bytes += records.rows.nbytes
         if rows >= SMALL_ROWS or size_bytes >= HELD_BYTES:
-            yield joined(held)
+            yield concat_records(held)
             held, rows, size_bytes = [], 0, 0
     if held:
-        yield joined(held)
+        yield concat_records(held)
 
 
 def complete_runs(runs: Iterable[LogRecords], split: TieringLogSplit) -> Iterator[LogRecords]:

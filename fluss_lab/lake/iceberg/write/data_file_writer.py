@@ -17,7 +17,7 @@ from fluss_lab.lake.iceberg.files.parquet_output import ParquetOutput, Statistic
 from fluss_lab.lake.iceberg.files.parquet_settings import Encodings, ParquetSettings, choose_encodings
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
-from fluss_lab.records import LogRecords, joined
+from fluss_lab.records import LogRecords, concat_records
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -47,7 +47,7 @@ class RecordBuffer:
         self.size_bytes += records.rows.nbytes
         self._small = self._small + 1 if len(records) < SMALL_ROWS else 0
         if self._small == SMALL_BATCHES_MAX:
-            self._runs[-self._small :] = [joined(self._runs[-self._small :])]
+            self._runs[-self._small :] = [concat_records(self._runs[-self._small :])]
             self._small = 0
 
     def take(self) -> list[LogRecords]:
@@ -207,7 +207,7 @@ def lake_rows(target: BucketTarget, schema: pa.Schema, gathered: list[LogRecords
         UnsupportedError: A value has no form in Iceberg.
     """
     # Chunks of some size are written as fast as one whole, without the copy.
-    runs = [joined(gathered)] if sum(map(len, gathered)) < CHUNK_ROWS_MIN * len(gathered) else gathered
+    runs = [concat_records(gathered)] if sum(map(len, gathered)) < CHUNK_ROWS_MIN * len(gathered) else gathered
     rows = pa.Table.from_batches([records.rows for records in runs])
     fields = list(schema)
     columns = []

@@ -22,7 +22,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import NO_WRITER, Buffer, encode
-from fluss_lab.records.evolve import padded
+from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import Change
@@ -448,7 +448,7 @@ def _widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if len(rows.schema) == len(schema):
         return rows
     known = {field.name: field for field in rows.schema}
-    return padded(rows, pa.schema([known.get(field.name, field) for field in schema]))
+    return fit_to_schema(rows, pa.schema([known.get(field.name, field) for field in schema]))
 
 
 def _nothing(_timestamp_ms: int) -> None:

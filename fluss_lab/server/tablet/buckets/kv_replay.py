@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, align_buffer, checksum, split_headers
-from fluss_lab.records.evolve import padded
+from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.tablet.log.log_view import LogView
 from fluss_lab.server.tablet.log.previous_offsets import Offsets, PreviousOffsets
@@ -132,7 +132,7 @@ class Replay:
         if schema is None:
             raise CorruptDataError(f"batch at offset {header.base_offset}: schema id {header.schema_id} is not known")
         # It was made and validated here before it was written, and the CRC says that it is the same.
-        return padded(pa.ipc.read_record_batch(align_buffer(body), schema), self._schema)
+        return fit_to_schema(pa.ipc.read_record_batch(align_buffer(body), schema), self._schema)
 
     def _apply(self, group: _Group) -> Offsets:
         counts = [header.record_count for header in group.headers]

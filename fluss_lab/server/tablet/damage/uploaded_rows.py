@@ -24,8 +24,8 @@ from fluss_lab.records.batch import (
     decode_checked,
     split_headers,
 )
-from fluss_lab.records.evolve import padded
 from fluss_lab.records.kv_files import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema
+from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.kv.kv_store import KvStore
@@ -165,7 +165,7 @@ def check_rows(table: Table, image: KvImage, tail: SoundTail) -> None:
         if header.base_offset < image.log_offset or not header.record_count:
             continue
         body = HEADER_BYTES + header.record_count
-        rows = padded(_rows(header, whole[body:], table.schemas), schema)
+        rows = fit_to_schema(_rows(header, whole[body:], table.schemas), schema)
         times = np.full(rows.num_rows, header.timestamp_ms, np.int64)
         store.replay(rows, bytes(whole[HEADER_BYTES:body]), header.base_offset, times)
 

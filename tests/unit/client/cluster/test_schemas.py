@@ -16,7 +16,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket
-from fluss_lab.records import padded
+from fluss_lab.records import fit_to_schema
 
 COLUMNS = {"id": "bigint", "name": "string"}
 
@@ -243,11 +243,11 @@ OLD = pa.record_batch({"a": pa.array([1, 2]), "b": pa.array(["x", None])})
 
 def test_padding_adds_nulls_orders_and_shares_the_values():
     wanted = pa.schema([("new", pa.list_(pa.int8())), ("b", pa.string()), pa.field("a", pa.int64(), nullable=False)])
-    found = padded(OLD, wanted)
+    found = fit_to_schema(OLD, wanted)
     assert found.schema == wanted
     assert found.to_pylist() == [{"new": None, "b": "x", "a": 1}, {"new": None, "b": None, "a": 2}]
     assert found.column("a").buffers()[1].address == OLD.column("a").buffers()[1].address
-    assert padded(OLD, OLD.schema) is OLD
+    assert fit_to_schema(OLD, OLD.schema) is OLD
 
 
 def test_padding_refuses_what_would_change_or_lose_values():
@@ -258,6 +258,6 @@ def test_padding_refuses_what_would_change_or_lose_values():
         (pa.schema([*OLD.schema, pa.field("c", pa.string(), nullable=False)]), "'c' is NOT NULL and missing"),
     ]:
         with pytest.raises(InvalidRecordError, match=says):
-            padded(OLD, wanted)
-    assert padded(OLD, pa.schema([("a", pa.int64())]), cut=True).schema.names == ["a"]
-    assert padded(OLD, pa.schema([]), cut=True).num_rows == 2
+            fit_to_schema(OLD, wanted)
+    assert fit_to_schema(OLD, pa.schema([("a", pa.int64())]), cut=True).schema.names == ["a"]
+    assert fit_to_schema(OLD, pa.schema([]), cut=True).num_rows == 2
