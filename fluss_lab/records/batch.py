@@ -71,7 +71,7 @@ class BatchHeader:
 
     @property
     def append_only(self) -> bool:
-        """Tell whether every record is ``+A``."""
+        """Return whether every record is ``+A``."""
         return bool(self.attributes & APPEND_ONLY)
 
 
@@ -140,7 +140,7 @@ def encode(
     Args:
         rows: The records, in the table's Arrow schema.
         schema_id: The schema they were made by.
-        writer_id: Who deduplicates by `batch_sequence`; -1 for nobody.
+        writer_id: The writer whose batches are deduplicated by `batch_sequence`; -1 for none.
         batch_sequence: Ascending by one per writer and bucket.
         change_types: One byte a record; None when all are ``+A``.
         base_offset: Offset of the first record; the server sets it when it appends.
@@ -206,8 +206,7 @@ def decode(data: Buffer, schema: Schemas, at: int = 0) -> LogBatch:
 
     Args:
         data: Bytes that hold the batch; it is not copied, so it must stay.
-        schema: The Arrow schema of the batch's schema id, or a function that gives it; an id it is asked for passed the
-            CRC.
+        schema: The Arrow schema of the batch's schema id, or a function that gives it; its ids passed the CRC.
         at: Where the batch begins.
 
     Raises:

@@ -70,7 +70,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class SegmentKey:
-    """What tells one remote segment: its id, its offsets ``[base_offset, end_offset)``, the bytes of its batches."""
+    """The identity of one remote segment: its id, its offsets ``[base_offset, end_offset)``, the bytes of its batches."""
 
     segment_id: str
     base_offset: int
@@ -172,7 +172,7 @@ class SegmentFile(Closing):
 
     Args:
         folder: The bucket's remote folder.
-        key: Which segment, as whoever manages the folder says.
+        key: Which segment.
 
     Raises:
         FileNotFoundError: It is not there (any more).
@@ -191,7 +191,7 @@ class SegmentFile(Closing):
         self._previous_fd: int | None = None
 
     def close(self) -> None:
-        """Let go of the files. Twice is fine."""
+        """Close the files. Closing again does nothing."""
         fds, self._fd, self._previous_fd = (self._fd, self._previous_fd), -1, None
         for fd in fds:
             if fd is not None and fd >= 0:

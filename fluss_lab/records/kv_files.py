@@ -45,7 +45,7 @@ class StoredChunk:
     """A chunk as a snapshot has it.
 
     Attributes:
-        mark: What the manifest says of it.
+        mark: Its entry in the manifest.
         content: Its rows, over the mapped file.
         live: For each row, whether it is the present row of its key.
     """

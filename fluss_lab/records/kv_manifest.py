@@ -40,7 +40,7 @@ def snapshot_id_of(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ChunkMark:
-    """What a manifest says of one chunk of rows.
+    """One chunk of rows in a manifest.
 
     Attributes:
         chunk_id: Names the same rows for ever, within the snapshots that were made one from another.

@@ -17,12 +17,12 @@ class LogRecords:
     """A run of records of one bucket, in ascending order of offset.
 
     Attributes:
-        rows: The user's columns (or the projected ones, in the order asked).
+        rows: The user's columns (or the projected ones, in the order wanted).
         offsets: int64, not null, strictly ascending; gaps are possible after a filter only.
         timestamps_ms: int64, not null, epoch milliseconds, never descending.
         change_types: int8 `ChangeType` numbers, or None when all records are ``+A``.
         previous_offsets: int64, not null: per record the offset of the row that it ends or replaces, -1 where there was
-            none; None unless they were asked for, of a primary-key table.
+            none; None unless they were requested, of a primary-key table.
     """
 
     rows: pa.RecordBatch
@@ -105,7 +105,7 @@ def fit_to_schema(rows: pa.RecordBatch, schema: pa.Schema, *, cut: bool = False)
         InvalidRecordError: A NOT NULL column of `schema` is missing or holds a null, a column has another type, or
             there is a column too many.
 
-    Cost: no values are copied; null columns are made, and counted nulls are looked at where NOT NULL is asked.
+    Cost: no values are copied; null columns are made, and nulls are counted where NOT NULL is declared.
     """
     if rows.schema.equals(schema):
         return rows

@@ -129,7 +129,7 @@ def resolve(
         operations: Of full rows, as the merge engine let them through.
         present: What the index has for each key.
         source: The rows.
-        compared: Columns that tell whether an upsert changes anything: all but the key's.
+        compared: Columns by which an upsert changes anything: all but the key's.
         base_offset: Offset of the first record.
         state: Of the store.
     """
@@ -140,7 +140,7 @@ def resolve(
         return empty(base_offset, state, source.schema)
     if not works.all():
         operations = operations.select(works)
-        # The rows met are the same as before, but who brought them there may be an earlier operation.
+        # The rows met are the same as before, but an earlier operation may have put them there.
         met = _met(operations, present, source, unique)
     return _Changelog(operations, present, source, met, unique).change(base_offset, state)
 
@@ -177,7 +177,7 @@ def _met(operations: Operations, present: Present, source: Source, unique: bool)
 
 
 def _works(operations: Operations, met: _Met, source: Source, compared: list[int]) -> Mask:
-    """Tell which operations change anything: not deletes of nothing, nor upserts of what is there already."""
+    """Return which operations change anything: not deletes of nothing, nor upserts of what is there already."""
     works = operations.upserts | (met.rows >= 0)
     candidates = np.flatnonzero(operations.upserts & (met.rows >= 0))
     if candidates.size:

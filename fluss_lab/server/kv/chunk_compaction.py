@@ -1,7 +1,7 @@
 """The compaction of chunks: small neighbours are merged, chunks of dead rows rewritten.
 
 Small merges are done at once; larger ones a few rows with every change, so that no single call pays for them. Readers
-notice nothing: the rows keep their offsets, and who holds an old chunk keeps it.
+notice nothing: the rows keep their offsets, and a reader that has an old chunk keeps it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Job:
         self._row = 0
 
     def step(self, budget: int) -> bool:
-        """Look at some more rows, or join the pieces of one column; tell whether all is done."""
+        """Look at some more rows, or join the pieces of one column; return whether all is done."""
         if self._at == len(self.sources) and len(self._joined) < len(self._columns):
             self._join()
             return len(self._joined) == len(self._columns)

@@ -229,7 +229,7 @@ class KvStore:
         return slots, offsets
 
     def _are_keys(self, key: Sequence[pa.Array], rows: Longs, offsets: Longs) -> Mask:
-        """Tell for some of the keys whether the rows at these offsets have them."""
+        """Return for some of the keys whether the rows at these offsets have them."""
         order = np.argsort(offsets)
         found = self._layout.gather(offsets[order], self._checks.keys, self._schema)
         same = np.empty(rows.size, np.bool_)
@@ -298,7 +298,7 @@ class KvStore:
         failpoint("kv.commit.before")
         chunk, changed = self._chunk(made, timestamps_ms), made.offsets.size + made.ended.size
         with self._lock:
-            # What fails from here on leaves neither the old rows nor the new ones: nobody may read them.
+            # What fails from here on leaves neither the old rows nor the new ones: they must not be read.
             self._torn = True
             for held, rows in self._layout.split(np.sort(made.ended)):
                 held.bury(rows)
@@ -312,7 +312,7 @@ class KvStore:
             self._log_offset = next_offset
             self._state += 1
             self._torn = False
-        # Rows that are only copied need no lock: nobody else changes them, and readers see one layout or the other.
+        # Rows that are only copied need no lock: no other thread changes them, and readers see one layout or the other.
         layout = self._rewriter.advance(self._layout, changed, self._schema_id, self._schema)
         if layout is not self._layout:
             with self._lock:
@@ -340,7 +340,7 @@ class KvStore:
             columns: Indexes of the columns wanted, in the order wanted; None for all.
 
         Returns:
-            For each key whether it has a row; and the rows that there are, in the order asked.
+            For each key whether it has a row; and the rows that there are, in the order of the keys.
 
         Raises:
             InvalidRecordError, InvalidRequestError: The keys do not fit the table, or there is no column of an index.
@@ -390,7 +390,7 @@ class KvStore:
 
     def _check_whole(self) -> None:
         if self._torn:
-            raise ServerUnavailableError("the rows are being made again from the log; try again in a moment")
+            raise ServerUnavailableError("the rows are being rebuilt from the log; try again in a moment")
 
     def _answer(self, columns: Sequence[int] | None, schema: pa.Schema) -> tuple[list[int], pa.Schema]:
         """Return the columns wanted, checked, and the schema of rows with them."""
@@ -461,7 +461,7 @@ class KvStore:
         """Return a store with the rows of an image; replay the changelog from its log offset on.
 
         Args:
-            image: Checked by whoever read it. (The others are as for the store itself; schemas are those of every chunk.)
+            image: Checked when it was read. (The others are as for the store itself; schemas are those of every chunk.)
 
         Cost: some 100 ns a row for a number as key. The rows are not copied.
         """

@@ -115,7 +115,7 @@ class Chunk:
         data: Never changes.
         live: Whether each row is its key's present one. The writer changes it, unless it is `shared`.
         live_count: How many are.
-        shared: Somebody reads `live` without the lock: the writer makes itself a copy before it changes it.
+        shared: `live` is read without the lock: the writer copies it before it changes it.
         places: Rows by offset.
         sidecar: What prefix lookups keep here, once there was one.
     """
@@ -143,7 +143,7 @@ class Chunk:
         return self.row_bytes + held + self.places.memory_bytes
 
     def select(self, columns: list[int]) -> pa.RecordBatch:
-        """Return some of the columns. The same are usually asked for again."""
+        """Return some of the columns. The same are usually wanted again."""
         held = self._selected
         if held is None or held[0] != columns:
             held = self._selected = columns, self.data.rows.select(columns)

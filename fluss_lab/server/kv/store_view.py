@@ -15,7 +15,7 @@ from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
 from fluss_lab.server.kv.row_chunks import Chunk, KvChunk, check_bytes, no_rows, take_columns
 
-#: Rows of one batch of a view, unless fewer are asked for: some 5 MB.
+#: Rows of one batch of a view, unless fewer are wanted: some 5 MB.
 VIEW_ROWS: Final = 1 << 16
 
 

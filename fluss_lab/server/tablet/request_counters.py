@@ -19,7 +19,7 @@ _COUNT_BYTES: Final = 4
 
 @dataclass(slots=True)
 class BucketCounters:
-    """What was read from one bucket's log since it was opened. What was written is told by the log itself.
+    """What was read from one bucket's log since it was opened. What was written is known to the log itself.
 
     Attributes:
         first_end: The log's end when it was opened.
@@ -32,7 +32,7 @@ class BucketCounters:
 
 @dataclass(slots=True)
 class RequestCounters:
-    """Requests about a table, one for each bucket asked, and those of them that failed."""
+    """Requests about a table, one for each bucket, and those of them that failed."""
 
     total: int = 0
     failed: int = 0
@@ -40,7 +40,7 @@ class RequestCounters:
 
 @dataclass(slots=True)
 class TableCounters:
-    """What was asked of one table.
+    """The requests about one table.
 
     Attributes:
         requests: By kind, as Fluss calls it: ``ProduceLog``.
@@ -55,8 +55,8 @@ class Tally:
     """Counts requests by table.
 
     Args:
-        is_table: Tells whether a table has buckets here; others are not counted, so that nobody fills the memory by
-            asking.
+        is_table: Returns whether a table has buckets here; others are not counted, so that requests cannot fill the
+            memory.
     """
 
     def __init__(self, is_table: Callable[[int], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A tablet server's metrics: looked up in its open buckets when somebody asks."""
+"""A tablet server's metrics: read from its open buckets at each request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _is_known(bucket: Bucket) -> bool:
-    """Return whether the end of a bucket's log is known: damage leaves nobody knows how many records behind it."""
+    """Return whether the end of a bucket's log is known: how many records lie behind damage is not known."""
     return bucket.log.stopped is None or isinstance(bucket.log.stopped, StorageError)
 
 

@@ -61,7 +61,7 @@ _OPENED_AT_ONCE: Final = max(2, min(4, os.cpu_count() or 1))
 
 
 class TabletService:
-    """A tablet server's side of `TabletServerGateway`, and what the coordinator tells it. Safe for threads.
+    """A tablet server's side of `TabletServerGateway`, and the coordinator's notifications. Safe for threads.
 
     Args:
         folder: The server's; logs live in ``data`` in it.
@@ -203,7 +203,7 @@ class TabletService:
                 dropped += bucket.apply_retention(moment)
             except FlussError as error:
                 problems[bucket.id] = str(error)
-                if self._retention_problems.get(bucket.id) != str(error):  # said once, not with every pass
+                if self._retention_problems.get(bucket.id) != str(error):  # logged once, not with every pass
                     log.error("event=retention_refused error=%s", error, extra=bucket.log_fields)
         self._retention_problems = problems
         return dropped
@@ -262,7 +262,7 @@ class TabletService:
     # -- primary-key tables --------------------------------------------------------------------------------------------
 
     def put_kv(self, request: Frame[pb.PutKvRequest], /) -> pb.PutKvResponse:
-        """Change rows, all that each bucket's batch says or nothing; one bucket's error is in its own answer."""
+        """Change rows, all of each bucket's batch or none; one bucket's error is in its own answer."""
         return put(self._store, request)
 
     def lookup(self, request: Frame[pb.LookupRequest], /) -> Frame[pb.LookupResponse]:
@@ -284,7 +284,7 @@ class TabletService:
     # -- offsets and state ---------------------------------------------------------------------------------------------
 
     def list_offsets(self, request: pb.ListOffsetsRequest, /) -> pb.ListOffsetsResponse:
-        """Return an offset of each bucket asked: see `Bucket`; one bucket's error is in its own answer."""
+        """Return an offset of each bucket: see `Bucket`; one bucket's error is in its own answer."""
         if request.offset_type not in {EARLIEST, LATEST, TIMESTAMP}:
             raise InvalidRequestError(f"offset_type: expected 0, 1 or 2, found {request.offset_type}")
         if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
@@ -330,7 +330,7 @@ class TabletService:
         """Have a bucket's log begin behind its first damaged range: see `bucket_damage` for what that must not lose."""
         return self._damage.give_up(request)
 
-    # -- what the coordinator tells ------------------------------------------------------------------------------------
+    # -- notifications of the coordinator ------------------------------------------------------------------------------
 
     def notify_leader_and_isr(self, request: pb.NotifyLeaderAndIsrRequest, /) -> pb.NotifyLeaderAndIsrResponse:
         """Open buckets, or take over their table's new definition."""
@@ -372,7 +372,7 @@ class TabletService:
         return answer
 
     def stop_replica(self, request: pb.StopReplicaRequest, /) -> pb.StopReplicaResponse:
-        """Close buckets, and delete their files where asked; or only close them to writes: see `Seal`.
+        """Close buckets, and delete their files where requested; or only close them to writes: see `Seal`.
 
         Doing it again does nothing.
         """
@@ -401,13 +401,13 @@ class TabletService:
                     remove_bucket_folders(self._remote.path, kind, bucket)
 
     def notify_lake_table_offset(self, request: pb.NotifyLakeTableOffsetRequest, /) -> pb.NotifyLakeTableOffsetResponse:
-        """Take note of what the lake holds."""
+        """Note what the lake holds."""
         self._check_epoch(request.coordinator_epoch)
         self.set_lake_offsets(request.notify_buckets_req)
         return pb.NotifyLakeTableOffsetResponse()
 
     def set_lake_offsets(self, buckets: Iterable[pb.PbNotifyLakeTableOffsetReqForBucket]) -> None:
-        """Take note of what the lake holds of buckets, open or not; what is said of the newest commit is true.
+        """Note what the lake holds of buckets, open or not; the newest commit counts.
 
         A message without end offset is about a bucket of which the lake holds nothing, perhaps nothing any more.
         """

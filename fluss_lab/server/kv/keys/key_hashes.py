@@ -4,7 +4,7 @@ Two keys are the same key when their bytes are, as in Apache Fluss's ``Compacted
 their bits, so a NaN is equal to itself (to another NaN only with the same bits), and -0.0 and 0.0 are two keys.
 Decimals, dates and times count by their number in the column's own unit, strings by their UTF-8 bytes.
 
-A hash only says where to look: whoever finds a row by it compares the real keys, unless `KeyHash.is_exact`.
+A hash only gives a candidate: the caller compares the real keys, unless `KeyHash.is_exact`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UNSIGNED: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class KeyHash:
-    """A hash function of 64 bits, of its own for each store: nobody outside can make keys that collide.
+    """A hash function of 64 bits, of its own for each store: keys that collide cannot be made from outside.
 
     Args:
         seed: Chooses the function; None draws one.
@@ -61,7 +61,7 @@ class KeyHash:
         self._mask = np.uint64(mask)
 
     def is_exact(self, types: Sequence[pa.DataType]) -> bool:
-        """Tell whether different keys of these types always have different hashes.
+        """Return whether different keys of these types always have different hashes.
 
         True for a single column of up to eight bytes a value: its hash is a permutation of its bits, so comparing hashes
         is comparing the keys themselves.

@@ -1,6 +1,6 @@
 """The index of live rows by key: an open-addressing table from hashes to log offsets, probed for whole batches at once.
 
-Different keys may have the same hash, so it is the caller who compares keys: `HashIndex.find` gives a first candidate,
+Different keys may have the same hash, so the caller compares keys: `HashIndex.find` gives a first candidate,
 `HashIndex.find_next` the one after it. Not safe in several threads; the store has a lock for that.
 
 A table that is full or littered is moved into another of the right size step by step, a few slots with every change, so
@@ -174,7 +174,7 @@ class HashIndex:
 
     @property
     def is_moving(self) -> bool:
-        """Tell whether a table is being left."""
+        """Return whether a table is being left."""
         return self._left is not None
 
     def find(self, hashes: Hashes) -> tuple[Longs, Longs]:

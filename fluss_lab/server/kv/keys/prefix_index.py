@@ -1,6 +1,6 @@
 """All rows whose key begins with given values.
 
-Each chunk gets, when it is first asked, its rows sorted by the hash of the prefix columns; it never changes, so that is
+Each chunk gets, at the first lookup, its rows sorted by the hash of the prefix columns; it never changes, so that is
 done once in its life. What the hash finds is compared with the real values.
 """
 

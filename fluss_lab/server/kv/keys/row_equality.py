@@ -20,7 +20,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def equal_rows(columns: Sequence[pa.Array], left: Longs, right: Longs) -> Mask:
-    """Tell for each pair of rows of the same columns whether they are equal.
+    """Return for each pair of rows of the same columns whether they are equal.
 
     Args:
         columns: Of one length; any Fluss type, nested ones too.
@@ -33,7 +33,7 @@ def equal_rows(columns: Sequence[pa.Array], left: Longs, right: Longs) -> Mask:
 
 
 def equal_across(left: Sequence[pa.Array], left_at: Longs, right: Sequence[pa.Array], right_at: Longs) -> Mask:
-    """Tell as `equal_rows` for pairs whose rows lie in different batches of the same types."""
+    """Return as `equal_rows` for pairs whose rows lie in different batches of the same types."""
     return _narrowed(list(zip(left, right, strict=True)), left_at, right_at)
 
 
@@ -51,7 +51,7 @@ def _narrowed(columns: Sequence[tuple[pa.Array, pa.Array]], left: Longs, right: 
 
 
 def equal_values(left: pa.Array, right: pa.Array) -> Mask:
-    """Tell for each place of two columns of one type and length whether they hold the same value."""
+    """Return for each place of two columns of one type and length whether they hold the same value."""
     if not len(left):
         return np.zeros(0, np.bool_)
     if not (left.null_count or right.null_count):

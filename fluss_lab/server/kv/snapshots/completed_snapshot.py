@@ -28,7 +28,7 @@ class CompletedSnapshot:
         new_bytes: Of the files that were written for it.
         location: The folder of its files.
         created_ms: When its state was taken.
-        retained: Ids of the snapshots that there were when this was said, ascending; this one among them.
+        retained: Ids of the snapshots that there were at its report, ascending; this one among them.
         broken: Ids of the snapshots found broken and set aside (the last few), ascending.
         writers: The bucket's writers at the log offset, as given to `SnapshotStore.write`. Not part of the JSON.
     """
@@ -46,7 +46,7 @@ class CompletedSnapshot:
     writers: object = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> bytes:
-        """Return what the coordinator is told, as JSON."""
+        """Return what is reported to the coordinator, as JSON."""
         names = _Report.__struct_fields__[3:]
         report = _Report(
             self.bucket.table_id, self.bucket.partition_id, self.bucket.bucket, *(getattr(self, name) for name in names)

@@ -43,7 +43,7 @@ class SnapshotStore:
     """The snapshots of one bucket. Safe for threads; one write or load at a time.
 
     Args:
-        folder: The bucket's; made with the first snapshot. Nobody else writes there.
+        folder: The bucket's; made with the first snapshot. No other process writes there.
         retained: Snapshots kept; at least one.
         bucket: Whose they are.
         check: Raises `StorageError` while the storage that the folder is in is not there.
@@ -80,7 +80,7 @@ class SnapshotStore:
 
     @property
     def closed(self) -> bool:
-        """Tell whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     def retained_floor(self) -> int | None:
@@ -148,7 +148,7 @@ class SnapshotStore:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, image: KvImage, *, writers: object, created_ms: int, anew: bool = False) -> CompletedSnapshot:
-        """Write a state as a new snapshot, and let go of what is not retained any more.
+        """Write a state as a new snapshot, and drop those that are no longer retained.
 
         Files of chunks that the snapshot before has already are used again.
 

@@ -1,4 +1,4 @@
-"""The folder of a bucket's key-value snapshots: which there are, which are broken, what nobody needs.
+"""The folder of a bucket's key-value snapshots: which there are, which are broken, what is no longer needed.
 
 ::
 
@@ -25,7 +25,7 @@ from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest
 log = logging.getLogger(__name__)
 
 BROKEN_SUFFIX: Final = ".broken"
-#: Manifests of broken snapshots that stay for whoever looks for the cause.
+#: Manifests of broken snapshots that stay, for a search of the cause.
 BROKEN_KEPT: Final = 5
 #: Every name that a snapshot's file may have, its manifest's temporary name included.
 _OURS: Final = re.compile(r"\.?(\d{10,18})(-\d{1,9})?\.(chunks|live|manifest)(\..+)?")
@@ -116,7 +116,7 @@ class SnapshotFolder:
         _make(self.path)
 
     def remove_manifests(self, keep: Collection[str]) -> None:
-        """Remove the manifests of all snapshots but those named, durably, before anybody removes what they need.
+        """Remove the manifests of all snapshots but those named, durably, before what they need is removed.
 
         Raises:
             OSError: The file system refused.

@@ -60,8 +60,8 @@ def check_payload(
         RecordTooLargeError: It is larger, or a row of it is, or it has more records than a segment can hold.
         CorruptDataError: It is damaged: lengths or CRCs do not agree.
         InvalidRecordError: It is whole, but not rows of this table.
-        NotLeaderError: It has a schema that this server has not been told of yet; the sender's next look at the metadata
-            has the server told.
+        NotLeaderError: It has a schema that this server does not know yet; the server is notified when the sender refreshes
+            its metadata.
 
     Cost: a pass for the CRC and one for the validation; no lock is needed.
     """
@@ -185,13 +185,13 @@ def _checked(
 def _check_origin(
     header: BatchHeader, data: memoryview, schemas: Mapping[int, pa.Schema], current_schema_id: int
 ) -> None:
-    """Check the CRC, the schema id and who sent it."""
+    """Check the CRC, the schema id and the writer."""
     if (found := checksum(data[CRC_START:])) != header.crc:
         raise CorruptDataError(f"batch {header.batch_sequence}: expected CRC {header.crc:08x}, found {found:08x}")
     if header.schema_id > current_schema_id:
         raise NotLeaderError(
-            f"batch {header.batch_sequence}: expected a schema id up to {current_schema_id}, found {header.schema_id}: this "
-            "server was not told of it yet; refresh the metadata and retry"
+            f"batch {header.batch_sequence}: expected a schema id up to {current_schema_id}, found {header.schema_id}, which "
+            "this server does not know yet; refresh the metadata and retry"
         )
     if header.schema_id not in schemas:
         raise InvalidRecordError(
@@ -208,14 +208,14 @@ def _check_origin(
 
 
 def check_body(body: memoryview) -> None:
-    """Check, before Arrow reads it, that a body says of itself that it is an uncompressed record batch.
+    """Check, before Arrow reads it, that a body is declared to be an uncompressed record batch.
 
     A few kilobytes that unpack to gigabytes would take the server down; and what is served by columns must not be packed
     and unpacked at each fetch. (Arrow's IPC format: a continuation marker, the size of the metadata, and a flatbuffer
     ``Message`` whose header is a ``RecordBatch`` with the fields length, nodes, buffers, compression.)
 
     Raises:
-        InvalidRecordError: It says something else, or cannot be read.
+        InvalidRecordError: It is something else, or cannot be read.
     """
     try:
         marker, size = struct.unpack_from("<Ii", body)

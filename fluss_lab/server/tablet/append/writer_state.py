@@ -23,7 +23,7 @@ class WrittenBatch(NamedTuple):
     """A batch that was appended: its sequence and its offsets ``[base_offset, end_offset)``.
 
     Attributes:
-        crc: Of the batch as its writer sent it, by which another batch of the same number is told from it; None when it is
+        crc: Of the batch as its writer sent it, which distinguishes another batch of the same number; None when it is
             not known: the changelog of a primary-key table, from which writers are recovered, holds other bytes.
     """
 
@@ -66,7 +66,7 @@ class WriterStates:
         return 0 if writer is None else following(writer.batches[-1].sequence)
 
     def knows(self, writer_id: int) -> bool:
-        """Tell whether a writer has batches that are remembered."""
+        """Return whether a writer has batches that are remembered."""
         return writer_id in self._writers
 
     def add(self, writer_id: int, batch: WrittenBatch, used_ms: int) -> None:

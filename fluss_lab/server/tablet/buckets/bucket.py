@@ -21,7 +21,7 @@ from fluss_lab.server.tablet.request_counters import BucketCounters
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """What the lake holds of a bucket, as the coordinator told: offsets ``[start, end)``.
+    """What the lake holds of a bucket, as the coordinator notified: offsets ``[start, end)``.
 
     Attributes:
         snapshot_id: The lake snapshot that holds them.
@@ -36,7 +36,7 @@ class LakeState:
     max_timestamp_ms: int
 
     def leads_up_to(self, offset: int) -> bool:
-        """Tell whether it holds what comes before an offset, without a hole (as there is where the lake was switched off)."""
+        """Return whether it holds what comes before an offset, without a hole (as there is where the lake was switched off)."""
         return self.start < offset <= self.end
 
 
@@ -44,7 +44,7 @@ class OffsetAnswer(NamedTuple):
     """An answer to ListOffsets.
 
     Attributes:
-        offset: The answer, as far as the cluster knows; None: it cannot tell at the moment, but the lake may.
+        offset: The answer, as far as the cluster knows; None: not known at the moment, but the lake may have it.
         timestamp_ms: Timestamp of the record there, if it is held here.
         lake_snapshot_id: Where to look first.
     """
@@ -98,7 +98,7 @@ class Bucket:
         return held if held is not None and held.segments and held.start < start <= held.end else None
 
     def check_known(self) -> None:
-        """See that the bucket's first and last offsets are known: nothing may be dropped, copied or tiered otherwise.
+        """Check that the bucket's first and last offsets are known: nothing may be dropped, copied or tiered otherwise.
 
         Raises:
             FlussError: Why they are not.
@@ -111,11 +111,11 @@ class Bucket:
     ) -> Fetched | RemoteFetch | LakeState:
         """Return batches from an offset on, or where in remote storage they are, or the lake's part that holds it.
 
-        Local first, remote storage second, the lake third: it is asked iff ``lake start <= offset < lake end`` and the
-        offset is not held by the cluster any more.
+        Local first, remote storage second, the lake third: only if ``lake start <= offset < lake end`` and the cluster no
+        longer holds the offset.
 
         Raises:
-            OffsetOutOfRangeError: Nobody holds the offset.
+            OffsetOutOfRangeError: Neither log, remote storage nor lake holds the offset.
             CorruptDataError, NotLeaderError: As `LogReader.read`.
             CorruptDataError, StorageError: It may be in remote storage, which cannot be read; the lake does not hold it.
         """
@@ -132,7 +132,7 @@ class Bucket:
             raise OffsetOutOfRangeError(self._out_of_range(offset, enable_lake=enable_lake)) from error
 
     def _elsewhere(self, offset: int, *, enable_lake: bool) -> RemoteFetch | LakeState | None:
-        """Return who holds an offset that the log holds no more."""
+        """Return what holds an offset that the log no longer holds."""
         if offset >= self.log.start:
             return None
         lake = self.lake_of(offset, enable_lake=enable_lake)
@@ -146,7 +146,7 @@ class Bucket:
         return lake
 
     def lake_of(self, offset: int, *, enable_lake: bool) -> LakeState | None:
-        """Return the lake's part if it holds an offset that the log holds no more."""
+        """Return the lake's part if it holds an offset that the log no longer holds."""
         lake = self.lake
         if enable_lake and lake is not None and offset < self.log.start and lake.start <= offset < lake.end:
             return lake

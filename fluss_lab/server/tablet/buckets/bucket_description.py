@@ -1,4 +1,4 @@
-"""The description of a bucket: how it is, or the error that says why that is not known."""
+"""The description of a bucket: its state, or the error for which that is not known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe_bucket(bucket: Bucket) -> pb.PbBucketDescription:
 
 
 def unknown(bucket: TableBucket, error: FlussError) -> pb.PbBucketDescription:
-    """Return the description of a bucket of which nothing can be said but why."""
+    """Return the description of a bucket whose state is not known, for an error."""
     return pb.PbBucketDescription(table_bucket=_pb_bucket(bucket), error=_pb_error(error))
 
 
@@ -87,7 +87,7 @@ def _given_up(each: GivenUpRange) -> pb.PbGivenUpRange:
 
 
 def _put_start(bucket: Bucket, known: pb.PbKnownBucket) -> None:
-    """Say where the bucket begins, or why nobody knows: remote storage that cannot be read may hold what is before."""
+    """Put where the bucket begins, or why that is not known: remote storage that cannot be read may hold what is before."""
     try:
         known.start_offset = bucket.start
     except FlussError as error:

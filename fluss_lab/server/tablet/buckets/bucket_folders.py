@@ -22,7 +22,7 @@ _IDENTITY_FILE: Final = re.compile(r"identity-([0-9a-f]{32})")
 
 
 def has_folders(folder: Path) -> bool:
-    """Tell whether there is any folder in one that need not exist."""
+    """Return whether there is any folder in one that need not exist."""
     try:
         with os.scandir(folder) as entries:
             return any(each.is_dir() for each in entries)
@@ -72,7 +72,7 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     (folder / f"identity-{identity}").touch(mode=0o600)
     if names:
         files.fsync_folder(folder)
-    # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked anew.
+    # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked again.
 
 
 def folder_identity(folder: Path) -> str:

@@ -44,7 +44,7 @@ _NOTHING: Final = "Nothing need be done"
 
 @dataclass(slots=True)
 class Walked:
-    """How far a segment was found good: the place behind its last good batch, and, if asked, where its batches begin.
+    """How far a segment was found good: the place behind its last good batch, and, if wanted, where its batches begin.
 
     With what is wrong there, whether that is only a batch of a newer format, and the time of the first good one (-1: none).
     """

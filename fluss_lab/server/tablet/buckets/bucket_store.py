@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 _TRASH: Final = "trash"
 _LOOKS: Final = "looks"
-#: Between the steps of beginning a lost log anew. Ended at any of them, it can be asked for again.
+#: Between the steps of a new start of a lost log. Ended at any of them, it can be requested again.
 FAILPOINTS: Final = ("tablet.lost.before", "tablet.lost.noted", "tablet.lost.begun")
 #: No log gets so far.
 OFFSET_MAX: Final = 2**63 - 1
@@ -85,7 +85,7 @@ class BucketStore:
         self._options, self._clock, self._rows = options, clock, rows
         self._pool = HandlePool()
         self._waiting = threading.Semaphore(waiting_max)
-        # Held for moments; a bucket that is being opened is in `_opening`, and whoever else wants it waits.
+        # Held for moments; a bucket that is being opened is in `_opening`, and others that want it wait.
         self._lock = threading.Condition()
         self._opening: set[TableBucket] = set()
         self._tables: dict[int, Table] = {}
@@ -93,10 +93,10 @@ class BucketStore:
         self._unopened = UnopenedBuckets(clock, reopen_max_ms)
         #: Requests with definitions that could not be taken over.
         self._undefined: dict[int, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
-        #: What each bucket was last asked to be opened with, without definitions.
+        #: The last request to open each bucket, without definitions.
         self._requests: dict[TableBucket, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
         self._lakes: dict[TableBucket, LakeState] = {}
-        #: The newest commit that was told of each bucket.
+        #: The newest commit of which the coordinator notified, by bucket.
         self._lake_sequences: dict[TableBucket, int] = {}
         self._trash.mkdir(parents=True, exist_ok=True)
         self._looks = self._data / _LOOKS
@@ -131,7 +131,7 @@ class BucketStore:
         return found
 
     def has_table(self, table_id: int) -> bool:
-        """Tell whether there are buckets of a table here."""
+        """Return whether there are buckets of a table here."""
         return table_id in self._tables
 
     def all(self, table_id: int | None = None) -> list[Bucket]:
@@ -150,8 +150,8 @@ class BucketStore:
     def define(self, requests: Iterable[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
         """Take over the tables that requests define, before any of their buckets is opened.
 
-        Of a table's requests in one call the first brings the definition. One that cannot be taken over is told of by
-        `open`.
+        Of a table's requests in one call the first brings the definition. For one that cannot be taken over `open`
+        raises.
         """
         for request in requests:
             if request.table_json:
@@ -175,7 +175,7 @@ class BucketStore:
         """Open a bucket, making it if there is none, and take over its table's definition.
 
         Args:
-            request: Says what it is.
+            request: The coordinator's.
             again: Only if it could not be opened before and is still wanted.
 
         Returns:
@@ -213,7 +213,7 @@ class BucketStore:
         return self._folder(bucket)
 
     def renew(self, bucket: TableBucket, change: Callable[[Bucket], None]) -> Bucket:
-        """Close a bucket, have its files changed, and open it again. Those who want it meanwhile are told to retry.
+        """Close a bucket, have its files changed, and open it again. Meanwhile calls get `NotLeaderError` and retry.
 
         Raises:
             NotLeaderError: It is not open here.
@@ -233,7 +233,7 @@ class BucketStore:
     # -- logs that are gone --------------------------------------------------------------------------------------------
 
     def is_lost(self, bucket: TableBucket) -> bool:
-        """Tell whether a bucket cannot be opened, and no segment of its log is left; it is tried to open it first."""
+        """Return whether a bucket cannot be opened, and no segment of its log is left; it is tried to open it first."""
         if (request := self._unopened.request(bucket)) is not None:
             with suppress(FlussError):
                 self.open(request, again=True)
@@ -346,7 +346,7 @@ class BucketStore:
 
     def _make_bucket(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> None:
         folder = self._folder(bucket)
-        # An empty folder is a new bucket's, of which nothing was on the device, or somebody is just restoring it.
+        # An empty folder is a new bucket's, of which nothing was on the device, or one that is just being restored.
         lost = not folder.exists() or (request.durable_offset > 0 and not any(folder.iterdir()))
         if request.HasField("durable_offset") and lost:
             raise CorruptDataError(
@@ -385,12 +385,12 @@ class BucketStore:
         return Bucket(bucket, table, partition, opened, kv=kv, remote=remote, given_up=given_up.ranges)
 
     def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:
-        """Take note of what the lake holds of a bucket, None for nothing; it may be opened later.
+        """Note what the lake holds of a bucket, None for nothing; it may be opened later.
 
         Args:
             bucket: Which bucket.
             lake: What the lake holds of it.
-            sequence: The commit that made it so; what is said of an older one than was told before comes too late.
+            sequence: The commit that made it so; one older than a known one is ignored.
         """
         with self._lock:
             if sequence < self._lake_sequences.get(bucket, sequence):
@@ -404,7 +404,7 @@ class BucketStore:
                 found.lake = lake
 
     def lake(self, bucket: TableBucket) -> LakeState | None:
-        """Return what was last said of a bucket in the lake."""
+        """Return what is known of a bucket in the lake."""
         return self._lakes.get(bucket)
 
     # -- closing -------------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class KvBucket:
         What is damaged does not raise: the bucket cannot be written then, and its rows not be read; the log can.
 
         Raises:
-            StorageError, OSError: The file system refused to read or mend it.
+            StorageError, OSError: The file system refused to read or repair it.
         """
         folder = bucket_folder(options.remote, KV, table.path, partition, bucket)
         snapshots = SnapshotStore(
@@ -169,7 +169,7 @@ class KvBucket:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def put(self, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int = 0) -> Appended:
-        """Change rows, all that a payload says or nothing, and log it; or answer where that is logged already.
+        """Make all changes of a payload or none, and log them; a retry returns where they are logged already.
 
         Args:
             payload: One batch of rows with change types: see `check_put`.
@@ -177,8 +177,8 @@ class KvBucket:
             wait_ms: How long to wait for a writer's earlier batch that is still on its way.
 
         Returns:
-            The offsets of the changelog: none when nothing changed. Hand it to `BucketLog.acknowledge` before telling
-            anybody.
+            The offsets of the changelog: none when nothing changed. Pass it to `BucketLog.acknowledge` before the
+            put is answered.
 
         Raises:
             InvalidRecordError: Rows that do not fit the table.
@@ -336,24 +336,24 @@ class KvBucket:
         return 0 if found is None else found.log_offset
 
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[int]) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Return which keys have a row, and the rows; call `BucketLog.settle` before telling anybody."""
+        """Return which keys have a row, and the rows; call `BucketLog.settle` before the answer."""
         self.check_readable()
         return self.store.lookup(keys, columns)
 
     def prefix_lookup(
         self, prefixes: pa.RecordBatch, columns: Sequence[int]
     ) -> tuple[npt.NDArray[np.int32], pa.RecordBatch]:
-        """Return how many rows each prefix has, and the rows; call `BucketLog.settle` before telling anybody."""
+        """Return how many rows each prefix has, and the rows; call `BucketLog.settle` before the answer."""
         self.check_readable()
         return self.store.prefix_lookup(prefixes, columns)
 
     def limit_scan(self, limit: int) -> pa.RecordBatch:
-        """Return up to some live rows, whichever; call `BucketLog.settle` before telling anybody."""
+        """Return up to some live rows, whichever; call `BucketLog.settle` before the answer."""
         self.check_readable()
         return self.store.limit_scan(limit)
 
     def view(self) -> KvView:
-        """Return the rows as they are now; call `BucketLog.settle` before telling anybody."""
+        """Return the rows as they are now; call `BucketLog.settle` before the answer."""
         self.check_readable()
         return self.store.view()
 

@@ -1,7 +1,7 @@
 """The replay of a primary-key bucket's changelog: its rows are brought up to the end of the log.
 
-The replay also gives the previous offsets of every record again. They are held against those that were written beside
-the log: what is torn or missing is mended, what is whole and different says that log and state do not agree.
+The replay also gives the previous offsets of every record again. They are compared with those that were written beside
+the log: what is torn or missing is rewritten, what is whole and different means that log and state do not agree.
 """
 
 from __future__ import annotations

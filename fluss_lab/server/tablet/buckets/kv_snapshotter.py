@@ -54,7 +54,7 @@ class KvSnapshotter:
         buckets: Returns the open buckets.
         clock: Says when a bucket is due, and when a snapshot was taken.
         interval_ms: Between two snapshots of a bucket; each bucket has its own turn within it.
-        reporter: Tells the coordinator.
+        reporter: Reports them to the coordinator.
     """
 
     def __init__(self, buckets: Buckets, clock: Clock, *, interval_ms: int, reporter: KvSnapshotReporter) -> None:
@@ -68,7 +68,7 @@ class KvSnapshotter:
         return max(1, min(LOOK_INTERVAL_MS_MAX, self._interval_ms // 10))
 
     def tick(self) -> None:
-        """Take the snapshots that are due, and tell the coordinator what it was not told. Failures are logged."""
+        """Take the snapshots that are due, and report to the coordinator those that are not reported. Failures are logged."""
         buckets = [bucket for bucket in self._buckets() if bucket.kv is not None]
         with self._lock:
             present = {bucket.id for bucket in buckets}
@@ -96,7 +96,7 @@ class KvSnapshotter:
         Raises:
             NotLeaderError: The bucket was closed.
             StorageError: The disk refused; the snapshot before stays.
-            CorruptDataError: The log is damaged or stopped; what it holds cannot be told apart.
+            CorruptDataError: The log is damaged or stopped; its end is not known.
         """
         taken = self._take(bucket, self._turn(bucket.id))
         self._report([bucket])
@@ -146,7 +146,7 @@ class KvSnapshotter:
 
     def _try(self, bucket: Bucket, turn: _Turn) -> None:
         if bucket.log.stopped is not None:
-            return  # why was said, and its rows may not be those of the log
+            return  # why was logged, and its rows may not be those of the log
         try:
             self._take(bucket, turn)
         except NotLeaderError:
@@ -216,14 +216,14 @@ class KvSnapshotter:
         log.warning("event=kv_snapshot_not_reported bucket=%s error=%s", bucket.id, error)
         known = self._known_to_coordinator(bucket)
         if known is None or known <= (latest.snapshot_id, latest.log_offset):
-            return  # it was refused for another reason, and is told again
+            return  # it was refused for another reason, and is reported again
         assert bucket.kv is not None
         bucket.kv.snapshots.skip_ids(known[0])
         turn = self._turn(bucket.id)
         turn.force, turn.due_ms = True, self._clock.monotonic_ms()
 
     def _known_to_coordinator(self, bucket: Bucket) -> tuple[int, int] | None:
-        """Return id and log offset of the newest snapshot that the coordinator knows; None when it knows or says none."""
+        """Return id and log offset of the newest snapshot that the coordinator knows; None when it knows none, or cannot be asked."""
         try:
             return self._reporter.latest(bucket)
         except FlussError as error:

@@ -47,7 +47,7 @@ class Table:
 
     @property
     def lake_enabled(self) -> bool:
-        """Tell whether retention must wait for the lake."""
+        """Return whether retention must wait for the lake."""
         return self.descriptor.lake_enabled
 
     @property
@@ -62,7 +62,7 @@ class Table:
 
     @staticmethod
     def opened(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> Table:
-        """Return a table as it is kept in its folder; `define` brings it to what the coordinator says now.
+        """Return a table as it is kept in its folder; `define` brings it up to date.
 
         Raises:
             InvalidSchemaError, InvalidPropertyError, InvalidNameError: The request's definition is none.
@@ -98,7 +98,7 @@ class Table:
             added[schema_id] = descriptor.schema
         for number, schema in added.items():
             files.write_json_atomic(folder / f"schema-{number}.json", schema.to_json())
-        # In this order: who sees the new id finds its schema.
+        # In this order: a reader that sees the new id finds its schema.
         self.schemas = {**self.schemas, **{number: schema.arrow() for number, schema in added.items()}}
         self.descriptor, self.schema_id, self.definition = descriptor, schema_id, definition
 

@@ -44,7 +44,7 @@ class UnopenedBuckets:
         return bucket in self._attempts
 
     def note(self, request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception) -> FlussError:
-        """Note that a bucket could not be opened; return what to say to those who want it."""
+        """Note that a bucket could not be opened; return the error for those that want it."""
         bucket = bucket_of(request.table_bucket)
         with self._lock:
             before = self._attempts.get(bucket)
@@ -103,5 +103,5 @@ def _described(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, w
     partition = "" if (name := partition_of(request)) is None else f"({name})"
     return type(cause)(
         f"{path.database_name}.{path.table_name}{partition} bucket {bucket.bucket} [{bucket}] could not be opened: {cause}. "
-        f"Mend that; the server tries again by itself, at least every {wait_max_ms / 1000:g} s"
+        f"Repair that; the server tries again by itself, at least every {wait_max_ms / 1000:g} s"
     )

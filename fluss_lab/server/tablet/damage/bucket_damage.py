@@ -1,7 +1,7 @@
-"""The damage of a bucket's log, who else holds the records, and the cut that leaves them out.
+"""The damage of a bucket's log, what else holds the records, and the cut that leaves them out.
 
-A log has no holes. So the log is made to begin behind the damage, like after retention: everything before must be held by
-somebody else first, or be discarded by a word. The lake may hold it, or remote storage, from which no cut loses anything.
+A log has no holes. So the log is made to begin behind the damage, like after retention: everything before must be held
+elsewhere first, or be discarded explicitly. The lake may hold it, or remote storage, from which no cut loses anything.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BucketDamage:
 
     @property
     def rows_known(self) -> int:
-        """Return up to where the rows are known to anybody; 0 of a log table."""
+        """Return up to where the rows are known; 0 of a log table."""
         return max(self.rows_offset or 0, self.lake_rows_offset or 0)
 
 
@@ -96,7 +96,7 @@ def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDama
         held = None
     elsewhere = [0 if lake is None else lake.end, 0 if held is None else held.end, rows_offset or 0]
     if ranges and ranges[-1].stop > max(segment_bases(folder), default=-1) and ranges[-1].position is None:
-        # The end itself is lost: offsets that somebody has seen are not given again.
+        # The end itself is lost: offsets that were seen are not given again.
         ranges[-1] = ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))
     is_gone = bool(ranges) and _is_gone(folder, ranges, local_start)
     needs_rows = bool(ranges) and rows_offset is not None and rows_offset < ranges[-1].stop
@@ -113,7 +113,7 @@ def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDama
 
 
 def _is_gone(folder: Path, ranges: list[DamagedRange], local_start: int) -> bool:
-    """Tell whether nothing that can be read is left of a log."""
+    """Return whether nothing that can be read is left of a log."""
     (first, *others), bases = ranges, segment_bases(folder)
     return (
         not others and first.start == local_start and SoundTail.behind(folder, first).path is None and len(bases) <= 1
@@ -154,7 +154,7 @@ def confirm_damage(bucket: Bucket, folder: Path, durable_offset: int, error: Cor
         bucket: As `look`, which stops it.
         folder: As `look`.
         durable_offset: As `look`.
-        error: What the check said.
+        error: Of the check that failed.
 
     Raises:
         FlussError, OSError: As `look`.
@@ -185,8 +185,8 @@ def cut_behind(
         found: What is damaged.
         start: Of the first damaged range, as the caller knows it.
         stop: Likewise.
-        discard: Whether sound records before it that nobody else holds may be lost too; and of a log of which nothing is
-            left, whatever nobody else holds.
+        discard: Whether sound records before it that are held nowhere else may be lost too; and of a log of which nothing
+            is left, all that is held nowhere else.
         now_ms: Kept with what is given up.
         sent_offset: The rows were sent as they were at this offset; None: they were not.
 
@@ -221,17 +221,17 @@ def cut_behind(
 def _check_discard(lost_start: int, stop: int, *, discard: bool) -> None:
     if lost_start < stop and not discard:
         raise UntieredRecordsError(
-            f"nothing of the log is left, and nobody else holds offsets [{lost_start}, {stop}): restore the bucket's folder "
+            f"nothing of the log is left, and offsets [{lost_start}, {stop}) are held nowhere else: restore the bucket's folder "
             "from a copy, or discard them. Nothing was changed"
         )
 
 
 def _lost_start(found: BucketDamage, damaged: DamagedRange, *, discard: bool) -> int:
-    """Return from which offset on nobody else holds what is given up, up to the end of the damage."""
+    """Return the offset from which what is given up is held nowhere else, up to the end of the damage."""
     held = lake_end(found)
     if held < damaged.start and not discard:
         raise UntieredRecordsError(
-            f"offsets [{held}, {damaged.start}) lie before what cannot be read, are sound, and nobody else holds them: tier "
+            f"offsets [{held}, {damaged.start}) lie before what cannot be read, are sound, and are held nowhere else: tier "
             "them first, or discard them. Nothing was changed"
         )
     return min(held if held < damaged.start else max(held, damaged.start), damaged.stop)

@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 
 class DamageRequests:
-    """Looks at damaged buckets of one server, and cuts their logs. Safe for threads; one cut at a time.
+    """Describes damaged buckets of one server, and cuts their logs. Safe for threads; one cut at a time.
 
     Args:
         store: The buckets.
         snapshots: Keeps rows that a log cannot give any more.
         scanners: Their scans end when a bucket is cut.
-        reserve: Says whether anything may be written.
-        clock: Tells when something was given up.
+        reserve: Decides whether anything may be written.
+        clock: Gives the time of a cut.
         rows_ttl_ms: For how long rows are kept that were sent.
         size_max: Bytes of one part of them, at most.
     """
@@ -82,7 +82,7 @@ class DamageRequests:
         return pb.SendRowsResponse(row_count=self._sent.take(request, table.schemas))
 
     def expire(self) -> None:
-        """Let go of rows that were sent, and that nobody asks for."""
+        """Drop uploaded rows that no cut uses."""
         self._sent.expire()
 
     def give_up(self, request: pb.GiveUpRangeRequest) -> pb.GiveUpRangeResponse:
@@ -92,7 +92,7 @@ class DamageRequests:
             if self._store.is_lost(bucket_of(request)):
                 self._begin_anew(request)
             bucket = self._store.get(bucket_of(request))
-            # Asked again because the answer was lost.
+            # Requested again because the answer was lost.
             is_done = any(each.start == request.start_offset for each in bucket.given_up)
             if not is_done and request.start_offset < request.stop_offset:
                 bucket = self._cut(self._laid(bucket, request), request)
@@ -117,7 +117,7 @@ class DamageRequests:
         return self._store.begin_anew(bucket.id)
 
     def _find_lost(self, bucket: Bucket, folder: Path) -> BucketDamage:
-        """Return what is gone of a bucket of which no segment is left: nothing, where nobody knows of a record in it."""
+        """Return what is gone of a bucket of which no segment is left: nothing, where no record of it is known."""
         found = find_damage(bucket, folder, 0)
         place, start = self._store.folder(bucket.id), found.start
         gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)

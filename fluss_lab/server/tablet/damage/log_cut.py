@@ -36,7 +36,7 @@ from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX
 GIVEN_UP_FILE: Final = "given-up"
 VERSION: Final = 1
 _REMEDY: Final = "restore it from a copy, or delete it: what was given up of the bucket is then no longer known"
-#: Between the steps, in order. Ended at any of them, opening the bucket finishes it, or it can be asked for again.
+#: Between the steps, in order. Ended at any of them, opening the bucket finishes it, or it can be requested again.
 FAILPOINTS: Final = (
     "tablet.cut.before",
     "tablet.cut.checkpoint",
@@ -58,7 +58,7 @@ class GivenUpRange:
     Attributes:
         start: First offset that could not be read.
         stop: Where the log could be read again.
-        lost_start: Offsets ``[lost_start, stop)`` were held by nobody else, neither by the lake nor by remote storage;
+        lost_start: Offsets ``[lost_start, stop)`` were held neither by the lake nor by remote storage;
             `stop` when there were none. It is below `start` where sound records before the damage were discarded too.
         time_ms: When that was done.
     """
@@ -141,7 +141,7 @@ def load_given_up(folder: Path) -> GivenUp:
 
 
 def begin(folder: Path, cut: Cut, checkpoint: Checkpoint) -> None:
-    """Decide that the log in a folder begins at a later offset; `finish` is to be called before anybody reads it.
+    """Decide that the log in a folder begins at a later offset; `finish` is called before it is read.
 
     Args:
         folder: The bucket's; its log is closed.

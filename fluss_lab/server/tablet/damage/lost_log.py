@@ -1,7 +1,7 @@
-"""The log of a bucket of which no segment is left: what others know of it, and an empty one in its place.
+"""The log of a bucket of which no segment is left: what is known of it elsewhere, and an empty one in its place.
 
-The empty one is damaged from its first offset on, up to where anybody knows that the log once was: so it is refused like
-any damaged log, and its damage can be given up like any.
+The empty one is damaged from its first offset on, up to where the log is known to have been: so it is refused like any
+damaged log, and its damage can be given up like any.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class LostLog:
     """What is known of a log that is gone.
 
     Attributes:
-        start: Its first offset; where nobody knows that any more, the first that somebody else holds.
-        end: Offset below which its records were on the device, as anybody knows.
+        start: Its first offset; where that is no longer known, the first that the lake or remote storage holds.
+        end: Offset below which its records were on the device, as far as is known.
         floor_ms: No later record may have an earlier timestamp.
         writers: Its writers, as far as they are known.
     """

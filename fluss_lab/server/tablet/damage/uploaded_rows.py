@@ -49,10 +49,10 @@ class _Upload:
 
 
 class UploadedRows:
-    """The rows that were sent last. Safe for threads.
+    """The rows that were uploaded last. Safe for threads.
 
     Args:
-        clock: Says how long nobody used them.
+        clock: Measures how long they are unused.
         ttl_ms: For how long they are kept then.
         size_max: Bytes of one part, at most.
     """
@@ -66,11 +66,11 @@ class UploadedRows:
         """Keep one part; return how many rows there are now.
 
         Args:
-            request: The part: the first one begins anew, whatever was there.
+            request: The part: the first one replaces whatever was there.
             schemas: Arrow schema of each schema id of the table.
 
         Raises:
-            ConflictError: Another part is the next: begin anew.
+            ConflictError: Another part is the next: start again with the first.
             InvalidRequestError, InvalidRecordError, CorruptDataError: They are no rows of the table, in order of their
                 offsets.
         """
@@ -81,7 +81,7 @@ class UploadedRows:
             sent = self._found(bucket_of(message), message.log_offset)
             if sent.parts != message.part:
                 raise ConflictError(
-                    f"rows of {sent.bucket}: expected part {sent.parts}, found {message.part}; send anew"
+                    f"rows of {sent.bucket}: expected part {sent.parts}, found {message.part}; send all again"
                 )
             if request.payloads:
                 after = int(sent.chunks[-1].offsets[-1]) if sent.chunks else -1
@@ -108,7 +108,7 @@ class UploadedRows:
         return KvImage(log_offset, tuple(sent.chunks), live, len(sent.chunks))
 
     def expire(self) -> None:
-        """Let rows go that nobody used for too long."""
+        """Drop rows that were unused for too long."""
         with self._lock:
             if self._sent is not None and self._sent.used_ms < self._clock.monotonic_ms() - self._ttl_ms:
                 self._sent = None
@@ -145,7 +145,7 @@ class UploadedRows:
 
 
 def check_rows(table: Table, image: KvImage, tail: SoundTail) -> None:
-    """See that rows are those that a bucket had at an offset, as far as that can be told: the log's tail follows on them.
+    """Check that rows are those that a bucket had at an offset, as far as can be checked: the log's tail follows on them.
 
     Args:
         table: The bucket's.

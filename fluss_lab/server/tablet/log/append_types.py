@@ -15,7 +15,7 @@ class LogOptions:
     """How a log is kept: see the cluster options of the same names.
 
     Attributes:
-        check_disk: Told what was not done, raises `StorageError` while the disk's last room is kept for other things.
+        check_disk: Called with what is not done then; raises `StorageError` while the rest of the disk is reserved.
     """
 
     segment_bytes: int

@@ -53,7 +53,7 @@ class BucketLog:
     Attributes:
         reader: Reads the log.
         segments: Its segments.
-        lock: Held by whoever appends; what it guards does not move while it is held. It may be taken again.
+        lock: Held by an append; what it guards does not move while it is held. It may be taken again.
         floor_ms: No later record has an earlier timestamp.
         stopped: Why the log cannot be written; None when it can.
         written_bytes: Bytes appended since the log was opened.

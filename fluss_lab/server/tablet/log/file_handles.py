@@ -1,6 +1,6 @@
 """Open files of the log, shared and few: a server of thousands of buckets must not hold a descriptor for each.
 
-A descriptor is closed when nobody refers to its `Handle` any more, so a reader that has one keeps reading the right
+A descriptor is closed with the last reference to its `Handle`, so a reader that has one keeps reading the right
 file however the pool decides, and also after the file was deleted.
 """
 
@@ -79,14 +79,14 @@ class HandlePool:
             return self._keep(path, self._open(path, flags))
 
     def forget(self, path: Path) -> None:
-        """Drop a file that is deleted or renamed; those who have it open keep it."""
+        """Drop a file that is deleted or renamed; those that have it open keep it."""
         with self._lock:
             self._handles.pop(path, None)
 
     def forget_below(self, folder: Path) -> None:
         """Drop all files in a folder and those in it."""
         with self._lock:
-            # By their texts, which paths keep: a table of a thousand buckets asks a thousand times.
+            # By their texts, which paths keep: a table of a thousand buckets calls this a thousand times.
             below = f"{folder}{os.sep}"
             for path in [path for path in self._handles if str(path).startswith(below)]:
                 del self._handles[path]

@@ -42,17 +42,17 @@ class LogReader:
         self.lost_start: FlussError | None = None
 
     def publish(self, view: LogView) -> None:
-        """Show another view, and wake those who wait for one."""
+        """Publish a view, and wake those that wait for one."""
         self.view = view
         self.wake()
 
     def wake(self) -> None:
-        """Wake those who wait, whether anything changed or not."""
+        """Wake those that wait, whether anything changed or not."""
         for watcher in self._watchers:
             watcher.set()
 
     def close(self) -> None:
-        """Wake those who wait. Reading goes on as long as the files are there."""
+        """Wake those that wait. Reading goes on as long as the files are there."""
         self._closed = True
         self.wake()
 

@@ -9,7 +9,7 @@ What is found decides:
   written. (A segment is on the device before the next one is made, so only the last one can have a torn tail.)
 
 The beginning is held against what was noted when segments were last dropped, the end against the recovery point and
-against what the coordinator knows to have been on the device: what lacks there was lost, and is told as an error.
+against what the coordinator knows to have been on the device: what lacks there was lost, and is an error.
 
 Every step may be interrupted and repeated.
 """
@@ -94,7 +94,7 @@ class Recovery:
         pool: Opens files.
         interval_bytes: Of the indexes.
         changelog: Whether the log is of a primary-key table; its previous offsets are left to the replay.
-        durable_offset: Up to where the log was on the device, as somebody else remembers; None: nobody does.
+        durable_offset: Up to where the log was on the device, as the coordinator remembers; None: it does not.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Recovery:
                 path.unlink(missing_ok=True)
 
     def _check_new(self, known: Checkpoint | None) -> None:
-        """Refuse to begin a log anew where there was one: offsets would be given twice, and records be forgotten."""
+        """Refuse to start a new log where there was one: offsets would be given twice, and records be forgotten."""
         if known is None and self._durable_offset is None and not log_start.load(self._folder):
             return
         first = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
@@ -171,7 +171,7 @@ class Recovery:
         )
 
     def _check_start(self, known: Checkpoint | None) -> None:
-        """See that no segment in front of those found is missing: a log may begin later only when that was noted."""
+        """Check that no segment in front of those found is missing: a log may begin later only when that was noted."""
         first = self._result.segments[0].base_offset
         expected = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
         if first > expected:
@@ -190,7 +190,7 @@ class Recovery:
         return Segment(self._folder, base_offset, self._pool, self._interval_bytes, changelog=self._changelog)
 
     def _take(self, base_offset: int, known: Checkpoint | None, after: int | None) -> bool:
-        """Add a segment to the log; tell whether the next one, at the offset `after`, can continue it."""
+        """Add a segment to the log; return whether the next one, at the offset `after`, can continue it."""
         result = self._result
         if result.segments and (expected := result.segments[-1].end_offset) != base_offset:
             gap = f"it ends there: expected a segment at offset {expected}, found {base_offset:020d}{LOG_SUFFIX}"

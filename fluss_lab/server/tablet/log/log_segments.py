@@ -129,7 +129,7 @@ class LogSegments:
 
     @property
     def has_dropped(self) -> bool:
-        """Tell whether there are dropped segments whose files are not deleted yet."""
+        """Return whether there are dropped segments whose files are not deleted yet."""
         return bool(self._dropped)
 
     def delete_dropped(self) -> None:

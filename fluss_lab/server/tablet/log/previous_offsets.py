@@ -54,7 +54,7 @@ class PreviousOffsets:
         self.values_path = stem.with_suffix(VALUES_SUFFIX)
         self.marks_path = stem.with_suffix(MARKS_SUFFIX)
         self._pool = pool
-        #: Marks that belong to batches in the log; None before anybody looked.
+        #: Marks that belong to batches in the log; None until they are read.
         self._entries: int | None = None
         self._pending = 0
         # Writes so far, and how many of them are on the device.
@@ -125,7 +125,7 @@ class PreviousOffsets:
                 self._pool.forget(path)
 
     def delete(self) -> None:
-        """Remove the files. Those who are reading them still can.
+        """Remove the files. Readers that have them open read on.
 
         Raises:
             OSError: The file system refused.
@@ -224,7 +224,7 @@ class PreviousOffsets:
         return len(data) == count * VALUE_BYTES and _mark(relative, data) == _MARK.pack(relative, count, crc)
 
     def confirm(self, relative_offset: int, values: Offsets) -> bool:
-        """Hold the next batch's previous offsets against those that a replay of the log gave; mend what is not whole.
+        """Compare the next batch's previous offsets with those of a replay of the log; rewrite what is not whole.
 
         Returns:
             Whether they were there and the same; else they were written again.

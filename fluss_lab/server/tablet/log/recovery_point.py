@@ -49,7 +49,7 @@ class Checkpoint:
     writers: WriterStates
 
     def mark_of(self, base_offset: int) -> SegmentMark | None:
-        """Return what is said of the segment with a base offset; None when nothing is."""
+        """Return the mark of the segment with a base offset; None without one."""
         return next((mark for mark in self.segments if mark.base_offset == base_offset), None)
 
 
@@ -70,11 +70,11 @@ class CheckpointSchedule:
         self._covered, self._covered_ms = written_bytes, self._clock.monotonic_ms()
 
     def is_owed(self, written_bytes: int) -> bool:
-        """Tell whether the last one lacks anything, after so many appended bytes."""
+        """Return whether the last one lacks anything, after so many appended bytes."""
         return self.is_wanted or written_bytes > self._covered
 
     def is_due(self, written_bytes: int) -> bool:
-        """Tell whether it lacks enough, or lacks it for long enough, to be written now."""
+        """Return whether it lacks enough, or lacks it for long enough, to be written now."""
         fresh = written_bytes - self._covered
         waited_ms = self._clock.monotonic_ms() - self._covered_ms
         return self.is_wanted or fresh >= _DUE_BYTES or (fresh > 0 and waited_ms >= _DUE_AFTER_MS)

@@ -1,6 +1,6 @@
 """One segment of a bucket's log: a file of batches that lie one after another, and its sparse indexes.
 
-The file is named by the offset of its first record, 20 digits. What is in it is told by what is behind it: each batch
+The file is named by the offset of its first record, 20 digits. What is in it is known from what is behind it: each batch
 must begin at the offset where the one before ended, with a timestamp that does not go back. Every reader here walks
 that chain, so that a header that rotted on the disk is found before its batch leaves the server. Timestamps, which the batch's CRC does not cover, are also held against
 the index.
@@ -55,7 +55,7 @@ class BatchPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentMark:
-    """What a checkpoint says of a segment: up to here it was whole and on the device."""
+    """A segment in a checkpoint: up to here it was whole and on the device."""
 
     base_offset: int
     size: int
@@ -134,14 +134,14 @@ class Segment:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def fits(self, size: int, records: int, limit_bytes: int) -> bool:
-        """Tell whether batches of so many bytes and records may be appended, or must go to a new segment."""
+        """Return whether batches of so many bytes and records may be appended, or must go to a new segment."""
         if self.end_offset + records - self.base_offset > INT32_MAX or self.size + size > INT32_MAX:
             return False
         # Without records the next segment would have this one's name, however many empty batches are in it.
         return self.end_offset == self.base_offset or self.size + size <= limit_bytes
 
     def write(self, buffers: Sequence[bytearray | memoryview], previous: Offsets | None = None) -> None:
-        """Write bytes behind the last batch. Nothing is appended until `admit` says so.
+        """Write bytes behind the last batch. Nothing is appended before `admit`.
 
         Args:
             buffers: Whole batches; one batch, if it has previous offsets.
@@ -339,7 +339,7 @@ class Segment:
         )
 
     def delete(self) -> None:
-        """Remove the files. Those who are reading the segment still can.
+        """Remove the files. Readers that have the segment open read on.
 
         Raises:
             OSError: The file system refused.

@@ -129,7 +129,7 @@ class SparseIndex:
         return self._written
 
     def load(self, mark: IndexMark) -> bool:
-        """Take the entries from the files, if they are what the mark says; tell whether they were."""
+        """Take the entries from the files, if they are what the mark says; return whether they were."""
         offsets = _read(self.offsets_path, mark.entries * OFFSET_ENTRY.size)
         times = _read(self.times_path, mark.entries * TIME_ENTRY.size)
         if google_crc32c.value(offsets) != mark.offsets_crc or google_crc32c.value(times) != mark.times_crc:

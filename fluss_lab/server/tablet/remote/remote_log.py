@@ -26,7 +26,7 @@ from fluss_lab.server.tablet.remote.segment_copy import copy_segment
 
 T = TypeVar("T")
 
-#: Segments that one fetch answer names: 16 x 80 bytes, and some gigabytes of records before the server is asked again.
+#: Segments that one fetch answer names: 16 x 80 bytes, and some gigabytes of records before the next fetch.
 _SEGMENTS_TOLD_MAX: Final = 16
 #: Manifests tried while segments expire under a reader: one retention pass is one manifest.
 _MANIFESTS_MAX: Final = 10
@@ -51,7 +51,7 @@ class RemoteFetch:
 class RemoteLog:
     """The remote log of one bucket. Safe for threads; reading takes no lock.
 
-    What is wrong with it does not hinder the bucket's own log: it is told by `problem`, and by what reads here.
+    What is wrong with it does not hinder the bucket's own log: `problem` returns it, and reads raise it.
 
     Args:
         folder: The bucket's remote folder; need not exist.
@@ -164,7 +164,7 @@ class RemoteLog:
     def _dropped_offset(self, found: RemoteManifest | None) -> int:
         """Return up to where segments here were deleted because they are in remote storage.
 
-        A manifest that leads up to the log says the same as the mark, which is mended by it.
+        A manifest that leads up to the log means the same as the mark, and repairs it.
 
         Raises:
             CorruptDataError: The mark is damaged, and it matters.
@@ -392,4 +392,4 @@ class RemoteLog:
         """Change nothing any more; a copy under way ends soon and leaves nothing behind. Twice is fine."""
         self._closed.set()
         with self._lock:
-            pass  # who is at it has ended
+            pass  # a task under way has ended

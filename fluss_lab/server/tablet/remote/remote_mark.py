@@ -1,7 +1,7 @@
 """A mark in a bucket's own folder: up to which offset its segments were deleted because the remote log has them.
 
 Without it, a remote log that is missing as a whole (another ``remote.data.dir``, a folder not mounted) would look like
-one that never was, and its records as if nobody had written them.
+one that never was, and its records as if they were never written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DroppedMark:
             self._offset = 0
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptDataError(
-                f"{self.path}: not the mark of a remote log ({error!r}), and without its manifest nothing tells up to where "
+                f"{self.path}: not the mark of a remote log ({error!r}), and without its manifest it is not known up to where "
                 "segments were moved to remote storage; restore the manifest or this file from a copy"
             ) from error
         return self._offset

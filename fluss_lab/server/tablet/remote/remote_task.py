@@ -1,4 +1,4 @@
-"""The task that moves rolled segments to remote storage and lets go of those here that are there."""
+"""The task that copies rolled segments to remote storage and drops the local ones that are there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RemoteLogTask:
 
     Args:
         buckets: Returns the open buckets.
-        clock: Says when a segment was copied.
-        is_stopping: Tells whether the pass under way should end.
+        clock: Gives the time of a copy.
+        is_stopping: Returns whether the pass under way should end.
     """
 
     def __init__(self, buckets: Buckets, clock: Clock, is_stopping: Callable[[], bool]) -> None:
@@ -49,7 +49,7 @@ class RemoteLogTask:
         return copied
 
     def _turn(self, bucket: Bucket) -> bool:
-        """Do one bucket's next piece of work; tell whether there may be more."""
+        """Do one bucket's next piece of work; return whether there may be more."""
         remote = bucket.remote
         assert remote is not None
         try:

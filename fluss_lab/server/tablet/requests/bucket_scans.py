@@ -25,7 +25,7 @@ from fluss_lab.server.tablet.requests.lookup_rows import check_columns, look_up_
 #: Names of the columns that a full scan appends.
 OFFSET_COLUMN: Final = "__offset"
 TIMESTAMP_COLUMN: Final = "__timestamp"
-#: Bytes of one answer of a full scan unless asked otherwise; and whatever is asked: a session keeps its last answer.
+#: Bytes of one answer of a full scan by default, and at most: a session keeps its last answer.
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_BYTES_MAX: Final = 4 << 20
 #: Bytes of a scanner's id: as hard to guess as a key.
@@ -41,7 +41,7 @@ def limit_scan(store: BucketStore, request: pb.LimitScanRequest, bytes_max: int)
 
     Args:
         store: The server's buckets.
-        request: What is asked.
+        request: The call's.
         bytes_max: Bytes of the answer.
 
     Raises:
@@ -103,7 +103,7 @@ class _Session:
     used_ms: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     call: int = -1
-    #: The rows of the last call, and of the one after it: known before so that the last one says it is the last.
+    #: The rows of the last call, and of the one after it: known before, so that the last answer is marked as the last.
     last: pa.RecordBatch | None = None
     coming: pa.RecordBatch | None = None
     #: Bytes of the last answer, once the scan has finished.
@@ -237,7 +237,7 @@ class Scanners:
                 self._forget(next(iter(self._finished)))
 
     def _make_room(self) -> bool:
-        """End the scan that has paused longest, if it paused for a time; tell whether there was one. The lock is held."""
+        """End the scan that has paused longest, if it paused for a time; return whether there was one. The lock is held."""
         paused = [(each.used_ms, scanner_id) for scanner_id, each in self._sessions.items() if not each.lock.locked()]
         used_ms, scanner_id = min(paused, default=(0, None))
         if scanner_id is None or used_ms > self._clock.monotonic_ms() - self._crowded_ttl_ms:

@@ -25,8 +25,8 @@ def check_projection(fields: Sequence[int], schema: pa.Schema) -> tuple[int, ...
 
     Raises:
         InvalidRequestError: They do not ascend, or are negative.
-        NotLeaderError: There are columns that this server has not been told of yet; the sender's next look at the metadata
-            has it told.
+        NotLeaderError: There are columns that this server does not know yet; it is notified when the sender refreshes its
+            metadata.
     """
     indexes = tuple(fields)
     if any(later <= earlier for earlier, later in pairwise(indexes)) or min(indexes, default=0) < 0:

@@ -23,7 +23,7 @@ from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch
 from fluss_lab.server.tablet.requests.column_projection import check_projection, project, whole_batches
 
-#: Longest wait of one call, whatever it asks: an answer without records costs nothing, a lost client a thread.
+#: Longest wait of one call, whatever it requests: an answer without records costs nothing, a lost client a thread.
 WAIT_MS_MAX: Final = 30_000
 #: With a projection, log bytes read for one bucket at most, in sizes of the answer: 16 MB at the default of 4 MB.
 _PROJECTED_READ_FACTOR: Final = 4
@@ -33,7 +33,7 @@ _PROJECTED_READS_MAX: Final = 4
 
 @dataclass(slots=True)
 class _Want:
-    """What is asked of one bucket."""
+    """The request for one bucket."""
 
     request: pb.PbFetchLogReqForBucket
     bucket: TableBucket
@@ -47,9 +47,9 @@ class FetchLog:
 
     Args:
         store: The server's buckets.
-        request: What is asked.
-        size_max: Bytes of the answer, whatever is asked.
-        is_closing: Tells whether the server wants waiting calls to end.
+        request: The call's.
+        size_max: Bytes of the answer, whatever is requested.
+        is_closing: Returns whether waiting calls must end.
         answer_memory: Bounds the memory of answers that are being made.
         confirm_damage: Looks at the files of a bucket of which a batch failed its checks; returns what to raise.
     """
@@ -129,7 +129,7 @@ class FetchLog:
                     return
                 watcher.clear()
         except FlussError:
-            return  # said again, per bucket, in the answer
+            return  # raised again, per bucket, in the answer
         finally:
             for bucket in watched:
                 bucket.log.reader.unwatch(watcher)
@@ -148,7 +148,7 @@ class FetchLog:
                 total += reader.available(offset) if bytes_min > 1 else reader.view.end - offset
                 reader.check_end(offset)
             except Exception:
-                return True  # said again, per bucket, in the answer
+                return True  # raised again, per bucket, in the answer
             if total >= bytes_min:
                 return True
         return False
@@ -162,7 +162,7 @@ class FetchLog:
             raise want.problem
         bucket = self._store.get(want.bucket)
         answer.high_watermark = bucket.log.high_watermark
-        with suppress(FlussError):  # not known: left out; what is asked by its offset may be here all the same
+        with suppress(FlussError):  # not known: left out; the offset that is fetched may be here all the same
             answer.log_start_offset = bucket.start
         budget = min(left, want.request.max_fetch_bytes)
         if budget <= 0:
@@ -184,7 +184,7 @@ class FetchLog:
             raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
         payload, size = self._gathered(bucket, found, want, budget, at_least_one=at_least_one)
         if want.previous and payload and bucket.kv is not None:
-            # Offsets have no gaps, so those of the first and the last batch tell all.
+            # Offsets have no gaps, so the first and the last batch give the range.
             start, stop = read_header(payload[0][0]).base_offset, read_header(payload[-1][0]).next_offset
             answer.previous_offsets = bucket.kv.previous(start, stop)
         bucket.counters.bytes_out += size
@@ -198,7 +198,7 @@ class FetchLog:
     def _gathered(
         self, bucket: Bucket, found: Fetched, want: _Want, budget: int, *, at_least_one: bool
     ) -> tuple[list[list[Buffer]], int]:
-        """Return batch by batch what is answered of what was read, and its size with the previous offsets asked for.
+        """Return the batches of the answer from those read, and their size with that of their previous offsets.
 
         More is read where a projection shrank it.
         """
@@ -219,7 +219,7 @@ class FetchLog:
             try:
                 more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
             except CorruptDataError:
-                break  # what is good is answered; who asks for what follows gets the error
+                break  # what is good is answered; a fetch of what follows gets the error
             if not isinstance(more, Fetched):
                 break
             found = more

@@ -121,7 +121,7 @@ class _Call:
         response: Frame[Any],
         look: Callable[[Any, Sequence[Buffer], Any], Buffer],
     ) -> None:
-        """Answer for each bucket: `look` takes what is asked, its keys and the answer to fill, and returns the rows.
+        """Answer for each bucket: `look` takes the request, its keys and the answer to fill, and returns the rows.
 
         Raises:
             InvalidRequestError: There are not as many payloads as buckets.
@@ -150,7 +150,7 @@ class _Call:
         keys = _decode(payload, schema_of(kv))
         self._keys += keys.num_rows
         if self._keys > self._limits.keys_max:
-            # The error by which a client splits what it asks.
+            # On this error a client splits its request.
             raise RecordTooLargeError(
                 f"expected at most {self._limits.keys_max} keys in a call (server.lookup-keys-max), found "
                 f"{self._keys}; ask for fewer at once"
@@ -174,7 +174,7 @@ class _Call:
         """Look keys up in steps, so that an answer that is too large is noticed before it is made.
 
         Returns:
-            What was said of each key, and the rows as Arrow bytes.
+            The answer for each key, and the rows as Arrow bytes.
 
         Raises:
             RecordTooLargeError: The rows are more than the answer may have.

@@ -66,7 +66,7 @@ def test_until_the_rows_have_followed_nothing_is_said_of_them(tmp_path):
             attempt()
     # Nor to a reader that had asked just before: not of the old rows, and not that there are none.
     for store in (before, tablet.bucket().kv.store):
-        with pytest.raises(ServerUnavailableError, match="made again"):
+        with pytest.raises(ServerUnavailableError, match="rebuilt from the log"):
             store.view()
     (described,) = tablet.service.describe_buckets(pb.DescribeBucketsRequest(table_id=TABLE_ID)).buckets
     assert "last change is in the log" in described.error.error_message

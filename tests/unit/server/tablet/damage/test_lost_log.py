@@ -76,7 +76,7 @@ def test_offsets_that_somebody_knows_are_not_given_again(tmp_path, knower):
     if knower in {"lake", "remote"}:
         assert give_up(tablet, start, end) == end
     else:
-        with pytest.raises(UntieredRecordsError, match=rf"nobody else holds offsets \[{STEP}, {end}\)"):
+        with pytest.raises(UntieredRecordsError, match=rf"offsets \[{STEP}, {end}\) are held nowhere else"):
             give_up(tablet, start, end)
         with pytest.raises(ConflictError):
             give_up(tablet, start, end - 1, discard=True)

@@ -188,7 +188,7 @@ GOOD = put_batch(upserts(0, 2))
         (put_batch(upserts(0, 2), [0, 3]), InvalidRecordError, "found 0"),
         (put_batch(upserts(0, 2), [3, 200]), InvalidRecordError, "found 200"),
         (put_batch([{"id": None, "name": "x"}]), InvalidRecordError, "null in column 'id'"),
-        (put_batch(upserts(0, 1), schema_id=9), NotLeaderError, "not told"),
+        (put_batch(upserts(0, 1), schema_id=9), NotLeaderError, "does not know yet"),
         (put_batch(upserts(0, 1), schema_id=0), InvalidRecordError, "schema id"),
         (put_batch(upserts(0, 1), writer_id=3), InvalidRecordError, "batch sequence"),
         (put_batch(upserts(0, 1), writer_id=3, sequence=4), OutOfOrderSequenceError, "must be 0"),
