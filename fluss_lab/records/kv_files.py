@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, InvalidSchemaError
-from fluss_lab.records.kv_manifest import ChunkFile, ChunkMark, FileMark, Manifest
+from fluss_lab.records.kv_manifest import ChunkFile, ChunkMark, FileMark, SnapshotManifest
 
 OFFSET_COLUMN: Final = "__offset"
 TIMESTAMP_COLUMN: Final = "__timestamp"
@@ -149,7 +149,7 @@ def write_live(path: Path, live: Sequence[Booleans]) -> FileMark:
 
 
 def read_chunks(
-    folder: Path, manifest: Manifest, schemas: Mapping[int, pa.Schema], *, validate: bool = False
+    folder: Path, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema], *, validate: bool = False
 ) -> Iterator[StoredChunk]:
     """Yield the chunks of a snapshot, in order. Each file is checked before anything of it is yielded.
 
@@ -194,7 +194,7 @@ def read_chunks(
         )
 
 
-def check_files(folder: Path, manifest: Manifest) -> None:
+def check_files(folder: Path, manifest: SnapshotManifest) -> None:
     """Raise unless every file that a snapshot needs has the right size and CRC.
 
     Raises:

@@ -75,7 +75,7 @@ class ChunkFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SnapshotManifest:
     """One snapshot of one bucket.
 
     Attributes:
@@ -147,7 +147,7 @@ class Manifest:
         return seal_content(json.dumps(value, separators=(",", ":")).encode())
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> SnapshotManifest:
     """Return the manifest in a file, checked.
 
     Raises:
@@ -158,7 +158,7 @@ def read_manifest(path: Path) -> Manifest:
     return parse_manifest(path.read_bytes(), path)
 
 
-def parse_manifest(data: bytes, path: Path) -> Manifest:
+def parse_manifest(data: bytes, path: Path) -> SnapshotManifest:
     """Return the manifest in the bytes of a file: see `read_manifest`."""
     if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")
@@ -182,13 +182,13 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
     return manifest
 
 
-def _manifest_of(value: Mapping[str, Any]) -> Manifest:
+def _manifest_of(value: Mapping[str, Any]) -> SnapshotManifest:
     files = tuple(
         ChunkFile(_mark_of(each), tuple(ChunkMark(*map(int, mark)) for mark in each["chunks"]))
         for each in value["files"]
     )
     partition_id = value["partition_id"]
-    manifest = Manifest(
+    manifest = SnapshotManifest(
         bucket=TableBucket(int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])),
         snapshot_id=int(value["snapshot_id"]),
         log_offset=int(value["log_offset"]),

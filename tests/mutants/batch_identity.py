@@ -18,8 +18,8 @@ BATCH_IDENTITY = (
     ),
     Mutant(
         "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/log/append_types.py",
-        "return Entry(read_header(head), sent_crc,",
-        "return Entry(read_header(head), read_header(head).crc,",
+        "return LogEntry(read_header(head), sent_crc,",
+        "return LogEntry(read_header(head), read_header(head).crc,",
         (f"{IN_PUT}::{REFUSED}",),
     ),
     Mutant(

@@ -71,8 +71,8 @@ KV_SNAPSHOTS = (
     ),
     Mutant(
         "chunks_shared_with_a_snapshot_not_loaded", "P7", SNAPSHOT,
-        "        self._base: Manifest | None = None\n",
-        "        self._base: Manifest | None = next(iter(SnapshotFolder(folder, bucket).manifests()), None)\n",
+        "        self._base: SnapshotManifest | None = None\n",
+        "        self._base: SnapshotManifest | None = next(iter(SnapshotFolder(folder, bucket).manifests()), None)\n",
         (
             f"{IN_STORE}::test_a_state_that_was_not_loaded_shares_nothing",
             f"{IN_STORE}::test_chunk_ids_used_again_after_a_fall_back_are_other_chunks",

@@ -21,7 +21,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.records.kv_files import StoredChunk, read_chunks
-from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, Manifest, read_manifest
+from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, SnapshotManifest, read_manifest
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
@@ -153,7 +153,7 @@ def _wanted(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Se
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _opened(metadata: KvSnapshotMetadata) -> tuple[Path, Manifest]:
+def _opened(metadata: KvSnapshotMetadata) -> tuple[Path, SnapshotManifest]:
     path = Path(_manifest_path(metadata))
     try:
         manifest = read_manifest(path)

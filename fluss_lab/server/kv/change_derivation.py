@@ -45,7 +45,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KvChange:
     """A changelog that was worked out, and what it does. Nothing has happened yet: see `KvStore.commit`.
 
     Attributes:
@@ -72,7 +72,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentRows:
     """What the index has for the keys of a batch. Arrays have an element for each key, by its number.
 
     Attributes:
@@ -89,7 +89,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ChangeSource:
     """Rows to choose from: first those of the batch, then the present rows of its keys.
 
     Attributes:
@@ -103,26 +103,31 @@ class Source:
     schema: pa.Schema
 
     @staticmethod
-    def of(columns: list[pa.Array], old: Sequence[pa.Array], schema: pa.Schema) -> Source:
+    def of(columns: list[pa.Array], old: Sequence[pa.Array], schema: pa.Schema) -> ChangeSource:
         """Return the columns of a batch with those of its keys' present rows behind them."""
         count = len(columns[0])
         if len(old[0]):
             columns = [pa.concat_arrays([column, more]) for column, more in zip(columns, old, strict=True)]
-        return Source(columns, count, schema)
+        return ChangeSource(columns, count, schema)
 
     def take(self, chosen: Longs) -> pa.RecordBatch:
         """Return some rows, in memory of their own."""
         return pa.RecordBatch.from_arrays(self.columns, schema=self.schema).take(pa.array(chosen))
 
 
-def empty(base_offset: int, state: int, schema: pa.Schema) -> Change:
+def empty(base_offset: int, state: int, schema: pa.Schema) -> KvChange:
     """Return the change that changes nothing."""
-    return Change(no_rows(schema), b"", np.zeros(0, np.int64), base_offset, None, state)
+    return KvChange(no_rows(schema), b"", np.zeros(0, np.int64), base_offset, None, state)
 
 
 def resolve(
-    operations: Operations, present: Present, source: Source, compared: list[int], base_offset: int, state: int
-) -> Change:
+    operations: Operations,
+    present: PresentRows,
+    source: ChangeSource,
+    compared: list[int],
+    base_offset: int,
+    state: int,
+) -> KvChange:
     """Work out a changelog: every operation meets the row that the ones before it left.
 
     Args:
@@ -164,7 +169,7 @@ class _Met:
     previous: Longs
 
 
-def _met(operations: Operations, present: Present, source: Source, unique: bool) -> _Met:
+def _met(operations: Operations, present: PresentRows, source: ChangeSource, unique: bool) -> _Met:
     at = present.at[operations.groups]
     rows = np.where(at >= 0, at + source.batch_rows, NONE)
     if unique:
@@ -176,7 +181,7 @@ def _met(operations: Operations, present: Present, source: Source, unique: bool)
     return _Met(rows, previous)
 
 
-def _works(operations: Operations, met: _Met, source: Source, compared: list[int]) -> Mask:
+def _works(operations: Operations, met: _Met, source: ChangeSource, compared: list[int]) -> Mask:
     """Return which operations change anything: not deletes of nothing, nor upserts of what is there already."""
     works = operations.upserts | (met.rows >= 0)
     candidates = np.flatnonzero(operations.upserts & (met.rows >= 0))
@@ -189,7 +194,9 @@ def _works(operations: Operations, met: _Met, source: Source, compared: list[int
 class _Changelog:
     """The records of operations all of which change something."""
 
-    def __init__(self, operations: Operations, present: Present, source: Source, met: _Met, unique: bool) -> None:
+    def __init__(
+        self, operations: Operations, present: PresentRows, source: ChangeSource, met: _Met, unique: bool
+    ) -> None:
         self._operations = operations
         self._present = present
         self._source = source
@@ -199,7 +206,7 @@ class _Changelog:
         #: Record of each operation's last effect: +I, +U or -D.
         self._record = np.cumsum(1 + (self._replaces & operations.upserts)) - 1
 
-    def change(self, base_offset: int, state: int) -> Change:
+    def change(self, base_offset: int, state: int) -> KvChange:
         offsets = base_offset + self._record
         previous = self._previous_offsets(offsets)
         count = int(self._record[-1]) + 1
@@ -211,7 +218,7 @@ class _Changelog:
             rows = pa.RecordBatch.from_arrays(self._source.columns, schema=self._source.schema)
         else:
             rows = self._source.take(chosen)
-        return Change(rows, kinds.tobytes(), ended, base_offset, result, state)
+        return KvChange(rows, kinds.tobytes(), ended, base_offset, result, state)
 
     def _previous_offsets(self, offsets: Longs) -> Longs:
         """Return for each operation the offset of the row that it ends; -1 for none."""
@@ -240,7 +247,9 @@ class _Changelog:
         return chosen, kinds, ended
 
 
-def effect(operations: Operations, previous: Longs | None, present: Present, source: Source, offsets: Longs) -> Effect:
+def effect(
+    operations: Operations, previous: Longs | None, present: PresentRows, source: ChangeSource, offsets: Longs
+) -> Effect:
     """Return what operations all of which change something come to.
 
     Args:
@@ -266,7 +275,7 @@ def effect(operations: Operations, previous: Longs | None, present: Present, sou
     )
 
 
-def _live_rows(source: Source, rows: Longs) -> pa.RecordBatch:
+def _live_rows(source: ChangeSource, rows: Longs) -> pa.RecordBatch:
     """Return rows of the batch in memory of their own: what the batch was cut from (a request) can go."""
     if rows.size == source.batch_rows:
         batch = [column.slice(0, source.batch_rows) for column in source.columns]
@@ -300,7 +309,7 @@ def kinds_of(change_types: bytes, count: int, base_offset: int) -> npt.NDArray[n
 
 
 def previous_offsets(
-    kinds: npt.NDArray[np.int8], operations: Operations, before: Longs, present: Present, base_offset: int
+    kinds: npt.NDArray[np.int8], operations: Operations, before: Longs, present: PresentRows, base_offset: int
 ) -> Longs:
     """Return for each record the offset of the row that it ends or replaces; -1 for +I.
 

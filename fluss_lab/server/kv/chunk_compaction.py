@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.server.kv.keys.key_hashes import Longs
-from fluss_lab.server.kv.row_chunks import Chunk, KvChunk, Layout, take_columns
+from fluss_lab.server.kv.row_chunks import Chunk, ChunkLayout, KvChunk, take_columns
 
 #: So many neighbours of about one size (within a factor of four) become one.
 NEIGHBOURS: Final = 4
@@ -24,7 +24,7 @@ WHOLE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CompactionLimits:
     """How much is merged and rewritten, and when.
 
     Attributes:
@@ -122,7 +122,7 @@ class Rewriter:
         limits: When, and how much.
     """
 
-    def __init__(self, next_id: Callable[[], int], limits: Limits) -> None:
+    def __init__(self, next_id: Callable[[], int], limits: CompactionLimits) -> None:
         self._next_id = next_id
         self._limits = limits
         self._job: _Job | None = None
@@ -131,7 +131,7 @@ class Rewriter:
         """Leave what is half done: the schema changed."""
         self._job = None
 
-    def advance(self, layout: Layout, rows: int, schema_id: int, schema: pa.Schema) -> Layout:
+    def advance(self, layout: ChunkLayout, rows: int, schema_id: int, schema: pa.Schema) -> ChunkLayout:
         """Do some work after a change, and return the layout that results.
 
         Args:
@@ -150,11 +150,11 @@ class Rewriter:
             self._job = None
         return layout
 
-    def _finished(self, layout: Layout, start: int, job: _Job) -> Layout:
+    def _finished(self, layout: ChunkLayout, start: int, job: _Job) -> ChunkLayout:
         made = job.chunk(self._next_id())
         return layout.replaced(start, start + len(job.sources), [] if made is None else [made])
 
-    def _merged_tail(self, layout: Layout, schema_id: int, schema: pa.Schema) -> Layout:
+    def _merged_tail(self, layout: ChunkLayout, schema_id: int, schema: pa.Schema) -> ChunkLayout:
         """Merge the last chunks while they are small and of one size."""
         busy = () if self._job is None else self._job.sources
         while True:
@@ -171,7 +171,7 @@ class Rewriter:
             job.step(rows)
             layout = self._finished(layout, start, job)
 
-    def _span(self, layout: Layout) -> tuple[int, int] | None:
+    def _span(self, layout: ChunkLayout) -> tuple[int, int] | None:
         """Return the chunks to be merged or rewritten next; None when all is well."""
         chunks = layout.chunks
         for at, chunk in enumerate(chunks):

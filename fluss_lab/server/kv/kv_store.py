@@ -20,17 +20,17 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.server.kv.change_derivation import (
-    Change,
+    ChangeSource,
     Effect,
-    Present,
-    Source,
+    KvChange,
+    PresentRows,
     effect,
     empty,
     kinds_of,
     previous_offsets,
     resolve,
 )
-from fluss_lab.server.kv.chunk_compaction import Limits, Rewriter
+from fluss_lab.server.kv.chunk_compaction import CompactionLimits, Rewriter
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs
 from fluss_lab.server.kv.keys.key_index import HashIndex
 from fluss_lab.server.kv.keys.prefix_index import prefix_rows
@@ -42,8 +42,8 @@ from fluss_lab.server.kv.merge_engines import (
     merge,
     unknown_kept,
 )
-from fluss_lab.server.kv.row_checks import Checks
-from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, KvChunk, Layout
+from fluss_lab.server.kv.row_checks import RowChecks
+from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, ChunkLayout, KvChunk
 from fluss_lab.server.kv.store_view import KvImage, KvView, checked_columns
 
 
@@ -67,17 +67,17 @@ class KvStore:
         schemas: Mapping[int, pa.Schema],
         *,
         hashing: KeyHash | None = None,
-        limits: Limits | None = None,
+        limits: CompactionLimits | None = None,
     ) -> None:
         self._hashing = hashing or KeyHash()
         self._lock = Lock()
-        self._layout = Layout()
+        self._layout = ChunkLayout()
         self._index = HashIndex()
         self._next_chunk_id = 0
         self._log_offset = 0
         #: Counts what was changed, so that a change is not committed to another state than it was made from.
         self._state, self._torn = 0, False
-        self._rewriter = Rewriter(self._new_chunk_id, limits or Limits())
+        self._rewriter = Rewriter(self._new_chunk_id, limits or CompactionLimits())
         #: The columns that were looked up last, and the schema of the answer.
         self._asked: tuple[tuple[int, ...] | None, pa.Schema, list[int], pa.Schema] | None = None
         self._set_schema(descriptor, schema_id, schemas)
@@ -89,7 +89,7 @@ class KvStore:
         self._rules = MergeRules.of(descriptor)
         self._schema_id = schema_id
         self._schema = schema
-        self._checks = Checks(schema, tuple(map(schema.names.index, names)), tuple(map(schema.names.index, prefix)))
+        self._checks = RowChecks(schema, tuple(map(schema.names.index, names)), tuple(map(schema.names.index, prefix)))
         self._compared = [index for index in range(len(schema)) if index not in self._checks.keys]
         self._is_exact = self._hashing.is_exact([schema.field(index).type for index in self._checks.keys])
 
@@ -146,7 +146,7 @@ class KvStore:
         columns: Sequence[str] | None = None,
         known: int | None = None,
         bytes_max: int = GATHERED_BYTES_MAX,
-    ) -> Change:
+    ) -> KvChange:
         """Work out what a batch changes. Nothing is changed.
 
         Args:
@@ -190,7 +190,7 @@ class KvStore:
             return empty(base_offset, self._state, self._schema)
         if known is not None:
             complete = unknown_kept(known, operations, complete, old, present.at[operations.groups], bytes_max)
-        source = Source.of(complete, old, self._schema)
+        source = ChangeSource.of(complete, old, self._schema)
         return resolve(operations, present, source, self._compared, base_offset, self._state)
 
     def _key(self, columns: Sequence[pa.Array | None]) -> list[pa.Array]:
@@ -198,7 +198,7 @@ class KvStore:
 
     def _present(
         self, hashes: Hashes, key: list[pa.Array], leaders: Longs, bytes_max: int
-    ) -> tuple[Present, list[pa.Array]]:
+    ) -> tuple[PresentRows, list[pa.Array]]:
         """Look up the keys of a batch, and gather their rows, unless they may have no bytes at all."""
         if leaders.size < hashes.size:
             chosen = pa.array(leaders)
@@ -213,7 +213,7 @@ class KvStore:
         again = pa.array(order)
         keys = dict(zip(self._checks.keys, (column.take(again) for column in key), strict=True))
         old = [keys[index] if index in keys else next(others) for index in range(len(self._schema))]
-        return Present(hashes, slots, offsets, at), old
+        return PresentRows(hashes, slots, offsets, at), old
 
     def _find(self, hashes: Hashes, key: Sequence[pa.Array]) -> tuple[Longs, Longs]:
         """Return slot and offset of each key's row; offset -1 where there is none. Real keys are compared."""
@@ -236,7 +236,7 @@ class KvStore:
         same[order] = equal_across(key, rows[order], found, np.arange(rows.size))
         return same
 
-    def commit(self, change: Change, timestamp_ms: int) -> None:
+    def commit(self, change: KvChange, timestamp_ms: int) -> None:
         """Apply a change, once the changelog is in the log at the change's base offset.
 
         Args:
@@ -264,7 +264,7 @@ class KvStore:
             timestamps_ms: Commit timestamp of its records: one for all, or int64 for each.
 
         Returns:
-            int64, one a record: as `Change.previous_offsets`.
+            int64, one a record: as `KvChange.previous_offsets`.
 
         Raises:
             CorruptDataError: The records do not fit the rows there are: the log and the state do not belong together.
@@ -284,7 +284,7 @@ class KvStore:
         operations = Operations(chosen, kinds[chosen] != ChangeType.DELETE, groups)
         before = operations.previous()
         previous = previous_offsets(kinds, operations, before, present, base_offset)
-        source = Source(rows.columns, rows.num_rows, self._schema)
+        source = ChangeSource(rows.columns, rows.num_rows, self._schema)
         made = effect(operations, before, present, source, base_offset + chosen)
         if not isinstance(timestamps_ms, int):
             timestamps_ms = timestamps_ms[made.offsets - base_offset]
@@ -361,7 +361,7 @@ class KvStore:
             arrays = [array.take(back) for array in arrays]
         return found, pa.RecordBatch.from_arrays(arrays, schema=answer)
 
-    def _located(self, key: list[pa.Array]) -> tuple[pa.Schema, Layout, Longs]:
+    def _located(self, key: list[pa.Array]) -> tuple[pa.Schema, ChunkLayout, Longs]:
         """Return the offset of each key's row, -1 where there is none, and where they are to be found, at one moment."""
         if self._is_exact and len(key[0]) == 1:
             # As most look-ups ask. Arrays of one element cost several times as much as the numbers themselves.
@@ -456,7 +456,7 @@ class KvStore:
         image: KvImage,
         *,
         hashing: KeyHash | None = None,
-        limits: Limits | None = None,
+        limits: CompactionLimits | None = None,
     ) -> KvStore:
         """Return a store with the rows of an image; replay the changelog from its log offset on.
 
@@ -471,7 +471,7 @@ class KvStore:
         for chunk in chunks:
             for key, live, offsets in chunk.keys(store._checks.keys):
                 store._index.insert(store._hashing.of(key)[live], offsets[live])
-        store._layout = Layout(chunks)
+        store._layout = ChunkLayout(chunks)
         store._log_offset = image.log_offset
         store._next_chunk_id = image.next_chunk_id
         return store

@@ -20,7 +20,7 @@ from fluss_lab.model.descriptor import TableDescriptor
 from fluss_lab.records.row_sizes import check_rows
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
-from fluss_lab.server.kv.row_checks import Checks
+from fluss_lab.server.kv.row_checks import RowChecks
 
 #: A null version is older than all others, as in Fluss.
 VERSION_MIN: Final = int(np.iinfo(np.int64).min)
@@ -91,7 +91,7 @@ class Operations:
 
 def merge(
     rules: MergeRules,
-    checks: Checks,
+    checks: RowChecks,
     operations: Operations,
     given: list[pa.Array | None],
     old: list[pa.Array],

@@ -16,7 +16,7 @@ from fluss_lab.server.kv.keys.row_equality import Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class RowChecks:
     """Checks against one schema.
 
     Attributes:

@@ -67,7 +67,7 @@ class KvChunk:
     timestamps_ms: npt.NDArray[np.int64]
 
 
-class Places:
+class OffsetBitmap:
     """Rows of a chunk by offset: a bit for each offset of its range, and how many bits are set before each word."""
 
     def __init__(self, offsets: Longs) -> None:
@@ -127,7 +127,7 @@ class Chunk:
         self.shared = shared
         self.live = np.ones(data.rows.num_rows, np.bool_) if live is None else live
         self.live_count = data.rows.num_rows if live is None else int(np.count_nonzero(live))
-        self.places = Places(data.offsets)
+        self.places = OffsetBitmap(data.offsets)
         self.row_bytes = int(data.rows.nbytes)
         self.sidecar: object | None = None
         self._selected: tuple[list[int], pa.RecordBatch] | None = None
@@ -194,7 +194,7 @@ def check_gathered(found: Sequence[tuple[Chunk, Longs]], bytes_max: int = GATHER
         check_bytes(sum(rows_bytes(chunk.data.rows.columns, rows) for chunk, rows in found), bytes_max)
 
 
-class Layout:
+class ChunkLayout:
     """The chunks of a store at one moment, in order of their offsets. Never changes; only its chunks' `live` does."""
 
     __slots__ = ("_starts", "chunks")
@@ -203,13 +203,13 @@ class Layout:
         self.chunks = chunks
         self._starts = np.array([chunk.data.offsets[0] for chunk in chunks], np.int64)
 
-    def appended(self, chunk: Chunk) -> Layout:
+    def appended(self, chunk: Chunk) -> ChunkLayout:
         """Return the layout with one more chunk."""
-        return Layout((*self.chunks, chunk))
+        return ChunkLayout((*self.chunks, chunk))
 
-    def replaced(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Layout:
+    def replaced(self, start: int, stop: int, chunks: Sequence[Chunk]) -> ChunkLayout:
         """Return the layout with other chunks in place of some."""
-        return Layout((*self.chunks[:start], *chunks, *self.chunks[stop:]))
+        return ChunkLayout((*self.chunks[:start], *chunks, *self.chunks[stop:]))
 
     def split(self, ascending: Longs) -> Iterator[tuple[Chunk, Longs]]:
         """Yield chunk and rows of offsets that are all there, in ascending order."""

@@ -51,7 +51,7 @@ class TableCounters:
     keys: int = 0
 
 
-class Tally:
+class RequestTally:
     """Counts requests by table.
 
     Args:

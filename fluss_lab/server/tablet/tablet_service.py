@@ -43,7 +43,7 @@ from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
 from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
-from fluss_lab.server.tablet.request_counters import Tally
+from fluss_lab.server.tablet.request_counters import RequestTally
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners, limit_scan
 from fluss_lab.server.tablet.requests.fetch_log import FetchLog
 from fluss_lab.server.tablet.requests.lookup_rows import LookupLimits, lookup, prefix_lookup
@@ -118,7 +118,7 @@ class TabletService:
             Ticker("tablet-reopen", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),
             Ticker("tablet-scanners", max(1, ttl_ms // 2), self._expire),
         ]
-        self._tally = Tally(self._store.has_table)
+        self._tally = RequestTally(self._store.has_table)
         self._closing = threading.Event()
         self._retention_problems: dict[TableBucket, str] = {}
         self._epoch_lock = threading.Lock()

@@ -19,7 +19,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest
+from fluss_lab.records.kv_manifest import SnapshotManifest, manifest_name, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
@@ -256,7 +256,7 @@ def _completed_of(data: bytes) -> CompletedSnapshot:
     return completed
 
 
-def _read_manifest(path: Path, bucket: _Bucket) -> Manifest:
+def _read_manifest(path: Path, bucket: _Bucket) -> SnapshotManifest:
     try:
         return read_manifest(path)
     except FileNotFoundError as error:

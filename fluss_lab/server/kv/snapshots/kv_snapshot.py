@@ -22,7 +22,7 @@ from fluss_lab.errors import CorruptDataError, NotLeaderError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_files import ChunkRows, read_chunks, write_chunks, write_live
-from fluss_lab.records.kv_manifest import CHUNKS_SUFFIX, LIVE_SUFFIX, ChunkFile, ChunkMark, Manifest
+from fluss_lab.records.kv_manifest import CHUNKS_SUFFIX, LIVE_SUFFIX, ChunkFile, ChunkMark, SnapshotManifest
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
@@ -65,7 +65,7 @@ class SnapshotStore:
         self._closed = False
         #: The snapshot from which the present state of the bucket was made, or that was made of it: chunks with its
         #: ids are the same. Of any other snapshot that is not known: ids are used again after a fall-back.
-        self._base: Manifest | None = None
+        self._base: SnapshotManifest | None = None
         self._id_min = 0
         try:
             self._manifests = tuple(self._folder.manifests())
@@ -133,7 +133,7 @@ class SnapshotStore:
             found = self._whole(lambda manifest: sum(1 for _ in read_chunks(self._folder.path, manifest, schemas)))
             return None if found is None else self._completed(found[0])
 
-    def _whole(self, read: Callable[[Manifest], T]) -> tuple[Manifest, T] | None:
+    def _whole(self, read: Callable[[SnapshotManifest], T]) -> tuple[SnapshotManifest, T] | None:
         for manifest in self._manifests:
             try:
                 return manifest, read(manifest)
@@ -187,7 +187,9 @@ class SnapshotStore:
             self._expire()
             return replace(self._completed(manifest), new_bytes=new_bytes)
 
-    def _write(self, snapshot_id: int, image: KvImage, writers: object, created_ms: int) -> tuple[Manifest, int]:
+    def _write(
+        self, snapshot_id: int, image: KvImage, writers: object, created_ms: int
+    ) -> tuple[SnapshotManifest, int]:
         # A chunk without a live row is no part of the state.
         alive = [
             (chunk, live) for chunk, live in zip(image.chunks, image.live, strict=True) if np.any(live)
@@ -206,7 +208,7 @@ class SnapshotStore:
         live = write_live(self.folder / f"{snapshot_id:010d}{LIVE_SUFFIX}", [live for _, live in alive])
         failpoint("kv.snapshot.before_names")
         files.fsync_folder(self.folder)
-        manifest = Manifest(
+        manifest = SnapshotManifest(
             bucket=self._bucket,
             snapshot_id=snapshot_id,
             log_offset=image.log_offset,
@@ -268,7 +270,7 @@ class SnapshotStore:
         if self._closed:
             raise NotLeaderError(f"{self.folder}: the bucket was closed; no more snapshots are taken of it here")
 
-    def _completed(self, manifest: Manifest) -> CompletedSnapshot:
+    def _completed(self, manifest: SnapshotManifest) -> CompletedSnapshot:
         return CompletedSnapshot(
             manifest.bucket,
             snapshot_id=manifest.snapshot_id,
@@ -284,7 +286,7 @@ class SnapshotStore:
         )
 
 
-def _image(folder: Path, manifest: Manifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
+def _image(folder: Path, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
     stored = list(read_chunks(folder, manifest, schemas))
     chunks = tuple(
         KvChunk(

@@ -20,7 +20,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.kv_manifest import Manifest, manifest_name, read_manifest, snapshot_id_of
+from fluss_lab.records.kv_manifest import SnapshotManifest, manifest_name, read_manifest, snapshot_id_of
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class SnapshotFolder:
         self.path = path
         self._bucket = bucket
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[SnapshotManifest]:
         """Return the snapshots that there are, the newest first. One whose manifest is broken is set aside.
 
         The files that manifests name are only looked at for being there with the right size.
@@ -66,7 +66,7 @@ class SnapshotFolder:
                 self.set_aside(snapshot_id, error)
         return sorted(found, key=lambda manifest: manifest.snapshot_id, reverse=True)
 
-    def _check(self, manifest: Manifest) -> None:
+    def _check(self, manifest: SnapshotManifest) -> None:
         if manifest.bucket != self._bucket:
             raise CorruptDataError(
                 f"{self.path / manifest.name}: expected a snapshot of {self._bucket}, found one of {manifest.bucket}"

@@ -10,10 +10,10 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
-from fluss_lab.server.tablet.log.log_view import Fetched
+from fluss_lab.server.tablet.log.log_view import FetchedBatches
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch, RemoteLog
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest
 from fluss_lab.server.tablet.request_counters import BucketCounters
@@ -59,7 +59,7 @@ class Bucket:
     """A bucket that this server holds."""
 
     id: TableBucket
-    table: Table
+    table: RegisteredTable
     partition: str | None
     log: BucketLog
     lake: LakeState | None = None
@@ -108,7 +108,7 @@ class Bucket:
 
     def fetch(
         self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool
-    ) -> Fetched | RemoteFetch | LakeState:
+    ) -> FetchedBatches | RemoteFetch | LakeState:
         """Return batches from an offset on, or where in remote storage they are, or the lake's part that holds it.
 
         Local first, remote storage second, the lake third: only if ``lake start <= offset < lake end`` and the cluster no

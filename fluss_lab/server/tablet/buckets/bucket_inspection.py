@@ -43,7 +43,7 @@ _NOTHING: Final = "Nothing need be done"
 
 
 @dataclass(slots=True)
-class Walked:
+class SegmentWalk:
     """How far a segment was found good: the place behind its last good batch, and, if wanted, where its batches begin.
 
     With what is wrong there, whether that is only a batch of a newer format, and the time of the first good one (-1: none).
@@ -167,12 +167,12 @@ def walk(
     size_max: int | None = None,
     *,
     keeps_places: bool = True,
-) -> Walked:
+) -> SegmentWalk:
     """Follow the chain of batches from an offset and its position on, as far as it is good, and up to a size at most.
 
     Memory: some megabytes, and some hundred bytes for each batch whose place is kept.
     """
-    walked = Walked(position, base, timestamp_ms, None, {})
+    walked = SegmentWalk(position, base, timestamp_ms, None, {})
     with path.open("rb") as file:
         size = path.stat().st_size
         size = size if size_max is None else min(size, size_max)
@@ -204,7 +204,7 @@ def _read(fd: int, start: int, size: int) -> bytes:
     return os.pread(fd, size, start)
 
 
-def _check(header: BatchHeader, whole: memoryview, walked: Walked, schemas: Mapping[int, pa.Schema]) -> None:
+def _check(header: BatchHeader, whole: memoryview, walked: SegmentWalk, schemas: Mapping[int, pa.Schema]) -> None:
     if header.base_offset != walked.offset:
         raise CorruptDataError(f"expected a batch at offset {walked.offset}, found one at {header.base_offset}")
     if header.timestamp_ms < walked.timestamp_ms:
@@ -218,7 +218,7 @@ def _check(header: BatchHeader, whole: memoryview, walked: Walked, schemas: Mapp
         decode_checked(header, whole, schema)
 
 
-def _judged(path: Path, walked: Walked, known: Checkpoint | None, *, is_last: bool) -> Finding:
+def _judged(path: Path, walked: SegmentWalk, known: Checkpoint | None, *, is_last: bool) -> Finding:
     """Say what recovery will make of a bad place."""
     problem = walked.problem or ""
     if walked.is_newer:
@@ -236,7 +236,7 @@ def _judged(path: Path, walked: Walked, known: Checkpoint | None, *, is_last: bo
     )  # fmt: skip
 
 
-def _against_mark(path: Path, mark: SegmentMark, walked: Walked) -> Iterator[Finding]:
+def _against_mark(path: Path, mark: SegmentMark, walked: SegmentWalk) -> Iterator[Finding]:
     index = SparseIndex(path.with_suffix(""), 1)
     if not index.load(mark.index):
         yield Finding(

@@ -31,7 +31,7 @@ from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_folders import check_identity, has_folders, make_folder
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets, durable_offset_of, partition_of
 from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.server.tablet.damage.lost_log import LostLog, copy_beside
@@ -88,7 +88,7 @@ class BucketStore:
         # Held for moments; a bucket that is being opened is in `_opening`, and others that want it wait.
         self._lock = threading.Condition()
         self._opening: set[TableBucket] = set()
-        self._tables: dict[int, Table] = {}
+        self._tables: dict[int, RegisteredTable] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
         self._unopened = UnopenedBuckets(clock, reopen_max_ms)
         #: Requests with definitions that could not be taken over.
@@ -116,7 +116,7 @@ class BucketStore:
             raise NotLeaderError(f"bucket {bucket} is not held by this server; refresh the metadata and retry")
         return found
 
-    def table(self, table_id: int) -> Table:
+    def table(self, table_id: int) -> RegisteredTable:
         """Return a table with buckets here.
 
         Raises:
@@ -330,13 +330,13 @@ class BucketStore:
             self._unopened.forget(bucket.id)
             return bucket
 
-    def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> Table:
+    def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> RegisteredTable:
         folder = self._data / f"t{bucket.table_id}"
         if request.table_json:
             self._undefined[bucket.table_id] = request
         table = self._tables.get(bucket.table_id)
         if table is None:
-            table = Table.opened(request, folder)
+            table = RegisteredTable.opened(request, folder)
         make_folder(folder)
         table.define(request, folder)
         self._tables[bucket.table_id] = table
@@ -359,7 +359,7 @@ class BucketStore:
     def _open(
         self,
         bucket: TableBucket,
-        table: Table,
+        table: RegisteredTable,
         partition: str | None,
         durable_offset: int | None,
         place: Path | None = None,

@@ -25,7 +25,7 @@ from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.folder.remote_storage import KV, bucket_folder
-from fluss_lab.server.kv.change_derivation import Change
+from fluss_lab.server.kv.change_derivation import KvChange
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.store_view import KvImage, KvView
@@ -33,8 +33,8 @@ from fluss_lab.server.tablet.append.payload_validation import CheckedPut, check_
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_replay import Replay
-from fluss_lab.server.tablet.buckets.table_registry import Table
-from fluss_lab.server.tablet.log.append_types import Appended, Derived, Entry
+from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
+from fluss_lab.server.tablet.log.append_types import AppendResult, DerivedEntry, LogEntry
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
@@ -114,7 +114,7 @@ class KvBucket:
 
     def __init__(
         self,
-        table: Table,
+        table: RegisteredTable,
         log: BucketLog,
         store: KvStore,
         snapshots: SnapshotStore,
@@ -133,7 +133,7 @@ class KvBucket:
 
     @staticmethod
     def open(
-        table: Table,
+        table: RegisteredTable,
         log: BucketLog,
         bucket: TableBucket,
         partition: str | None,
@@ -168,7 +168,7 @@ class KvBucket:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def put(self, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int = 0) -> Appended:
+    def put(self, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int = 0) -> AppendResult:
         """Make all changes of a payload or none, and log them; a retry returns where they are logged already.
 
         Args:
@@ -197,7 +197,7 @@ class KvBucket:
         )
         return self.log.append_derived(put.batch, wait_ms, lambda base_offset: self._derive(put, columns, base_offset))
 
-    def _derive(self, put: CheckedPut, columns: Sequence[int], base_offset: int) -> Derived:
+    def _derive(self, put: CheckedPut, columns: Sequence[int], base_offset: int) -> DerivedEntry:
         if self._behind is not None:  # since this put began
             raise ServerUnavailableError(f"{self.table.path}: {_BEHIND}")
         self._follow_table()
@@ -215,8 +215,8 @@ class KvBucket:
         # As it will be, also where only a part of it was sent: an update must be possible afterwards.
         self._row_limit.check(change.rows, bytes(change.change_types))
         if not change.rows.num_rows and header.writer_id == NO_WRITER:
-            return Derived(None, _nothing)
-        entry = Entry.encoded(
+            return DerivedEntry(None, _nothing)
+        entry = LogEntry.encoded(
             encode(
                 change.rows,
                 schema_id=self._schema_id,
@@ -233,9 +233,9 @@ class KvBucket:
                 f"the changelog of these {rows.num_rows} rows would have {size} bytes, expected at most {self._size_max}; "
                 "send smaller batches"
             )
-        return Derived(entry, lambda timestamp_ms: self._commit(change, timestamp_ms))
+        return DerivedEntry(entry, lambda timestamp_ms: self._commit(change, timestamp_ms))
 
-    def _commit(self, change: Change, timestamp_ms: int) -> None:
+    def _commit(self, change: KvChange, timestamp_ms: int) -> None:
         if not change.rows.num_rows:
             return
         try:
@@ -430,7 +430,7 @@ def key_schema(descriptor: TableDescriptor, names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, descriptor.schema.column(name).type.arrow(), nullable=False) for name in names])
 
 
-def _restored(table: Table, log: BucketLog, snapshots: SnapshotStore, fresh: KvStore) -> KvStore:
+def _restored(table: RegisteredTable, log: BucketLog, snapshots: SnapshotStore, fresh: KvStore) -> KvStore:
     """Return the rows of the newest whole snapshot; without one, none, which is right at the log's first offset."""
     loaded = snapshots.load(table.schemas)
     if loaded is None:

@@ -26,7 +26,7 @@ _SCHEMA_FILE: Final = re.compile(r"schema-(\d{1,9})\.json")
 
 
 @dataclass(slots=True)
-class Table:
+class RegisteredTable:
     """A table with buckets here. Its attributes are replaced as a whole, never changed in place.
 
     Attributes:
@@ -61,7 +61,7 @@ class Table:
         return options.LOG_LOCAL_SEGMENTS.of(self.descriptor.properties)
 
     @staticmethod
-    def opened(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> Table:
+    def opened(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> RegisteredTable:
         """Return a table as it is kept in its folder; `define` brings it up to date.
 
         Raises:
@@ -73,7 +73,7 @@ class Table:
         physical = request.physical_table_path
         path = TablePath(physical.database_name, physical.table_name)
         descriptor = read_definition(request.table_json)
-        return Table(request.table_bucket.table_id, path, request.schema_id, descriptor, kept_schemas(folder))
+        return RegisteredTable(request.table_bucket.table_id, path, request.schema_id, descriptor, kept_schemas(folder))
 
     def define(self, request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> None:
         """Take over a definition that the coordinator sent, and keep its schemas beside the table's logs.

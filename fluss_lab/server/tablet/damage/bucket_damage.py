@@ -19,7 +19,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail, damaged_ranges
-from fluss_lab.server.tablet.damage.log_cut import Cut, GivenUpRange
+from fluss_lab.server.tablet.damage.log_cut import GivenUpRange, LogCut
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.log.log_view import Frontier
@@ -178,7 +178,7 @@ def _stop(bucket: Bucket, first: DamagedRange, folder: Path) -> None:
 
 def cut_behind(
     found: BucketDamage, start: int, stop: int, *, discard: bool, now_ms: int, sent_offset: int | None = None
-) -> Cut:
+) -> LogCut:
     """Return how a log is cut so that its first damaged range is left out, and nothing else is lost.
 
     Args:
@@ -215,7 +215,7 @@ def cut_behind(
         )
     source = damaged.path.name if damaged.position is not None and to == stop else None
     noted = GivenUpRange(start, to, lost_start, now_ms)
-    return Cut(to, source, damaged.position or 0, noted)
+    return LogCut(to, source, damaged.position or 0, noted)
 
 
 def _check_discard(lost_start: int, stop: int, *, discard: bool) -> None:

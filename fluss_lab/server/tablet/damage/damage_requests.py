@@ -25,7 +25,7 @@ from fluss_lab.server.tablet.damage.bucket_damage import (
     find_damage,
 )
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail
-from fluss_lab.server.tablet.damage.log_cut import Cut, begin
+from fluss_lab.server.tablet.damage.log_cut import LogCut, begin
 from fluss_lab.server.tablet.damage.uploaded_rows import UploadedRows, check_rows
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners
@@ -123,7 +123,7 @@ class DamageRequests:
         gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)
         return replace(found, ranges=(gone._replace(path=place),), is_gone=True)
 
-    def _cut_of(self, found: BucketDamage, request: pb.GiveUpRangeRequest) -> Cut:
+    def _cut_of(self, found: BucketDamage, request: pb.GiveUpRangeRequest) -> LogCut:
         return cut_behind(
             found,
             request.start_offset,
@@ -150,7 +150,7 @@ class DamageRequests:
                     cut.noted.lost_start, cut.start, extra=bucket.log_fields)  # fmt: skip
         return renewed
 
-    def _keep_rows(self, bucket: Bucket, found: BucketDamage, cut: Cut, request: pb.GiveUpRangeRequest) -> None:
+    def _keep_rows(self, bucket: Bucket, found: BucketDamage, cut: LogCut, request: pb.GiveUpRangeRequest) -> None:
         """Have a snapshot from which the rows are made behind the cut, without the log before it."""
         if bucket.kv is None:
             return

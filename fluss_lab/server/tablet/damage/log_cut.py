@@ -70,7 +70,7 @@ class GivenUpRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LogCut:
     """A log that is to begin at an offset.
 
     Attributes:
@@ -96,7 +96,7 @@ class GivenUp:
     """
 
     ranges: tuple[GivenUpRange, ...] = ()
-    pending: Cut | None = None
+    pending: LogCut | None = None
 
 
 class _Noted(msgspec.Struct):
@@ -104,7 +104,7 @@ class _Noted(msgspec.Struct):
 
     identity: str
     ranges: tuple[GivenUpRange, ...]
-    pending: Cut | None
+    pending: LogCut | None
 
 
 def save_given_up(folder: Path, given_up: GivenUp) -> None:
@@ -140,7 +140,7 @@ def load_given_up(folder: Path) -> GivenUp:
     return GivenUp(noted.ranges, noted.pending)
 
 
-def begin(folder: Path, cut: Cut, checkpoint: Checkpoint) -> None:
+def begin(folder: Path, cut: LogCut, checkpoint: Checkpoint) -> None:
     """Decide that the log in a folder begins at a later offset; `finish` is called before it is read.
 
     Args:
@@ -179,7 +179,7 @@ def finish(folder: Path) -> GivenUp:
     return done
 
 
-def _make_segment(folder: Path, cut: Cut) -> None:
+def _make_segment(folder: Path, cut: LogCut) -> None:
     """Make the segment that begins at the cut, unless it is there: then it is whole, since it was made at once."""
     path = folder / f"{cut.start:020d}{LOG_SUFFIX}"
     if path.exists():

@@ -32,7 +32,7 @@ from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.server.tablet.append.payload_validation import check_body
-from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.damage.damaged_ranges import SoundTail
 
 
@@ -144,7 +144,7 @@ class UploadedRows:
         return KvChunk(chunk_id, header.schema_id, content, offsets, times)
 
 
-def check_rows(table: Table, image: KvImage, tail: SoundTail) -> None:
+def check_rows(table: RegisteredTable, image: KvImage, tail: SoundTail) -> None:
     """Check that rows are those that a bucket had at an offset, as far as can be checked: the log's tail follows on them.
 
     Args:

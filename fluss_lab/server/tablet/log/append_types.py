@@ -26,7 +26,7 @@ class LogOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A batch on its way into the log.
 
     Attributes:
@@ -44,21 +44,21 @@ class Entry:
     previous: Offsets | None = None
 
     @staticmethod
-    def of(batch: CheckedBatch) -> Entry:
+    def of(batch: CheckedBatch) -> LogEntry:
         """Return the entry of a batch that came as it will be written."""
         head, rest = batch.data[:HEADER_BYTES], batch.data[HEADER_BYTES:]
-        return Entry(batch.header, batch.header.crc, bytearray(head), (rest,))
+        return LogEntry(batch.header, batch.header.crc, bytearray(head), (rest,))
 
     @staticmethod
-    def encoded(buffers: Sequence[Buffer], previous: Offsets, sent_crc: int) -> Entry:
+    def encoded(buffers: Sequence[Buffer], previous: Offsets, sent_crc: int) -> LogEntry:
         """Return the entry of a batch that `records.batch.encode` made of one that a writer sent."""
         head, *rest = buffers
         parts = tuple(memoryview(part).cast("B") for part in rest)
-        return Entry(read_header(head), sent_crc, bytearray(head), parts, previous)
+        return LogEntry(read_header(head), sent_crc, bytearray(head), parts, previous)
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedEntry:
     """What a batch leads to.
 
     Attributes:
@@ -66,12 +66,12 @@ class Derived:
         commit: Called with the timestamp once it is in the log, under the log's lock; it must not fail.
     """
 
-    entry: Entry | None
+    entry: LogEntry | None
     commit: Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """Where a payload's records are: ``[base_offset, end_offset)``; and what `BucketLog.acknowledge` needs."""
 
     base_offset: int

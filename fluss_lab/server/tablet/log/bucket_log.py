@@ -25,9 +25,9 @@ from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.append.writer_state import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.server.tablet.log.append_types import Appended, Derived, Entry, LogOptions
+from fluss_lab.server.tablet.log.append_types import AppendResult, DerivedEntry, LogEntry, LogOptions
 from fluss_lab.server.tablet.log.file_handles import HandlePool
-from fluss_lab.server.tablet.log.log_reader import LogReader
+from fluss_lab.server.tablet.log.log_reader import BucketLogReader
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, Recovery
 from fluss_lab.server.tablet.log.log_segments import LogSegments
 from fluss_lab.server.tablet.log.log_view import Frontier
@@ -78,7 +78,7 @@ class BucketLog:
         self.lock = self._changed = threading.Condition()
         self._sync_lock = threading.Lock()
         self._retention_lock = threading.Lock()
-        self.reader = LogReader(logger.title, self.stop_for)
+        self.reader = BucketLogReader(logger.title, self.stop_for)
         self.stopped: FlussError | None = None
         self._sound: Frontier | None = None
         self._closed = False
@@ -179,7 +179,7 @@ class BucketLog:
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[CheckedBatch], wait_ms: int = 0) -> Appended:
+    def append(self, batches: Sequence[CheckedBatch], wait_ms: int = 0) -> AppendResult:
         """Append batches, all new ones or none, and return the offsets; those of a retry are where it was appended before.
 
         Args:
@@ -200,11 +200,11 @@ class BucketLog:
             base_offset = self.end if known[0] is None else known[0].base_offset
             fresh = [batch for batch, before in zip(batches, known, strict=True) if before is None]
             if fresh:
-                self._append([Entry.of(batch) for batch in fresh])
+                self._append([LogEntry.of(batch) for batch in fresh])
             end_offset = self.end if known[-1] is None else known[-1].end_offset
-            return Appended(base_offset, end_offset, self.written_bytes)
+            return AppendResult(base_offset, end_offset, self.written_bytes)
 
-    def append_derived(self, batch: CheckedBatch, wait_ms: int, derive: Callable[[int], Derived]) -> Appended:
+    def append_derived(self, batch: CheckedBatch, wait_ms: int, derive: Callable[[int], DerivedEntry]) -> AppendResult:
         """Append what is derived from a batch: as `append`, which says what is returned and raised.
 
         Args:
@@ -215,15 +215,15 @@ class BucketLog:
         with self._changed:
             known = self._admission.admit([batch], wait_ms, self._check_writable)[0]
             if known is not None:
-                return Appended(known.base_offset, known.end_offset, self.written_bytes)
+                return AppendResult(known.base_offset, known.end_offset, self.written_bytes)
             base_offset = self.end
             derived = derive(base_offset)
             if derived.entry is not None:
                 timestamp_ms = self._append([derived.entry])
                 derived.commit(timestamp_ms)
-            return Appended(base_offset, self.end, self.written_bytes)
+            return AppendResult(base_offset, self.end, self.written_bytes)
 
-    def acknowledge(self, appended: Appended) -> None:
+    def acknowledge(self, appended: AppendResult) -> None:
         """Return when an append is as durable as the log's option promises. It raises as `sync`."""
         if self._options.fsync:
             self.sync(appended.ticket)
@@ -268,7 +268,7 @@ class BucketLog:
         if self.stopped is not None:
             raise type(self.stopped)(f"{self._log.title} cannot be written: {self.stopped}")
 
-    def _append(self, entries: list[Entry]) -> int:
+    def _append(self, entries: list[LogEntry]) -> int:
         """Write entries behind one another, all or none, and return their timestamp."""
         self._options.check_disk(f"{self._log.title}: nothing was appended")
         size = sum(entry.header.size for entry in entries)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
-from fluss_lab.server.tablet.log.log_view import Fetched, LogView
+from fluss_lab.server.tablet.log.log_view import FetchedBatches, LogView
 from fluss_lab.server.tablet.log.segment import UNREADABLE
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 _VIEWS_MAX: Final = 10
 
 
-class LogReader:
+class BucketLogReader:
     """The readers' side of one bucket's log. Safe for threads.
 
     Args:
@@ -66,7 +66,7 @@ class LogReader:
         with self._lock:
             self._watchers -= {watcher}
 
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool = True) -> Fetched:
+    def read(self, offset: int, bytes_max: int, *, at_least_one: bool = True) -> FetchedBatches:
         """Return whole batches from the one that holds an offset on: see `LogView.read`.
 
         Raises:

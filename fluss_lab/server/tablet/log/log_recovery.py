@@ -66,7 +66,7 @@ _BESIDE: Final = frozenset({OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUF
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """A log as recovery found it.
 
     Attributes:
@@ -111,11 +111,11 @@ class Recovery:
         self._pool = pool
         self._interval_bytes = interval_bytes
         self._changelog = changelog
-        self._result = Recovered()
+        self._result = RecoveredLog()
         self._floor = 0
         self._last_ms = -1
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveredLog:
         """Return the log of the folder, cut or stopped where it must be.
 
         Raises:

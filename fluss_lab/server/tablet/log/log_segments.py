@@ -11,7 +11,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import place
 from fluss_lab.server.folder.disk_reserve import refusal
 from fluss_lab.server.tablet.log import log_start
-from fluss_lab.server.tablet.log.append_types import Entry
+from fluss_lab.server.tablet.log.append_types import LogEntry
 from fluss_lab.server.tablet.log.log_view import Frontier, LogView
 from fluss_lab.server.tablet.log.segment import Segment
 
@@ -72,7 +72,7 @@ class LogSegments:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def write(self, entries: Sequence[Entry], timestamp_ms: int) -> None:
+    def write(self, entries: Sequence[LogEntry], timestamp_ms: int) -> None:
         """Write entries behind the last record, all or none; readers see them once a view reaches behind them.
 
         Raises:

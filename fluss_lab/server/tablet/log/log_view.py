@@ -23,7 +23,7 @@ class Frontier(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBatches:
     """Whole batches, one after another.
 
     Attributes:
@@ -81,7 +81,7 @@ class LogView:
             )
         return self.segments[bisect_right(self.bases, offset) - 1 :]
 
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> Fetched:
+    def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> FetchedBatches:
         """Return whole batches from the one that holds an offset on.
 
         Args:
@@ -99,7 +99,7 @@ class LogView:
         buffers: list[memoryview] = []
         size = 0
         if offset == self.end:
-            return Fetched(buffers, size, offset)
+            return FetchedBatches(buffers, size, offset)
         for segment in self.from_offset(offset):
             limit = self.limit(segment)
             place = self._find(segment, offset)
@@ -115,7 +115,7 @@ class LogView:
                 offset = end.base_offset
             if end.position < limit or size >= bytes_max or offset != self._end_of(segment):
                 break
-        return Fetched(buffers, size, offset)
+        return FetchedBatches(buffers, size, offset)
 
     def _end_of(self, segment: Segment) -> int:
         """Return the offset after the last readable record of a segment."""

@@ -18,7 +18,7 @@ from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.log.log_view import Fetched
+from fluss_lab.server.tablet.log.log_view import FetchedBatches
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch
 from fluss_lab.server.tablet.requests.column_projection import check_projection, project, whole_batches
@@ -192,11 +192,11 @@ class FetchLog:
 
     def _fetch(
         self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool
-    ) -> Fetched | RemoteFetch | LakeState:
+    ) -> FetchedBatches | RemoteFetch | LakeState:
         return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=self._request.enable_lake)
 
     def _gathered(
-        self, bucket: Bucket, found: Fetched, want: _Want, budget: int, *, at_least_one: bool
+        self, bucket: Bucket, found: FetchedBatches, want: _Want, budget: int, *, at_least_one: bool
     ) -> tuple[list[list[Buffer]], int]:
         """Return the batches of the answer from those read, and their size with that of their previous offsets.
 
@@ -220,13 +220,13 @@ class FetchLog:
                 more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
             except CorruptDataError:
                 break  # what is good is answered; a fetch of what follows gets the error
-            if not isinstance(more, Fetched):
+            if not isinstance(more, FetchedBatches):
                 break
             found = more
         return payload, size
 
     def _taken_apart(
-        self, found: Fetched, projection: tuple[int, ...] | None, bucket: Bucket
+        self, found: FetchedBatches, projection: tuple[int, ...] | None, bucket: Bucket
     ) -> Iterator[tuple[int, list[Buffer]]]:
         """Yield of each batch that was read its size and the buffers to answer."""
         for data in found.buffers:

@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
-from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.chunk_compaction import CompactionLimits
 from fluss_lab.server.kv.keys.key_hashes import ALL_BITS, KeyHash
 from fluss_lab.server.kv.kv_store import KvStore
 from tests.unit.server.kv.kv_kit import (
@@ -25,7 +25,7 @@ from tests.unit.server.kv.kv_kit import (
 )
 
 #: So that little work is enough to merge, rewrite and split.
-TINY = Limits(chunk_rows=64, at_once_rows=20, step_rows=8, pace=1, dead_part=0.3, dead_rows=2)
+TINY = CompactionLimits(chunk_rows=64, at_once_rows=20, step_rows=8, pace=1, dead_part=0.3, dead_rows=2)
 #: A few hash values for all keys, high bits (which choose the slot) and low ones.
 FEW_HASHES = 0xC000000000000001
 ONE_HASH = 0
@@ -74,7 +74,7 @@ class Twins:
         self.variety = variety
         self.schemas = {0: table.schema.arrow()}
         self.hashing = KeyHash(random.getrandbits(64), mask)
-        self.limits = random.choice([TINY, Limits()])
+        self.limits = random.choice([TINY, CompactionLimits()])
         self.store = KvStore(table, 0, self.schemas, hashing=self.hashing, limits=self.limits)
         self.model = Model(table)
         self.log: list = []

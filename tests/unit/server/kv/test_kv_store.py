@@ -16,8 +16,8 @@ from fluss_lab.errors import (
     InvalidSchemaError,
 )
 from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
-from fluss_lab.server.kv.change_derivation import Change
-from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.change_derivation import KvChange
+from fluss_lab.server.kv.chunk_compaction import CompactionLimits
 from fluss_lab.server.kv.kv_store import KvStore
 from tests.unit.server.kv.kv_kit import DELETE, UPSERT, batch, tuples
 
@@ -35,20 +35,20 @@ def opened(descriptor: TableDescriptor | None = None, **more) -> KvStore:
 
 def prepared(
     store: KvStore, rows: list[tuple], kinds: list[int] | None = None, columns=None, descriptor=None
-) -> Change:
+) -> KvChange:
     given = batch(descriptor or table(), rows, columns)
     return store.prepare(given, bytes(kinds or [UPSERT] * len(rows)), base_offset=store.log_offset, columns=columns)
 
 
 def put(
     store: KvStore, rows: list[tuple], kinds: list[int] | None = None, columns=None, descriptor=None, at=7
-) -> Change:
+) -> KvChange:
     change = prepared(store, rows, kinds, columns, descriptor)
     store.commit(change, at)
     return change
 
 
-def records(change: Change) -> list[tuple]:
+def records(change: KvChange) -> list[tuple]:
     signs = {1: "+I", 2: "-U", 3: "+U", 4: "-D"}
     return [
         (signs[kind], row[0], row[1], previous)
@@ -449,7 +449,7 @@ def test_an_image_never_changes_and_a_restored_store_goes_on():
 
 def test_chunk_ids_name_the_same_rows_for_ever(seed):
     rng = random.Random(seed)
-    store = opened(limits=Limits(chunk_rows=300, at_once_rows=50, step_rows=20, pace=2, dead_rows=4))
+    store = opened(limits=CompactionLimits(chunk_rows=300, at_once_rows=50, step_rows=20, pace=2, dead_rows=4))
     seen: dict[int, tuple] = {}
     for _ in range(150):
         put(store, [(rng.randrange(400), str(rng.random()), 0) for _ in range(rng.randrange(1, 30))])
@@ -464,7 +464,7 @@ def test_chunk_ids_name_the_same_rows_for_ever(seed):
 
 def test_dead_rows_do_not_pile_up(seed):
     rng = np.random.default_rng(seed)
-    limits = Limits(chunk_rows=4096, at_once_rows=256, step_rows=256, dead_rows=16)
+    limits = CompactionLimits(chunk_rows=4096, at_once_rows=256, step_rows=256, dead_rows=16)
     store = opened(limits=limits)
     keys = np.arange(5000, dtype=np.int32)
     for turn in range(200):

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.server.kv.chunk_compaction import Limits
+from fluss_lab.server.kv.chunk_compaction import CompactionLimits
 from fluss_lab.server.kv.keys.key_hashes import KeyHash
 from fluss_lab.server.kv.kv_store import KvStore
 
 #: Keys always come in pairs of one group, which are written together with one number: a reader sees equal numbers.
 GROUPS = 300
 SECONDS = 3.0
-LIMITS = Limits(chunk_rows=400, at_once_rows=60, step_rows=40, pace=2, dead_rows=8)
+LIMITS = CompactionLimits(chunk_rows=400, at_once_rows=60, step_rows=40, pace=2, dead_rows=8)
 DESCRIPTOR = make_descriptor(
     {"g": "int", "side": "string", "number": "bigint", "text": "string"},
     primary_key=["g", "side"],

@@ -20,7 +20,7 @@ from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.buckets.table_registry import Table
+from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.log import previous_offsets
 from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
@@ -42,7 +42,7 @@ from tests.unit.server.tablet.kv_kit import (
 
 DESCRIPTOR = make_descriptor(TYPES, primary_key=KEY)
 SCHEMA = DESCRIPTOR.schema.arrow()
-TABLE = Table(TABLE_ID, TablePath("db", "people"), 1, DESCRIPTOR, {1: SCHEMA})
+TABLE = RegisteredTable(TABLE_ID, TablePath("db", "people"), 1, DESCRIPTOR, {1: SCHEMA})
 BUCKET = TableBucket(TABLE_ID, None, 0)
 KEPT = LogOptions(segment_bytes=1200, index_interval_bytes=64, fsync=False, writer_expiration_ms=3_600_000)
 POINTS = [

@@ -10,7 +10,7 @@ from fluss_lab.errors import InvalidRequestError, NotLeaderError, error_from_cod
 from fluss_lab.records.batch import HEADER_BYTES, decode_all, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc import message_codec
-from fluss_lab.server.tablet.log.log_reader import LogReader
+from fluss_lab.server.tablet.log.log_reader import BucketLogReader
 from tests.unit.server.tablet.tablet_kit import SCHEMA, Tablet, batch, records_in
 
 
@@ -157,8 +157,10 @@ def test_an_append_to_any_bucket_ends_the_wait(tablet):
 
 
 def test_a_wait_that_is_woken_for_too_little_goes_back_to_sleep(tablet, monkeypatch):
-    looks, real = [], LogReader.available
-    monkeypatch.setattr(LogReader, "available", lambda self, offset: (looks.append(offset), real(self, offset))[1])
+    looks, real = [], BucketLogReader.available
+    monkeypatch.setattr(
+        BucketLogReader, "available", lambda self, offset: (looks.append(offset), real(self, offset))[1]
+    )
     thread, answers = _poll(tablet, {0: 0, 1: 0}, min_bytes=10_000, max_wait_ms=300)
     _watched(tablet)
     tablet.produce({1: batch(0, 1)})
