@@ -37,8 +37,10 @@ KINDS = {
     "server/kv/snapshots/completed_snapshot.py": {"metadata.db: kv_snapshots.completed"},
     "server/process/server_process.py": {"server-options.json: json"},
     "server/folder/remote_storage.py": {"remote/owner.json: json"},
-    "server/tablet/log/recovery_point.py": {"tablet/data/t#/b#/recovery-point: json"},
-    "server/tablet/log/log_start.py": {"tablet/data/t#/b#/log-start: json"},
+    "server/tablet/log/recovery_point.py": {
+        "tablet/data/t#/b#/recovery-point: json",
+        "tablet/data/t#/b#/log-start: json",
+    },
     "server/tablet/remote/remote_manifest.py": {"remote/log/db/#/#/manifest: json"},
 }
 CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}

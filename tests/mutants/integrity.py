@@ -37,7 +37,7 @@ INTEGRITY = (
     ),
     Mutant(
         "start_not_noted_before_deleting", "P7", "fluss_lab/server/tablet/log/log_segments.py",
-        "            log_start.save(self._folder, self.held[0].base_offset)\n",
+        "            recovery_point.save_start(self._folder, self.held[0].base_offset)\n",
         "            pass\n",
         (f"{IN_RANGE}::test_a_log_that_dropped_its_first_segments_begins_later",),
     ),

@@ -23,9 +23,9 @@ NEWER_FORMATS = (
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
     ),
     Mutant(
-        "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log/log_start.py",
-        "body, path, version=VERSION)",
-        "body, path)",
+        "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log/recovery_point.py",
+        "decode(_Start, body, path, version=START_VERSION)",
+        "decode(_Start, body, path)",
         (_of_kind("tablet/data/t#/b#/log-start: json"),),
     ),
     Mutant(

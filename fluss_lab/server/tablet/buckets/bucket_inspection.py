@@ -27,7 +27,7 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE, load_given_up
-from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, find_batch, segment_bases
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX, PreviousOffsets
@@ -127,7 +127,7 @@ def _segments(
     if not bases and known is not None:
         yield _lost(folder, None, f"no segment is left of a log that reached offset {known.recovery_point}")
     timestamp_ms, end = -1, bases[0] if bases else 0
-    expected = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
+    expected = recovery_point.expected_start(folder, None if known is None else known.segments[0].base_offset)
     if bases and bases[0] > expected:
         yield _lost(
             folder, None, f"the first segment is of offset {bases[0]}, expected one of {expected}: files are missing"

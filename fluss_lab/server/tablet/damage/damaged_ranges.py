@@ -19,7 +19,7 @@ from fluss_lab.records.batch import (
     read_header,
 )
 from fluss_lab.server.tablet.buckets.bucket_inspection import walk
-from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.log_recovery import find_place, segment_bases
 from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE
@@ -66,7 +66,7 @@ def damaged_ranges(
     Cost: reads every byte, and decodes every batch; memory does not grow with the log.
     """
     known = recovery_point.load(folder)
-    end = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
+    end = recovery_point.expected_start(folder, None if known is None else known.segments[0].base_offset)
     path, last_ms, position = folder, -1, 0
     for base in segment_bases(folder):
         if until is not None and base > until.base_offset:

@@ -25,7 +25,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.tablet.buckets.bucket_folders import folder_identity
-from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX, PreviousOffsets
@@ -170,7 +170,7 @@ def finish(folder: Path) -> GivenUp:
         return noted
     _make_segment(folder, cut)
     failpoint("tablet.cut.segment")
-    log_start.save(folder, cut.start)
+    recovery_point.save_start(folder, cut.start)
     failpoint("tablet.cut.start")
     _delete_before(folder, cut.start)
     failpoint("tablet.cut.deleted")

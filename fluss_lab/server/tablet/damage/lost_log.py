@@ -17,7 +17,7 @@ from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE
-from fluss_lab.server.tablet.log import log_start, recovery_point
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, SegmentMark
@@ -62,11 +62,11 @@ class LostLog:
             CorruptDataError, UnsupportedError: What remote storage holds, or what is left in the folder, cannot be read.
             OSError: The file system refused.
         """
-        known, noted = recovery_point.load(folder), log_start.load(folder)
+        known, noted = recovery_point.load(folder), recovery_point.load_start(folder)
         held = remote_manifest.load(remote, bucket)
         kept = SnapshotFolder(snapshots, bucket).manifests()
         if known is not None or noted is not None:
-            start = log_start.expected_start(folder, None if known is None else known.segments[0].base_offset)
+            start = recovery_point.expected_start(folder, None if known is None else known.segments[0].base_offset)
         elif held is not None and held.segments:
             start = held.start
         else:
@@ -94,7 +94,7 @@ class LostLog:
             OSError: The file system refused.
         """
         if self.start:
-            log_start.save(place, self.start)
+            recovery_point.save_start(place, self.start)
         mark = SegmentMark(self.start, 0, self.start, -1, IndexMark())
         recovery_point.save(place, Checkpoint(self.end, self.floor_ms, (mark,), self.writers), durable=True)
 

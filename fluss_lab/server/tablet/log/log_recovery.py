@@ -40,8 +40,7 @@ from fluss_lab.records.batch import (
     read_header,
 )
 from fluss_lab.server.tablet.append.writer_state import WriterStates, WrittenBatch
-from fluss_lab.server.tablet.log import log_start
-from fluss_lab.server.tablet.log import recovery_point as checkpoints
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
@@ -125,7 +124,7 @@ class Recovery:
         """
         failpoint("tablet.recover.before")
         result = self._result
-        known = checkpoints.load(self._folder)
+        known = recovery_point.load(self._folder)
         if known is not None:
             result.writers, result.recovery_point, result.floor_ms = known.writers, known.recovery_point, known.floor_ms
         self._floor = max(result.recovery_point, self._durable_offset or 0)
@@ -161,9 +160,9 @@ class Recovery:
 
     def _check_new(self, known: Checkpoint | None) -> None:
         """Refuse to start a new log where there was one: offsets would be given twice, and records be forgotten."""
-        if known is None and self._durable_offset is None and not log_start.load(self._folder):
+        if known is None and self._durable_offset is None and not recovery_point.load_start(self._folder):
             return
-        first = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
+        first = recovery_point.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
         raise CorruptDataError(
             f"{self._folder}: offsets [{first}, {max(first, self._floor)}) cannot be read: no segment is left of a log that was "
             f"on the device up to offset {self._floor}: files are missing; {RESTORE}; or see what it would come to to do without: "
@@ -173,7 +172,7 @@ class Recovery:
     def _check_start(self, known: Checkpoint | None) -> None:
         """Check that no segment in front of those found is missing: a log may begin later only when that was noted."""
         first = self._result.segments[0].base_offset
-        expected = log_start.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
+        expected = recovery_point.expected_start(self._folder, None if known is None else known.segments[0].base_offset)
         if first > expected:
             self._result.lost_start = CorruptDataError(
                 f"{self._folder}: offsets [{expected}, {first}) cannot be read: the first segment is of offset {first}, expected "

@@ -10,7 +10,7 @@ from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import place
 from fluss_lab.server.folder.disk_reserve import refusal
-from fluss_lab.server.tablet.log import log_start
+from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.append_types import LogEntry
 from fluss_lab.server.tablet.log.log_view import Frontier, LogView
 from fluss_lab.server.tablet.log.segment import Segment
@@ -141,7 +141,7 @@ class LogSegments:
             StorageError: The disk refused; those that are left are tried again next time.
         """
         try:
-            log_start.save(self._folder, self.held[0].base_offset)
+            recovery_point.save_start(self._folder, self.held[0].base_offset)
         except OSError as error:
             raise StorageError(f"{self._title}: nothing was deleted: {error.strerror or error}") from error
         while self._dropped:

@@ -1,8 +1,12 @@
-"""The recovery point of a bucket: up to where its log is whole and on the device, and what was known there.
+"""The recovery point of a bucket: up to where its log is whole and on the device, and the note of where the log starts.
 
-One small file, replaced at once, with a CRC of its own. It is never needed, only believed when it is right: without it
-recovery reads all segments. So it is swapped in without waiting for the device, except when the log is closed. One of a
-newer version is refused: what that version wrote into the log may be more than this one can judge.
+Two small files, each replaced at once, with a CRC of its own. The recovery point is never needed, only believed when it is
+right: without it recovery reads all segments. So it is swapped in without waiting for the device, except when the log is
+closed. One of a newer version is refused: what that version wrote into the log may be more than this one can judge.
+
+The start is noted before what lies in front of it is deleted. Without the note a log whose first segments were lost would
+look like one that dropped them. The recovery point knows the first segment too; so that neither file is a single point of
+failure, a start is believed when one of them has it.
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.json_codec import Forms, decode, encode
+from fluss_lab.model.json_codec import Forms, Whole, decode, encode
 from fluss_lab.records.sealed import seal_content, unseal_content
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.log.segment import SegmentMark
@@ -25,6 +31,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "recovery-point"
 VERSION: Final = 1
+START_FILE: Final = "log-start"
+START_VERSION: Final = 1
 _WRITERS: Final[Forms] = {WriterStates: (WriterStates.to_json, WriterStates.from_json)}
 #: A recovery point is due after so many bytes: recovery then reads and checks the rest in 3 ms.
 _DUE_BYTES: Final = 8 << 20
@@ -109,4 +117,51 @@ def load(folder: Path) -> Checkpoint | None:
         return decode(Checkpoint, body, path, version=VERSION, forms=_WRITERS)
     except CorruptDataError as error:
         log.warning("%s; it is no recovery point, the log is read from its start", error)
+        return None
+
+
+class _Start(msgspec.Struct):
+    start: Whole
+
+
+def save_start(folder: Path, offset: int) -> None:
+    """Note, durably, that the log in a folder begins at an offset from now on.
+
+    Raises:
+        OSError: The file system refused; nothing in front of the offset may be deleted.
+    """
+    files.write_atomic(folder / START_FILE, seal_content(encode(_Start(offset), version=START_VERSION, indent=0)))
+
+
+def expected_start(folder: Path, checkpointed: int | None) -> int:
+    """Return the first offset at which a folder's log may begin: a first segment behind it means that others are missing.
+
+    Args:
+        folder: The bucket's.
+        checkpointed: The first segment of its checkpoint; None without one.
+
+    Raises:
+        UnsupportedError: A newer version noted it.
+    """
+    # A crash may come between noting a start and deleting what lies in front of it, not the other way round.
+    return max(load_start(folder) or 0, checkpointed or 0)
+
+
+def load_start(folder: Path) -> int | None:
+    """Return what was noted; None when nothing was, or it cannot be believed.
+
+    Raises:
+        UnsupportedError: A newer version noted it.
+    """
+    path = folder / START_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        if (body := unseal_content(data)) is None:
+            return None
+        return decode(_Start, body, path, version=START_VERSION).start
+    except CorruptDataError as error:
+        log.warning("%s; it is no start of a log", error)
         return None
