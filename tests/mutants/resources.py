@@ -124,7 +124,7 @@ RESOURCES = (
     ),
     Mutant(
         "rows_are_read_while_they_are_made_again", "P14", KV_BUCKET,
-        "        spoilt.spoil()\n",
+        "        invalid.invalidate()\n",
         "",
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),

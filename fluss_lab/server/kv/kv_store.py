@@ -380,7 +380,7 @@ class KvStore:
                 f"changelog at offset {base_offset}: the store holds all up to {self._log_offset} already"
             )
 
-    def spoil(self) -> None:
+    def invalidate(self) -> None:
         """Refuse to be read from now on."""
         self._torn = True
 

@@ -1,7 +1,7 @@
 """The rows of one bucket of a primary-key table, kept in step with its log: the changelog is the write-ahead log.
 
-A put is checked, then under the log's lock: held against what is known of its writer, its changelog derived, appended,
-and only then made so in the rows. So the rows are always those of the log below their offset, whatever fails.
+A put is checked, then under the log's lock: compared with what is known of its writer, its changelog derived, appended,
+and only then applied to the rows. So the rows are always those of the log below their offset, whatever fails.
 """
 
 from __future__ import annotations
@@ -39,16 +39,14 @@ from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
 
-_LOG: Final = logging.getLogger(__name__)
-
 #: How many times the size allowed the rows may have that a batch replaces or completes: many of them may not change.
 _EXTENT_FACTOR: Final = 4
-#: Between two tries to make the rows again, doubled up to the second: each costs as much as opening the bucket.
+#: Between two tries to rebuild the rows, doubled up to the second: each costs as much as opening the bucket.
 _PAUSE_FIRST_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 _BEHIND: Final = (
-    "the last change is in the log, but the rows could not follow yet: nothing else was changed; they are made again from "
-    "the log; try again in a moment"
+    "the last change is in the log, but not yet in the rows: nothing else was changed; they are being rebuilt from the log; "
+    "try again in a moment"
 )
 
 log = logging.getLogger(__name__)
@@ -73,7 +71,7 @@ class RowOptions:
 
 @dataclass(slots=True)
 class _Behind:
-    """Why the rows are behind the log, and when to try again to make them.
+    """Why the rows are behind the log, and when to try again to rebuild them.
 
     Attributes:
         reason: What failed last.
@@ -85,8 +83,8 @@ class _Behind:
     pause_s: float = _PAUSE_FIRST_S
     due_s: float = 0.0
 
-    def failed(self, reason: str) -> None:
-        """Take note that a try has failed."""
+    def note_failure(self, reason: str) -> None:
+        """Note that a try has failed."""
         self.reason = reason
         self.due_s = time.monotonic() + self.pause_s
         self.pause_s = min(2 * self.pause_s, _PAUSE_MAX_S)
@@ -241,13 +239,13 @@ class KvBucket:
         try:
             self.store.commit(change, timestamp_ms)
         except Exception as error:
-            # The change is in the log, and so it is made: what is behind are the rows, until they follow.
-            self.store.spoil()
+            # The change is in the log, so it is made; the rows are behind until they are rebuilt.
+            self.store.invalidate()
             self._behind = _Behind(f"{type(error).__name__}: {error}")
             log.exception("%s: a change is in the log, but not in the rows", self.table.path)
 
     def _catch_up(self) -> None:
-        """Make the rows again from the newest snapshot and the log, if a change of the log could not be made in them.
+        """Rebuild the rows from the newest snapshot and the log, if a change of the log could not be applied to them.
 
         Raises:
             ServerUnavailableError: That failed too, and is tried again in a while.
@@ -262,24 +260,24 @@ class KvBucket:
                 return
             behind.check(self.table.path)
             try:
-                self._remake()
+                self._rebuild()
             except UNREADABLE as error:
                 self._failure, self._behind = error, None
                 self.log.end_by(error)
                 raise
             except Exception as error:
-                behind.failed(f"{type(error).__name__}: {error}")
-                log.exception("%s: the rows could not be made again", self.table.path)
+                behind.note_failure(f"{type(error).__name__}: {error}")
+                log.exception("%s: the rows could not be rebuilt", self.table.path)
                 behind.check(self.table.path)
             self._behind = None
 
-    def _remake(self) -> None:
+    def _rebuild(self) -> None:
         table = self.table
         # The old rows go first: memory may be what was missing.
-        spoilt = KvStore(table.descriptor, table.schema_id, table.schemas)
-        spoilt.spoil()
-        spoilt.follow(self.store)
-        self.store = spoilt
+        invalid = KvStore(table.descriptor, table.schema_id, table.schemas)
+        invalid.invalidate()
+        invalid.follow(self.store)
+        self.store = invalid
         failpoint("kv.remake.before")
         definition, schema_id = table.definition, table.schema_id
         loaded = self.snapshots.load(table.schemas)
@@ -287,7 +285,7 @@ class KvBucket:
             store = KvStore(table.descriptor, schema_id, table.schemas)
         else:
             store = KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
-        store.follow(spoilt)
+        store.follow(invalid)
         Replay(self.log.reader.view, store, table.schemas, table.schemas[schema_id], confirms=False).run()
         if store.log_offset != self.log.end:
             raise ServerUnavailableError(f"expected rows up to offset {self.log.end}, found {store.log_offset}")
@@ -323,7 +321,7 @@ class KvBucket:
         return self._failure is None and self._behind is None and self.store.log_offset == self.log.end
 
     def rows_offset(self) -> int:
-        """Return the offset from which on the log is needed to make the rows again: its end where they are in memory.
+        """Return the offset from which on the log is needed to rebuild the rows: its end where they are in memory.
 
         Raises:
             FlussError: A snapshot cannot be read at the moment, or has rows of a newer version.
@@ -360,10 +358,10 @@ class KvBucket:
     # -- previous offsets ----------------------------------------------------------------------------------------------
 
     def previous(self, start: int, stop: int) -> bytes:
-        """Return the previous offsets of records: see `LogReader.previous`. Damaged ones are rebuilt from the log.
+        """Return the previous offsets of records: see `BucketLogReader.previous`. Damaged ones are rebuilt from the log.
 
         Raises:
-            OffsetOutOfRangeError: The records are not held any more.
+            OffsetOutOfRangeError: The records are no longer held.
             CorruptDataError: They are damaged or lost, and neither the log nor a snapshot reaches back far enough.
 
         Cost: a rebuild replays the log, or what follows the newest snapshot; writes of the bucket wait for it.
@@ -397,7 +395,7 @@ class KvBucket:
                 ) from damage
             replay = Replay(view, store, table.schemas, table.schemas[table.schema_id])
             replay.run()
-        _LOG.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
+        log.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
         return True
 
     def _store_before(self, offset: int, log_start: int) -> KvStore | None:

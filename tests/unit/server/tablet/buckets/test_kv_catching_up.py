@@ -62,7 +62,7 @@ def test_until_the_rows_have_followed_nothing_is_said_of_them(tmp_path):
         tablet.bucket().kv.view,
         tablet.bucket().kv.capture,
     ):
-        with pytest.raises(ServerUnavailableError, match=r"last change is in the log, .* made again"):
+        with pytest.raises(ServerUnavailableError, match=r"last change is in the log, .* rebuilt from the log"):
             attempt()
     # Nor to a reader that had asked just before: not of the old rows, and not that there are none.
     for store in (before, tablet.bucket().kv.store):
