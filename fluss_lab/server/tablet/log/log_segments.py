@@ -49,12 +49,13 @@ class LogSegments:
     @property
     def end(self) -> int:
         """Return the log end offset."""
-        return self.active.end_offset
+        return self.held[-1].end_offset
 
     @property
     def frontier(self) -> Frontier:
         """Return the place behind the last record."""
-        return Frontier(self.active.base_offset, self.active.size, self.active.end_offset)
+        active = self.held[-1]
+        return Frontier(active.base_offset, active.size, active.end_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +79,8 @@ class LogSegments:
         Raises:
             OSError, CorruptDataError: As `Segment.write`.
         """
-        segment, offset = self.active, self.end
+        segment = self.held[-1]
+        offset = segment.end_offset
         buffers: list[bytearray | memoryview] = []
         for entry in entries:
             place(entry.head, offset, timestamp_ms)
