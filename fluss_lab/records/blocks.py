@@ -175,7 +175,7 @@ class SegmentFile(Closing):
         key: Which segment.
 
     Raises:
-        FileNotFoundError: It is not there (any more).
+        FileNotFoundError: It is not there.
         OSError: It cannot be read.
         CorruptDataError: Its index is damaged, or of another segment. The text names the file.
     """
@@ -228,7 +228,7 @@ class SegmentFile(Closing):
 
         Raises:
             CorruptDataError: They are damaged or missing, or the segment has none.
-            FileNotFoundError: Their file is not there (any more).
+            FileNotFoundError: Their file is not there.
             OSError: They cannot be read.
         """
         if not self.index.has_previous:

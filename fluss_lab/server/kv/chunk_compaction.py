@@ -33,7 +33,7 @@ class CompactionLimits:
         at_once_rows: Rows of the largest merge that is done within a change: about 1 ms.
         at_once_bytes: Its bytes.
         pace: Rows looked at in a change, for each of its rows. Each row is merged some five times in its life; and a
-            chunk half of which is dead is looked at twice for each row that replaced one of it.
+            chunk half of which is dead is examined twice for each row that replaced one of it.
         step_rows: Rows looked at in a change at least.
         dead_part: Part of a chunk that may be dead: memory of rows is bounded by the live ones divided by the rest.
         dead_rows: Dead rows below which a chunk is left alone: merging it takes them away.

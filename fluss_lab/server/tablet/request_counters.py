@@ -69,7 +69,7 @@ class RequestTally:
         return self._tables
 
     def answered(self, method: str, request: Any, response: Any) -> None:
-        """Take note of a request and its answer.
+        """Note a request and its answer.
 
         Args:
             method: As the gateway calls it.

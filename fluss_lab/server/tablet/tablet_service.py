@@ -151,13 +151,13 @@ class TabletService:
         self._report_ticker.soon()
 
     def interrupt(self) -> None:
-        """Let every waiting fetch answer at once, now and from now on: for a server that is about to stop."""
+        """Make every waiting fetch answer at once, now and from now on: for a server that is about to stop."""
         self._closing.set()
         for bucket in self._store.all():
             bucket.log.reader.wake()
 
     def close(self) -> None:
-        """End: waiting calls answer, logs are made durable with a recovery point at their ends. Closing again is fine."""
+        """End: waiting calls answer, logs are made durable with a recovery point at their ends. Closing again does nothing."""
         self.interrupt()
         for bucket in self._store.all():
             if bucket.remote is not None:
@@ -240,7 +240,7 @@ class TabletService:
         return self._snapshots.take(found)
 
     def answered(self, method: str, request: object, response: object) -> None:
-        """Take note of a request and its answer, for the metrics."""
+        """Note a request and its answer, for the metrics."""
         self._tally.answered(method, request, response)
 
     def metrics(self) -> Iterator[Family]:
@@ -338,7 +338,7 @@ class TabletService:
         return pb.NotifyLeaderAndIsrResponse(notify_buckets_leader_resp=answers)
 
     def expect_remote(self, owner: str | None) -> None:
-        """Take note of what ``remote.data.dir`` is known by, before any bucket is opened; None: it is not checked."""
+        """Note the owner of ``remote.data.dir``, before any bucket is opened; None: it is not checked."""
         self._remote.owner = owner
 
     def open_buckets(
@@ -374,7 +374,7 @@ class TabletService:
     def stop_replica(self, request: pb.StopReplicaRequest, /) -> pb.StopReplicaResponse:
         """Close buckets, and delete their files where requested; or only close them to writes: see `Seal`.
 
-        Doing it again does nothing.
+        A repetition does nothing.
         """
         self._check_epoch(request.coordinator_epoch)
         response = pb.StopReplicaResponse()
@@ -409,7 +409,7 @@ class TabletService:
     def set_lake_offsets(self, buckets: Iterable[pb.PbNotifyLakeTableOffsetReqForBucket]) -> None:
         """Note what the lake holds of buckets, open or not; the newest commit counts.
 
-        A message without end offset is about a bucket of which the lake holds nothing, perhaps nothing any more.
+        A message without end offset is about a bucket of which the lake holds nothing, perhaps because it was removed.
         """
         for each in buckets:
             lake = None

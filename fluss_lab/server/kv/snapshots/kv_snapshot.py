@@ -1,7 +1,7 @@
 """Key-value snapshots of one bucket: written incrementally and at once, read back with a fall-back.
 
 Order of a write, each step durable before the next: new files of chunks, the file of live rows, their names, the
-manifest. Only then are the oldest snapshot's manifest and what no snapshot needs any more removed. So at every moment
+manifest. Only then are the oldest snapshot's manifest and what no snapshot needs removed. So at every moment
 there is what there was before, or that and one more.
 """
 
@@ -111,7 +111,7 @@ class SnapshotStore:
     def load(self, schemas: Mapping[int, pa.Schema]) -> tuple[CompletedSnapshot, KvImage] | None:
         """Return the newest snapshot that is whole, and the state in it; None when there is none.
 
-        One that is not whole is logged and set aside; it is not retained any more.
+        One that is not whole is logged and set aside; it is no longer retained.
 
         Args:
             schemas: Arrow schema of each schema id of the table.
@@ -234,7 +234,7 @@ class SnapshotStore:
         kept = []
         for each in self._base.files:
             used = sum(mark.row_count for mark in each.chunks if wanted.get(mark.chunk_id) == mark)
-            # Where most is not needed any more, the rest is written again, so that the file can go. And nothing is
+            # Where most is no longer needed, the rest is written again, so that the file can go. And nothing is
             # built on a file that is gone.
             is_worth_it = 2 * used >= sum(mark.row_count for mark in each.chunks)
             if is_worth_it and self._folder.size_of(each.file.name) == each.file.size_bytes:
@@ -243,7 +243,7 @@ class SnapshotStore:
         return [each for each in kept if each not in small] if len(small) > SMALL_FILES_MAX else kept
 
     def _expire(self) -> None:
-        """Remove what is not retained any more. When the disk refuses, the next write tries again."""
+        """Remove what is no longer retained. When the disk refuses, the next write tries again."""
         self._manifests = self._manifests[: self._retained]
         try:
             failpoint("kv.snapshot.before_expire")

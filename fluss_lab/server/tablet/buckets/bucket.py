@@ -268,7 +268,7 @@ class Bucket:
 
         Of a lake-enabled table only what the lake holds is dropped; of a primary-key table's log here, only what no
         retained snapshot needs. What a primary-key table has before the first offset that the lake can replay is in the
-        lake as rows, and will not come to it as events: it goes like the rest.
+        lake as rows, and will not be tiered as events: it expires like the rest.
 
         Raises:
             StorageError: The disk or remote storage refused.

@@ -5,7 +5,7 @@ Paths are made of ids only, so a name used again is another place::
     data/t<table id>/schema-<schema id>.json
     data/t<table id>[/p<partition id>]/b<bucket>/     one bucket's log
     data/trash/                                       deleted buckets, until their files are gone
-    data/looks/                                       stand-ins for lost logs, while they are looked at
+    data/looks/                                       stand-ins for lost logs, while they are examined
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class BucketStore:
             again: Only if it could not be opened before and is still wanted.
 
         Returns:
-            The bucket; None when it is not wanted any more.
+            The bucket; None when it is no longer wanted.
 
         Raises:
             FlussError: Why it cannot be opened; it names bucket, cause and remedy. It is tried again by `reopen`.
@@ -296,7 +296,9 @@ class BucketStore:
     def _lost_request(self, bucket: TableBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
         request = self._unopened.request(bucket)
         if request is None:
-            raise NotLeaderError(f"bucket {bucket} is open meanwhile, or not held by this server; look again")
+            raise NotLeaderError(
+                f"bucket {bucket} is open meanwhile, or not held by this server; describe its damage again"
+            )
         return request
 
     def _lost_log(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> LostLog:
@@ -410,7 +412,7 @@ class BucketStore:
     # -- closing -------------------------------------------------------------------------------------------------------
 
     def release(self, bucket: TableBucket, *, delete: bool) -> None:
-        """Close a bucket and, if asked, delete its files. Doing it again does nothing.
+        """Close a bucket and, if requested, delete its files. A repetition does nothing.
 
         Files are first moved aside at once, so that a crash leaves a bucket whole or gone.
 
@@ -438,7 +440,7 @@ class BucketStore:
             self._empty_trash()
 
     def _remove_empty(self, bucket: TableBucket) -> None:
-        """Remove the folders of a partition and a table that hold no bucket any more."""
+        """Remove the folders of a partition and a table that no longer hold a bucket."""
         table = self._data / f"t{bucket.table_id}"
         if bucket.partition_id is not None:
             with suppress(OSError):

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 #: After a failure the next attempt waits so long, then twice as long, up to the interval.
 RETRY_MS: Final = 5_000
-#: Buckets are looked at so often, or a tenth of the interval if that is shorter.
+#: Buckets are examined so often, or a tenth of the interval if that is shorter.
 LOOK_INTERVAL_MS_MAX: Final = 5_000
 #: Of an interval: where within it a bucket's turn is. A prime, so that neighbours lie apart.
 _TURNS: Final = 9973

@@ -142,9 +142,7 @@ def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRa
         if not found or found == before or until is None:
             return found
         before = found
-    raise UnavailableError(
-        f"{bucket.table.path}, bucket {bucket.id}: its files change while they are looked at; try again"
-    )
+    raise UnavailableError(f"{bucket.table.path}, bucket {bucket.id}: its files change while they are read; try again")
 
 
 def confirm_damage(bucket: Bucket, folder: Path, durable_offset: int, error: CorruptDataError) -> CorruptDataError:
@@ -191,7 +189,7 @@ def cut_behind(
         sent_offset: The rows were sent as they were at this offset; None: they were not.
 
     Raises:
-        ConflictError: The first damaged range is another one: look again.
+        ConflictError: The first damaged range is another one: describe the damage again.
         UntieredRecordsError: Sound records before it would be lost; or records of a log of which nothing is left.
         UnsupportedError: The rows of a primary-key table need what is damaged.
     """
@@ -249,7 +247,7 @@ def lake_end(found: BucketDamage) -> int:
 def checkpoint_behind(bucket: Bucket, folder: Path, start: int) -> Checkpoint:
     """Return the recovery point of a log that is to begin at an offset: it keeps what is known of writers and times.
 
-    Batches behind it are looked at again when the log is opened; those that the writers have are below its offset.
+    Batches behind it are read again when the log is opened; those that the writers have are below its offset.
     """
     log, known = bucket.log, recovery_point.load(folder)
     point = max(start, log.end, 0 if known is None else known.recovery_point)

@@ -38,7 +38,7 @@ class DamageRequests:
 
     Args:
         store: The buckets.
-        snapshots: Keeps rows that a log cannot give any more.
+        snapshots: Keeps rows that a log can no longer give.
         scanners: Their scans end when a bucket is cut.
         reserve: Decides whether anything may be written.
         clock: Gives the time of a cut.
@@ -155,7 +155,7 @@ class DamageRequests:
         if bucket.kv is None:
             return
         if bucket.kv.is_live:
-            self._snapshots.take_of_stopped(bucket)  # of the rows that the log cannot give any more
+            self._snapshots.take_of_stopped(bucket)  # of the rows that the log can no longer give
         elif request.HasField("rows_offset"):
             image = self._sent.give(bucket.id, request.rows_offset, request.row_count)
             if found.is_gone:

@@ -116,9 +116,7 @@ class UploadedRows:
     def _found(self, bucket: TableBucket, log_offset: int) -> _Upload:
         sent = self._sent
         if sent is None or (sent.bucket, sent.log_offset) != (bucket, log_offset):
-            raise ConflictError(
-                f"rows of {bucket} at offset {log_offset}: they were not sent, or are not kept any more"
-            )
+            raise ConflictError(f"rows of {bucket} at offset {log_offset}: they were not sent, or are no longer kept")
         return sent
 
     def _chunk(self, data: memoryview, schemas: Mapping[int, pa.Schema], chunk_id: int, within: range) -> KvChunk:

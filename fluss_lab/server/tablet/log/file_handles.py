@@ -51,7 +51,7 @@ class HandlePool:
         """Return the open file of a path.
 
         Raises:
-            FileNotFoundError: There is no such file (any more).
+            FileNotFoundError: There is no such file.
             OSError: It cannot be opened.
         """
         with self._lock:

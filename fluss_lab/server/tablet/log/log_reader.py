@@ -71,7 +71,7 @@ class BucketLogReader:
 
         Raises:
             OffsetOutOfRangeError: The offset is outside ``[start, high watermark]``.
-            CorruptDataError: The log is damaged there, and is not written any more; also at the end of a log that is
+            CorruptDataError: The log is damaged there, and is no longer written; also at the end of a log that is
                 damaged behind it, because nothing will follow.
             NotLeaderError: The log was closed and its files moved.
         """
@@ -82,7 +82,7 @@ class BucketLogReader:
         """Return the previous offsets of records: see `LogView.previous`. Damage of them does not stop the log.
 
         Raises:
-            OffsetOutOfRangeError: The records are not held any more.
+            OffsetOutOfRangeError: The records are no longer held.
             CorruptDataError: The previous offsets are damaged or lost.
         """
         for _ in range(_VIEWS_MAX):

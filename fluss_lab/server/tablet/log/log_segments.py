@@ -43,7 +43,7 @@ class LogSegments:
 
     @property
     def rolled(self) -> tuple[Segment, ...]:
-        """Return the segments that do not change any more, oldest first: all but the last. They are on the device."""
+        """Return the segments that no longer change, oldest first: all but the last. They are on the device."""
         return self.held[:-1]
 
     @property
@@ -94,7 +94,7 @@ class LogSegments:
         """Return when the written segment and its previous offsets are on the device.
 
         Raises:
-            OSError: The device refused: the log must not be written any more.
+            OSError: The device refused: the log must no longer be written.
         """
         self.active.sync(self.active.size)
         self.sync_previous()

@@ -150,7 +150,7 @@ class LogView:
         """Return the previous offsets of the records in ``[start, stop)``, whole batches, as little-endian int64.
 
         Raises:
-            OffsetOutOfRangeError: They are not held (any more).
+            OffsetOutOfRangeError: They are not held.
             CorruptDataError: The previous offsets are damaged, or the log has none.
             FileNotFoundError: A segment was deleted since the view was made, or a file was lost.
         """

@@ -108,7 +108,7 @@ class PreviousOffsets:
         """Return when everything that was written before is on the device.
 
         Raises:
-            OSError: The device refused: the segment must not be written any more.
+            OSError: The device refused: the segment must no longer be written.
         """
         if (written := self._written) == self._synced:
             return

@@ -149,7 +149,7 @@ class Segment:
 
         Raises:
             OSError: Not all bytes were written. What was is cut off again, so that later writes may succeed.
-            CorruptDataError: It could not be cut off: the segment must not be written any more.
+            CorruptDataError: It could not be cut off: the segment must no longer be written.
         """
         if self.previous is not None and previous is not None:
             self.previous.write(self.end_offset - self.base_offset, previous)
@@ -180,7 +180,7 @@ class Segment:
         """Return when the file's first `size` bytes are on the device.
 
         Raises:
-            OSError: The device refused: the segment must not be written any more.
+            OSError: The device refused: the segment must no longer be written.
         """
         handle = self._pool.get(self.path)
         files.fsync_file(handle.fd)

@@ -65,7 +65,7 @@ class SparseIndex:
         return len(self._positions)
 
     def add(self, relative_offset: int, position: int, timestamp_ms: int) -> None:
-        """Take note of a batch; it becomes an entry when the last one is far enough behind."""
+        """Note a batch; it becomes an entry when the last one is far enough behind."""
         if position < self._next_position:
             return
         self._next_position = position + self._interval_bytes

@@ -389,7 +389,7 @@ class RemoteLog:
             self._log.warning("%s could not be removed, and is tried again: %s", path, error)
 
     def close(self) -> None:
-        """Change nothing any more; a copy under way ends soon and leaves nothing behind. Twice is fine."""
+        """Change nothing from now on; a copy under way ends soon and leaves nothing behind. Closing again does nothing."""
         self._closed.set()
         with self._lock:
             pass  # a task under way has ended
