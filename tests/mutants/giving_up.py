@@ -264,14 +264,14 @@ GIVING_UP = (
     ),
     Mutant(
         "closed_bucket_with_files_taken_for_a_lost_one", "P7", STORE,
-        "and not segment_bases(self._folder(bucket))\n",
+        "and not segment_bases(self.folder(bucket))\n",
         "and bucket.bucket >= 0\n",
         (f"{IN_LOST}::test_a_bucket_that_is_closed_for_another_reason_is_not_begun_anew",),
     ),
     Mutant(
         "lost_log_looked_at_in_its_own_place", "P7", STORE,
         "            lost.note(place)\n",
-        "            lost.note(self._folder(bucket) if self._folder(bucket).exists() else place)\n",
+        "            lost.note(self.folder(bucket) if self.folder(bucket).exists() else place)\n",
         (f"{KNOWN}[checkpoint]",),
     ),
     Mutant(

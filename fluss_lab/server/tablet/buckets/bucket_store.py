@@ -208,10 +208,6 @@ class BucketStore:
         request = self._requests.get(bucket)
         return request.durable_offset if request is not None else 0
 
-    def folder(self, bucket: TableBucket) -> Path:
-        """Return the folder of a bucket."""
-        return self._folder(bucket)
-
     def renew(self, bucket: TableBucket, change: Callable[[Bucket], None]) -> Bucket:
         """Close a bucket, have its files changed, and open it again. Meanwhile calls get `NotLeaderError` and retry.
 
@@ -227,7 +223,7 @@ class BucketStore:
         with self._ending_open(bucket, request):
             _close(found, save=False)
             change(found)
-            self._pool.forget_below(self._folder(bucket))
+            self._pool.forget_below(self.folder(bucket))
             return self._register(self._open(bucket, found.table, found.partition, durable_offset_of(request)))
 
     # -- logs that are gone --------------------------------------------------------------------------------------------
@@ -238,7 +234,7 @@ class BucketStore:
             with suppress(FlussError):
                 self.open(request, again=True)
         is_unopened = bucket in self._unopened and bucket not in self._buckets
-        return is_unopened and bucket.table_id in self._tables and not segment_bases(self._folder(bucket))
+        return is_unopened and bucket.table_id in self._tables and not segment_bases(self.folder(bucket))
 
     @contextmanager
     def stand_in(self, bucket: TableBucket) -> Iterator[tuple[Bucket, Path]]:
@@ -253,7 +249,7 @@ class BucketStore:
         place = Path(tempfile.mkdtemp(dir=self._looks))
         try:
             check_identity(place, request.identity, adopt=True)
-            copy_beside(self._folder(bucket), place)
+            copy_beside(self.folder(bucket), place)
             lost = self._lost_log(bucket, request)
             lost.note(place)
             lost.begin(place)
@@ -284,7 +280,7 @@ class BucketStore:
         return self.get(bucket)
 
     def _lay(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket, lost: LostLog) -> None:
-        folder = self._folder(bucket)
+        folder = self.folder(bucket)
         make_folder(folder)
         check_identity(folder, request.identity, adopt=request.adopt_unmarked)
         failpoint("tablet.lost.before")
@@ -302,7 +298,7 @@ class BucketStore:
         return request
 
     def _lost_log(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> LostLog:
-        folder, table = self._folder(bucket), self._tables[bucket.table_id]
+        folder, table = self.folder(bucket), self._tables[bucket.table_id]
         if folder.exists() and any(folder.iterdir()):
             check_identity(folder, request.identity, adopt=request.adopt_unmarked)
         self._remote.check()
@@ -347,7 +343,7 @@ class BucketStore:
         return table
 
     def _make_bucket(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> None:
-        folder = self._folder(bucket)
+        folder = self.folder(bucket)
         # An empty folder is a new bucket's, of which nothing was on the device, or one that is just being restored.
         lost = not folder.exists() or (request.durable_offset > 0 and not any(folder.iterdir()))
         if request.HasField("durable_offset") and lost:
@@ -366,7 +362,7 @@ class BucketStore:
         durable_offset: int | None,
         place: Path | None = None,
     ) -> Bucket:
-        place = place or self._folder(bucket)
+        place = place or self.folder(bucket)
         given_up = log_cut.finish(place)
         logger = BucketLogger(log, str(table.path), partition, bucket)
         has_rows = bool(table.descriptor.schema.primary_key)
@@ -405,10 +401,6 @@ class BucketStore:
             if (found := self._buckets.get(bucket)) is not None:
                 found.lake = lake
 
-    def lake(self, bucket: TableBucket) -> LakeState | None:
-        """Return what is known of a bucket in the lake."""
-        return self._lakes.get(bucket)
-
     # -- closing -------------------------------------------------------------------------------------------------------
 
     def release(self, bucket: TableBucket, *, delete: bool) -> None:
@@ -430,7 +422,7 @@ class BucketStore:
                 return
             self._lakes.pop(bucket, None)
             self._lake_sequences.pop(bucket, None)
-            folder = self._folder(bucket)
+            folder = self.folder(bucket)
             if folder.exists():
                 aside = Path(tempfile.mkdtemp(prefix=f"{bucket}-".replace("/", "-"), dir=self._trash))
                 files.replace(folder, aside / folder.name)
@@ -444,7 +436,7 @@ class BucketStore:
         table = self._data / f"t{bucket.table_id}"
         if bucket.partition_id is not None:
             with suppress(OSError):
-                self._folder(bucket).parent.rmdir()
+                self.folder(bucket).parent.rmdir()
         if not has_folders(table):
             self._tables.pop(bucket.table_id, None)
             self._undefined.pop(bucket.table_id, None)
@@ -461,7 +453,8 @@ class BucketStore:
             for bucket in self._buckets.values():
                 _close(bucket, save=save)
 
-    def _folder(self, bucket: TableBucket) -> Path:
+    def folder(self, bucket: TableBucket) -> Path:
+        """Return the folder of a bucket."""
         folder = self._data / f"t{bucket.table_id}"
         if bucket.partition_id is not None:
             folder /= f"p{bucket.partition_id}"

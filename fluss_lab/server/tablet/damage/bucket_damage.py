@@ -57,11 +57,6 @@ class BucketDamage:
     lake_rows_offset: int | None = None
     is_gone: bool = False
 
-    @property
-    def rows_known(self) -> int:
-        """Return up to where the rows are known; 0 of a log table."""
-        return max(self.rows_offset or 0, self.lake_rows_offset or 0)
-
 
 def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
     """Return what is damaged of a bucket; its log takes no more records where that is anything.
