@@ -208,8 +208,8 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
     assert "bucket 0" in told["last_error"]
     assert any("db.plain, bucket 0" in trouble for trouble in bucket_findings(broken.folder).troubles)
-    values = {family.name: family.samples for family in broken.cluster.tablet().metrics()}
-    assert values["tabletserver_unknownBuckets"] == [("", {}, 3)]
+    values = {family.name: [each.value for each in family.samples] for family in broken.cluster.tablet().metrics()}
+    assert values["fluss_tabletserver_unknownBuckets"] == [3]
     lag = table_lag(broken.cluster.connection, TablePath("db", "plain"), 10**13)
     assert (lag.is_complete, "bucket 0" in (lag.error or "")) == (False, True)
 
@@ -260,9 +260,9 @@ def test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one(tmp_path, is_
             with pytest.raises(CorruptDataError, match="bucket 0") as caught:
                 read(lab.table("db.t"))
             assert ".log" in str(caught.value), name
-        values = {family.name: family.samples for family in cluster.tablet().metrics()}
-        assert values["tabletserver_unknownBuckets"] == [("", {}, 1)]
-        assert values["tabletserver_table_bucket_log_endOffset"] == []
+        values = {family.name: [each.value for each in family.samples] for family in cluster.tablet().metrics()}
+        assert values["fluss_tabletserver_unknownBuckets"] == [1]
+        assert values["fluss_tabletserver_table_bucket_log_endOffset"] == []
         # What lies before the damage is still served, to those who say where it ends.
         assert table.changelog(start={0: 0}, end={0: 10}).to_arrow()["id"].to_pylist() == list(range(10))
         with pytest.raises(CorruptDataError, match=r"\.log"):
