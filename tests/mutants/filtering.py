@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_ARROW_FILTER = "tests/unit/read/filter/test_arrow_filter.py"
 LITERALS = "fluss_lab/read/filter/filter_literals.py"
 ICEBERG_FILTER = "fluss_lab/read/filter/iceberg_filter.py"
 PREDICATES = "fluss_lab/read/filter/predicates.py"
@@ -62,7 +63,7 @@ FILTERING = (
         ARROW_FILTER,
         "junction(True, [among, negate(null)])",
         "among",
-        (f"{IN_FILTERS}::test_an_arrow_expression_is_understood_as_what_it_does",),
+        (f"{IN_ARROW_FILTER}::test_an_arrow_expression_is_understood_as_what_it_does",),
     ),
     Mutant(
         "long_isin_taken_for_its_range",
@@ -78,7 +79,7 @@ FILTERING = (
         ARROW_FILTER,
         "return self.conditions.column(path, exactly=True)",
         "return self.conditions.column(path)",
-        (f"{IN_FILTERS}::test_an_arrow_expression_that_cannot_be_is_refused",),
+        (f"{IN_ARROW_FILTER}::test_an_arrow_expression_that_cannot_be_is_refused",),
     ),
     Mutant(
         "equalities_not_folded",

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_PK_SPLIT_FAILURES = "tests/unit/lake/iceberg/write/test_pk_split_failures.py"
 POSITIONS = "fluss_lab/lake/iceberg/write/row_locator.py"
 KEYED_WRITER = "fluss_lab/lake/iceberg/write/pk_split_writer.py"
 DELETE_FILES = "fluss_lab/lake/iceberg/write/delete_writer.py"
@@ -67,7 +68,7 @@ KEYED_LAKE = (
         "records_that_are_no_changes_taken", "P2", KEYED_WRITER,
         "        if wrong.any():\n",
         "        if wrong.sum() < 0:\n",
-        (f"{IN_KEYED_WRITER}::test_records_that_are_no_changes_are_refused",),
+        (f"{IN_PK_SPLIT_FAILURES}::test_records_that_are_no_changes_are_refused",),
     ),
     Mutant(
         "events_of_lost_rows_dropped", "P2", DELETE_FILES,

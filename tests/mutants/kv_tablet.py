@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, SEGMENTS, Mutant
 
+IN_BUCKET_SCANS = "tests/unit/server/tablet/requests/test_bucket_scans.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 PREVIOUS = "fluss_lab/server/tablet/log/previous_offsets.py"
 REPLAY = "fluss_lab/server/tablet/buckets/kv_replay.py"
@@ -177,42 +178,42 @@ KV_TABLET = (
         "any_number_of_scans", "P8", SCANS,
         "            if len(self._sessions) >= self._scanners_max and",
         "            if len(self._sessions) < 0 and",
-        (f"{IN_READS}::test_there_are_no_more_scans_than_allowed",),
+        (f"{IN_BUCKET_SCANS}::test_there_are_no_more_scans_than_allowed",),
     ),
     Mutant(
         "unread_scans_keep_others_out", "P8", SCANS,
         "if scanner_id is None or used_ms >",
         "if scanner_id is not None or used_ms >",
-        (f"{IN_READS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
+        (f"{IN_BUCKET_SCANS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
     ),
     Mutant(
         "scans_in_use_lose_their_place", "P8", SCANS,
         "if scanner_id is None or used_ms > self._clock.monotonic_ms() - self._crowded_ttl_ms:",
         "if scanner_id is None:",
-        (f"{IN_READS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
+        (f"{IN_BUCKET_SCANS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
     ),
     Mutant(
         "finished_scans_take_places", "P8", SCANS,
         "            if coming is None:\n",
         "            if coming is ...:\n",
-        (f"{IN_READS}::test_scans_that_were_read_to_their_end_take_no_place",),
+        (f"{IN_BUCKET_SCANS}::test_scans_that_were_read_to_their_end_take_no_place",),
     ),
     Mutant(
         "finished_scans_kept_for_good", "P8", SCANS,
         "            while len(self._finished) > self._scanners_max or",
         "            while",
-        (f"{IN_READS}::test_of_finished_scans_the_latest_may_be_asked_again",),
+        (f"{IN_BUCKET_SCANS}::test_of_finished_scans_the_latest_may_be_asked_again",),
     ),
     Mutant(
         "scan_called_out_of_turn", "P4", SCANS,
         "        elif call != session.call:\n",
         "        elif call > session.call:\n",
-        (f"{IN_READS}::test_the_last_call_may_be_repeated_and_no_other",),
+        (f"{IN_BUCKET_SCANS}::test_the_last_call_may_be_repeated_and_no_other",),
     ),
     Mutant(
         "scan_goes_on_over_another_bucket", "P4", SCANS,
         "        if session is None or self._store.get(session.bucket.id) is not session.bucket:\n",
         "        if session is None:\n",
-        (f"{IN_READS}::test_a_scan_does_not_go_on_when_its_bucket_was_opened_again",),
+        (f"{IN_BUCKET_SCANS}::test_a_scan_does_not_go_on_when_its_bucket_was_opened_again",),
     ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_PK_UNDO = "tests/unit/read/union/test_pk_undo.py"
 KEYED_ROWS = "fluss_lab/read/union/pk_rows.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
 LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
@@ -65,7 +66,7 @@ UNION_READING = (
         LIVE_ROWS,
         "np.searchsorted(offsets, [self._part.start, self._row_stop])",
         "np.searchsorted(offsets, [self._part.start, 1 << 62])",
-        (f"{IN_KEYED}::test_many_rows_taken_back_are_taken_in_order",),
+        (f"{IN_PK_UNDO}::test_many_rows_taken_back_are_taken_in_order",),
     ),
     Mutant(
         "what_came_after_the_scan_began_not_taken_back",
@@ -99,7 +100,7 @@ UNION_READING = (
         "",
         (
             f"{IN_KEYED}::test_a_read_that_has_begun_ends_right_whatever_moves_under_it",
-            f"{IN_KEYED}::test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was",
+            f"{IN_PK_UNDO}::test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was",
         ),
     ),
 )

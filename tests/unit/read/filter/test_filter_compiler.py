@@ -1,12 +1,10 @@
 """Filters mean what they say: SQL against a plain evaluation, other forms against SQL, pruning against the rows."""
 
 import datetime as dt
-import random
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyiceberg import expressions
 from pyiceberg.expressions.visitors import bind, expression_evaluator
@@ -14,25 +12,11 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import BooleanType, DecimalType, DoubleType, IntegerType, LongType, NestedField, StringType
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.model import make_schema
-from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, compile_filter
-from fluss_lab.read.filter.predicates import Applied, leaves, to_arrow
+from fluss_lab.read.filter.filter_compiler import compile_filter
+from tests.unit.read.filter.filter_kit import NAN, SCHEMA, Random, table_of
 
-SCHEMA = make_schema({
-    "n": "int", "tiny": "tinyint", "big": "bigint", "s": "string", "d": "decimal(10,2)", "wide": "decimal(38,10)",
-    "f": "float", "g": "double", "b": "boolean", "day": "date", "tod": "time(0)", "ts": "timestamp(3)",
-    "at": "timestamp_ltz(6)", "bin": "bytes", "fixed": "binary(2)", "arr": "array<int>", "r": "row<x int, y row<z string>>",
-})  # fmt: skip
-NAN = float("nan")
 #: Their constructors' types are those of their JSON form.
 ice: Any = expressions
-
-
-def table_of(**columns):
-    """Return rows with these columns given, all others null."""
-    count = len(next(iter(columns.values())))
-    types = {field.name: field.type for field in SCHEMA.arrow()} | SYSTEM_TYPES
-    return pa.table({name: pa.array(columns.get(name, [None] * count), dtype) for name, dtype in types.items()})
 
 
 def kept(where, **columns):
@@ -203,95 +187,6 @@ def test_what_is_no_filter_is_refused():
     assert compile_filter(None, SCHEMA) is None
 
 
-class Random:
-    """Random conditions over a few columns as SQL, and the same evaluated by hand: True, False or None."""
-
-    def __init__(self, seed):
-        self.rng = random.Random(seed)
-
-    def row(self):
-        rng = self.rng
-        return {
-            "n": rng.choice([None, -3, 0, 1, 2, 7]),
-            "g": rng.choice([None, NAN, -0.5, 0.0, 1.0, 2.5]),
-            "s": rng.choice([None, "", "a", "ab", "b", "é"]),
-            "b": rng.choice([None, True, False]),
-            "d": rng.choice([None, Decimal("-1.00"), Decimal("0.50"), Decimal("2.00")]),
-        }
-
-    def condition(self, depth=0):
-        rng = self.rng
-        if depth < 3 and rng.random() < 0.6:
-            match rng.choice(["and", "or", "not"]):
-                case "not":
-                    text, inner = self.condition(depth + 1)
-                    return f"not ({text})", lambda row: _not(inner(row))
-                case word:
-                    (one, left), (other, right) = self.condition(depth + 1), self.condition(depth + 1)
-                    both = _and if word == "and" else _or
-                    return f"({one} {word} {other})", lambda row: both(left(row), right(row))
-        return self.leaf()
-
-    def leaf(self):
-        rng = self.rng
-        name = rng.choice(["n", "g", "d", "s", "b"])
-        match rng.choice(["compare", "compare", "in", "null", "like" if name == "s" else "compare"]):
-            case "null":
-                negated = rng.random() < 0.5
-                return f"{name} is {'not ' * negated}null", lambda row: (row[name] is None) != negated
-            case "in":
-                values = [self.literal(name) for _ in range(rng.randint(1, 3))]
-                texts = [text for text, _ in values] + ["null"] * (rng.random() < 0.2)
-                found = [value for _, value in values]
-                with_null = "null" in texts
-                return f"{name} in ({', '.join(texts)})", lambda row: _in(row[name], found, with_null)
-            case "like":
-                return "s like 'a%'", lambda row: None if row["s"] is None else row["s"].startswith("a")
-        operator = rng.choice(["=", "!="] if name == "b" else ["=", "!=", "<", "<=", ">", ">="])
-        text, value = self.literal(name)
-        return f"{name} {operator} {text}", lambda row: _compare(row[name], operator, value)
-
-    def literal(self, name):
-        rng = self.rng
-        if name == "s":
-            value = rng.choice(["", "a", "ab", "b"])
-            return f"'{value}'", value
-        if name == "b":
-            value = rng.choice([True, False])
-            return str(value), value
-        value = rng.choice([-3, -1, 0, 1, 2, Decimal("0.5"), Decimal("1.255"), 10**12])
-        return str(value), value
-
-
-def _not(value):
-    return None if value is None else not value
-
-
-def _and(one, other):
-    return False if one is False or other is False else None if one is None or other is None else True
-
-
-def _or(one, other):
-    return True if one or other else None if one is None or other is None else False
-
-
-def _compare(left, operator, right):
-    if left is None:
-        return None
-    if isinstance(left, float):
-        right = float(right)
-    return {"=": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right,
-            ">=": left >= right}[operator]  # fmt: skip
-
-
-def _in(value, values, with_null):
-    if value is None:
-        return None
-    if isinstance(value, float):
-        values = [float(each) for each in values]
-    return True if value in values else None if with_null else False
-
-
 def test_sql_agrees_with_three_valued_logic_by_hand(seed):
     source = Random(seed)
     rows = [source.row() for _ in range(60)]
@@ -317,139 +212,6 @@ def test_a_decided_filter_keeps_the_same_rows(seed):
         assert not left.columns & set(known)
         table = table_of(**columns).append_column("row", pa.array(range(len(same))))
         assert table.filter(left.expression)["row"].to_pylist() == expected, text
-
-
-# -- Arrow -------------------------------------------------------------------------------------------------------------
-
-F = pc.field
-UNDERSTOOD = [
-    F("n") > 60,
-    pc.scalar(60) < F("n"),
-    F("n") == pc.scalar(pa.scalar(3, pa.int32())),
-    (F("n") > 60) & (F("s") == 'A"T\\L\n') | ~F("b"),
-    ~((F("n") > 60) & F("s").is_null()),
-    F("n").isin([1, 2]),
-    F("s").isin(["a", "b"]),
-    F("s").is_null(),
-    F("s").is_valid(),
-    F("g").is_nan(),
-    F("g") > 1.5,
-    F("f") > 0.5,
-    F("at") > dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
-    F("ts") <= dt.datetime(2020, 1, 1, 1, 2, 3, 4000),
-    F("day") == dt.date(2020, 1, 1),
-    F("d") == Decimal("1.20"),
-    F("b"),
-    pc.starts_with(F("s"), "a%b"),
-    pc.match_like(F("s"), "a%b_"),
-    F("bin") == b"\x00a",
-    F("fixed") == b"ab",
-    F("tiny") == 300,
-    ~F("n").isin([1, 2]),
-    ~(F("n").isin([1, 2]) & F("b")),
-    F("n").isin([1, None]),
-    F("n").isin(list(range(1_000))),
-    F("f") == 0.1,
-    F("f") == 16777217,
-    F("big") > 0.5,
-    F("n") < float("inf"),
-    F("r", "x") == 1,
-    F("at") > pa.scalar(5, pa.timestamp("s", "Europe/Berlin")),
-]
-NOT_UNDERSTOOD = [
-    F("n") + 1 > 2,
-    F("g") == NAN,
-    F("n").isin([*range(1_000), None]),
-    F("g").isin([float(each) for each in range(1_001)]),
-    F("g").is_null(nan_is_null=True),
-    F("g").isin([0.0, 1.0]),
-    pc.if_else(F("b"), F("n"), 1) > 2,
-]
-
-
-@pytest.mark.parametrize("where", UNDERSTOOD, ids=str)
-def test_an_arrow_expression_of_plain_words_is_understood(where):
-    assert not any(isinstance(leaf, Applied) for leaf in leaves(compile_filter(where, SCHEMA).predicate))
-
-
-@pytest.mark.parametrize("where", NOT_UNDERSTOOD, ids=str)
-def test_an_arrow_expression_that_means_something_else_in_sql_is_applied_as_it_is(where):
-    made = compile_filter(where, SCHEMA)
-    assert isinstance(made.predicate, Applied)
-    assert made.prune() is None
-    assert made.pushed is None
-    assert made.left_over
-    assert made.expression.equals(where)
-
-
-def test_an_arrow_expression_is_understood_as_what_it_does(seed):
-    source = Random(seed)
-    rows = [source.row() for _ in range(60)]
-    table = table_of(**{name: [row[name] for row in rows] for name in rows[0]})
-    understood = 0
-    for _ in range(300):
-        where = _arrow_condition(source.rng)
-        made = compile_filter(where, SCHEMA)
-        understood += not any(isinstance(leaf, Applied) for leaf in leaves(made.predicate))
-        again, once = table.filter(to_arrow(made.predicate)), table.filter(where)
-        assert repr(again.to_pylist()) == repr(once.to_pylist()), str(where)
-    assert understood > 100
-
-
-@pytest.mark.parametrize(
-    ("where", "columns"),
-    [
-        (F("n") > 1, ["n"]),
-        ((F("n") + F("big") > 1) | F("s").is_null(), ["n", "big", "s"]),
-        (F("r", "x") == 1, ["r"]),
-        (pc.if_else(F("b"), F("__offset"), 1) > 2, ["b", "__offset"]),
-        (pc.scalar(True), []),
-    ],
-    ids=str,
-)
-def test_the_columns_of_an_arrow_expression_are_known(where, columns):
-    assert compile_filter(where, SCHEMA).columns == set(columns)
-
-
-def _arrow_condition(rng, depth=0):
-    if depth < 3 and rng.random() < 0.5:
-        match rng.choice(["and", "or", "not"]):
-            case "not":
-                return ~_arrow_condition(rng, depth + 1)
-            case word:
-                one, other = _arrow_condition(rng, depth + 1), _arrow_condition(rng, depth + 1)
-                return one & other if word == "and" else one | other
-    name = rng.choice(["n", "g", "s", "b", "d"])
-    match rng.choice(["compare", "in", "null"]):
-        case "null":
-            return rng.choice([F(name).is_null(), F(name).is_valid()])
-        case "in" if name in {"n", "s"}:
-            return F(name).isin([1, 2] if name == "n" else ["a", "b"])
-    value = {"n": rng.choice([0, 1, 2]), "g": rng.choice([0.0, 1.0, 2.5, 1]), "s": rng.choice(["", "a"]),
-             "b": rng.choice([True, False]), "d": Decimal("0.50")}[name]  # fmt: skip
-    field = F(name)
-    choices = [field == value, field != value]
-    if name != "b":
-        choices += [field < value, field >= value, pc.scalar(value) < field]
-    return rng.choice(choices)
-
-
-@pytest.mark.parametrize(
-    ("where", "words"),
-    [
-        (F("nope") > 1, "nope"),
-        (F("N") > 1, "'N'|[(]N[)]"),
-        (F("n") + F("nope") > 1, "nope"),
-        (pc.field(0) > 1, "named, not numbered"),
-        (F("n"), "bool"),
-        (F("n") == "x", "no kernel"),
-        (F("n") + 1, "bool"),
-    ],
-    ids=str,
-)
-def test_an_arrow_expression_that_cannot_be_is_refused(where, words):
-    with pytest.raises(InvalidFilterError, match=words):
-        compile_filter(where, SCHEMA)
 
 
 # -- pyiceberg ---------------------------------------------------------------------------------------------------------

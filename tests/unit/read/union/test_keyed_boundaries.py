@@ -1,73 +1,27 @@
 """Union reads of primary-key tables where lake and log meet, and where they move while they are read."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from fluss_lab.errors import (
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
-    UnsupportedError,
 )
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo
+from fluss_lab.read.union import lake_rows, pk_rows
 from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Plan, Request
-from fluss_lab.testing import EmbeddedCluster, MockClock
-from tests.unit.read.keyed_kit import OPTIONS, KeyedTable
 from tests.unit.read.kit import rows_of
-
-
-@pytest.fixture(scope="module")
-def keyed_clock() -> MockClock:
-    return MockClock()
-
-
-@pytest.fixture(scope="module")
-def keyed_cluster(keyed_clock) -> Iterator[EmbeddedCluster]:
-    client = {"client.scanner.log.fetch.max-bytes": "2kb"}
-    with EmbeddedCluster(options=OPTIONS, clock=keyed_clock, client=client) as running:
-        yield running
-
-
-@pytest.fixture
-def make_keyed(keyed_cluster, keyed_clock, numbers):
-    def make(kind="pk", **properties) -> KeyedTable:
-        return KeyedTable(keyed_cluster, keyed_clock, kind, f"k{next(numbers)}", **properties)
-
-    return make
-
-
-def row(key: int, name: str = "a") -> dict:
-    return {"id": key, "name": name, "x": 1.5}
-
-
-def check(table: KeyedTable, moment, **asked) -> None:
-    """Hold a read of a moment against the model, in whole and by count."""
-    scan = table.scan(**moment.asked, **asked)
-    wanted = table.expected(moment.stops)
-    assert rows_of(scan.to_arrow()) == [{name: each[name] for name in scan.schema.names} for each in wanted]
-    assert scan.count() == len(wanted)
-
-
-def unlaked(make_keyed) -> KeyedTable:
-    """A table without a lake whose log lacks its beginning."""
-    table = make_keyed(**{"table.datalake.enabled": False})
-    for number in range(8):
-        table.upsert([row(key, f"{number} of {key}") for key in range(60)])
-        table.clock.advance(10)
-    table.retain()
-    assert all(status.start_offset > 0 for status in table.statuses().values()), "the log is whole: nothing is shown"
-    return table
-
+from tests.unit.read.union.boundaries_kit import check, row, unlaked
 
 # -- where lake and log meet -------------------------------------------------------------------------------------------
 
@@ -200,90 +154,6 @@ def test_a_point_whose_partition_was_dropped_before_it_was_tiered_is_an_error_no
     with pytest.raises(OffsetOutOfRangeError, match=r"partition 'p1'.*no longer available"):
         table.scan(read_point=point).to_arrow()
     assert table.scan(read_point=point, partitions=["p2"]).count() == 1
-
-
-# -- without a lake ----------------------------------------------------------------------------------------------------
-
-
-def test_rows_of_the_past_are_told_by_the_live_ones_and_what_came_after(make_keyed):
-    table = unlaked(make_keyed)
-    kept = table.keep()
-    check(table, kept)
-    table.upsert([row(key, "new") for key in range(30, 80)])
-    table.delete([{"id": key} for key in range(10)])
-    table.clock.advance(10)
-    scan = table.scan(["id", "name", "__offset", "__bucket"], **kept.asked)
-    assert all(each.live for each in scan.explain().buckets)
-    assert "taken back" in repr(scan.explain())
-    wanted = table.expected(kept.stops)
-    assert rows_of(scan.to_arrow()) == [{name: each[name] for name in scan.schema.names} for each in wanted]
-    assert scan.count() == len(wanted)
-    check(table, table.now())
-
-
-@pytest.mark.parametrize("kept_bytes", [200, 64 << 20], ids=["window by window", "at once"])
-def test_many_rows_taken_back_are_taken_in_order(make_keyed, monkeypatch, kept_bytes):
-    monkeypatch.setattr(pk_undo, "KEPT_BYTES", kept_bytes)
-    monkeypatch.setattr(pk_plan, "FOLDED_MIN", 0)
-    monkeypatch.setattr(pk_plan, "FOLDED_RATIO", 0)
-    table = make_keyed(**{"table.datalake.enabled": False})
-    table.upsert([row(key, "first") for key in range(50)])
-    kept = table.keep()
-    table.clock.advance(7)
-    order = list(range(40))
-    random.Random(3).shuffle(order)
-    for key in order:
-        table.upsert([row(key, "second")])
-        table.delete([{"id": key}] if key % 2 else [])
-    # The log still has the records of these rows: their times are found.
-    assert all(part.live for part in table.scan().plan().parts)
-    assert all(part.live for part in table.scan(**kept.asked).plan().parts)
-    check(table, kept)
-    check(table, table.now())
-    check(table, table.at(table.clock.now_ms() - 1))
-
-
-def test_the_time_of_a_row_taken_back_whose_record_has_gone_is_an_error_only_where_it_is_asked_for(make_keyed):
-    table = unlaked(make_keyed)
-    kept = table.keep()
-    table.upsert([row(key, "new") for key in range(60)])
-    table.retain()
-    table.upsert([row(key, "newer") for key in range(60)])
-    if table.within_reach(kept):
-        with pytest.raises(UnsupportedError, match="leave __timestamp out"):
-            table.scan(**kept.asked).to_arrow()
-    later = table.keep()
-    table.upsert([row(key, "newest") for key in range(60)])
-    table.scan(["id", "__offset"], **later.asked).to_arrow()
-
-
-def test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was(make_keyed, keyed_cluster):
-    table = unlaked(make_keyed)
-    kept = table.keep()
-    table.upsert([row(key, "later") for key in range(0, 60, 3)])
-    scan = table.scan(["id", "name", "__offset"], **kept.asked)
-    assert all(part.live for part in scan.plan().parts)
-    batches = read_rows(scan.source, scan.plan(), Request(scan.columns, None))
-    first = next(batches)
-    keyed_cluster.restart()
-    found = pa.Table.from_batches([first, *batches])
-    assert 0 < first.num_rows < len(found)
-    wanted = table.expected(kept.stops)
-    assert rows_of(found) == [{name: each[name] for name in scan.schema.names} for each in wanted]
-
-
-def test_a_log_that_is_whole_is_folded_and_one_that_lacks_its_begin_is_not(make_keyed):
-    table = make_keyed(**{"table.datalake.enabled": False})
-    table.upsert([row(key) for key in range(40)])
-    assert not any(part.live for part in table.scan().plan().parts)
-    kept = table.keep()
-    for number in range(6):
-        table.upsert([row(key, str(number)) for key in range(40)])
-    table.retain()
-    fresh = table.scan()
-    assert all(part.live for part in fresh.plan().parts)
-    with pytest.raises(OffsetOutOfRangeError, match=r"no longer available: available from offset \d+, time"):
-        table.scan(**kept.asked).to_arrow()
 
 
 # -- moments -----------------------------------------------------------------------------------------------------------
@@ -477,7 +347,7 @@ def test_a_lake_that_was_switched_off_does_not_hide_what_came_after(make_keyed):
     check(table, kept)
     lost = {place: (kept.stops[place] + ends[place]) // 2 for place in ends}
     point = table.reader().read_point()
-    buckets = tuple(replace(each, stop=lost[each.key]) for each in point.buckets)
+    buckets = tuple(structs.replace(each, stop=lost[each.key]) for each in point.buckets)
     with pytest.raises(OffsetOutOfRangeError, match="no longer available"):
         table.scan(read_point=replace(point, buckets=buckets)).to_arrow()
 

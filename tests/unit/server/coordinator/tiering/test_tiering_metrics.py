@@ -5,7 +5,7 @@ import pytest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.coordinator_gauges import tiering_families
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
-from tests.unit.server.coordinator.tiering.test_tiering_states import FRESHNESS_MS, Bench
+from tests.unit.server.coordinator.tiering.states_kit import FRESHNESS_MS, Bench
 
 TABLE = "coordinator_lakeTiering_table_"
 
