@@ -6,15 +6,15 @@ every file. Bytes: a JSON object, a newline, the object's CRC as eight hex digit
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.format_versions import check_format
+import msgspec
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.sealed import seal_content, unseal_content
 
@@ -24,7 +24,7 @@ CHUNKS_SUFFIX: Final = ".chunks"
 LIVE_SUFFIX: Final = ".live"
 #: Ids have ten digits in names, so that names sort; longer ones are read as well.
 _MANIFEST_NAME: Final = re.compile(r"(\d{10,18})\.manifest")
-_FILE_NAME: Final = re.compile(r"\d{10,18}(-\d{1,9})?\.(chunks|live)")
+_FILE_NAME: Final = r"\d{10,18}(-\d{1,9})?\.(chunks|live)"
 
 
 def manifest_name(snapshot_id: int) -> str:
@@ -38,8 +38,7 @@ def snapshot_id_of(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkMark:
+class ChunkMark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One chunk of rows in a manifest.
 
     Attributes:
@@ -126,25 +125,14 @@ class SnapshotManifest:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of its file."""
-        value = {
-            "version": VERSION,
-            "table_id": self.bucket.table_id,
-            "partition_id": self.bucket.partition_id,
-            "bucket": self.bucket.bucket,
-            "snapshot_id": self.snapshot_id,
-            "log_offset": self.log_offset,
-            "row_count": self.row_count,
-            "created_ms": self.created_ms,
-            "next_chunk_id": self.next_chunk_id,
-            "schema_ids": self.schema_ids,
-            "chunk_ids": self.chunk_ids,
-            "files": [
-                {**_mark_json(each.file), "chunks": [_chunk_json(mark) for mark in each.chunks]} for each in self.files
-            ],
-            "live": _mark_json(self.live),
-            "writers": self.writers,
-        }
-        return seal_content(json.dumps(value, separators=(",", ":")).encode())
+        bucket = self.bucket
+        content = _Content(
+            bucket.table_id, bucket.partition_id, bucket.bucket, self.snapshot_id, self.log_offset, self.row_count,
+            self.created_ms, self.next_chunk_id, self.schema_ids, self.chunk_ids,
+            [_ChunkFileForm(*_plain(each.file), each.chunks) for each in self.files], _FileForm(*_plain(self.live)),
+            self.writers,
+        )  # fmt: skip
+        return seal_content(encode(content, version=VERSION))
 
 
 def read_manifest(path: Path) -> SnapshotManifest:
@@ -162,61 +150,55 @@ def parse_manifest(data: bytes, path: Path) -> SnapshotManifest:
     """Return the manifest in the bytes of a file: see `read_manifest`."""
     if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")
-    try:
-        value = json.loads(body)
-        version = value["version"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptDataError(f"{path}: not a manifest of a snapshot ({error!r})") from error
-    check_format(f"{path} (manifest of a snapshot)", version, VERSION)
-    if version != VERSION:
-        raise UnsupportedError(
-            f"{path}: version {version} of a snapshot's manifest; expected {VERSION}: it was written by a newer fluss_lab, "
-            "use that one"
-        )
-    try:
-        manifest = _manifest_of(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptDataError(f"{path}: not a manifest of a snapshot ({error!r})") from error
+    content = decode(_Content, body, f"{path} (manifest of a snapshot)", version=VERSION)
+    manifest = content.manifest()
     if manifest.name != path.name:
         raise CorruptDataError(f"{path}: expected the manifest of that snapshot, found that of {manifest.snapshot_id}")
     return manifest
 
 
-def _manifest_of(value: Mapping[str, Any]) -> SnapshotManifest:
-    files = tuple(
-        ChunkFile(_mark_of(each), tuple(ChunkMark(*map(int, mark)) for mark in each["chunks"]))
-        for each in value["files"]
-    )
-    partition_id = value["partition_id"]
-    manifest = SnapshotManifest(
-        bucket=TableBucket(int(value["table_id"]), None if partition_id is None else int(partition_id), int(value["bucket"])),
-        snapshot_id=int(value["snapshot_id"]),
-        log_offset=int(value["log_offset"]),
-        row_count=int(value["row_count"]),
-        created_ms=int(value["created_ms"]),
-        next_chunk_id=int(value["next_chunk_id"]),
-        chunk_ids=tuple(map(int, value["chunk_ids"])),
-        files=files,
-        live=_mark_of(value["live"]),
-        writers=value["writers"],
-    )  # fmt: skip
-    held = sorted(mark.chunk_id for each in files for mark in each.chunks)
-    if len(set(held)) != len(held) or not set(manifest.chunk_ids) <= set(held):
-        raise ValueError("a chunk that is in no file, or in two")
-    return manifest
+class _FileForm(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(pattern=rf"^{_FILE_NAME}$")]
+    size: Whole
+    crc: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{8}$")]
+
+    def mark(self) -> FileMark:
+        return FileMark(self.name, self.size, int(self.crc, 16))
 
 
-def _mark_of(value: Mapping[str, Any]) -> FileMark:
-    mark = FileMark(str(value["name"]), int(value["size"]), int(value["crc"], 16))
-    if _FILE_NAME.fullmatch(mark.name) is None:
-        raise ValueError(f"file name {mark.name!r}")
-    return mark
+class _ChunkFileForm(_FileForm):
+    chunks: tuple[ChunkMark, ...]
 
 
-def _chunk_json(mark: ChunkMark) -> list[int]:
-    """Return a mark as a list: manifests may hold thousands."""
-    return [mark.chunk_id, mark.schema_id, mark.row_count, mark.first_offset, mark.last_offset]
+class _Content(msgspec.Struct):
+    """The file."""
+
+    table_id: Whole
+    partition_id: Whole | None
+    bucket: Whole
+    snapshot_id: Whole
+    log_offset: Whole
+    row_count: Whole
+    created_ms: int
+    next_chunk_id: Whole
+    schema_ids: tuple[Whole, ...]
+    chunk_ids: tuple[Whole, ...]
+    files: list[_ChunkFileForm]
+    live: _FileForm
+    writers: Any
+
+    def __post_init__(self) -> None:
+        held = sorted(mark.chunk_id for each in self.files for mark in each.chunks)
+        if len(set(held)) != len(held) or not set(self.chunk_ids) <= set(held):
+            raise ValueError("a chunk that is in no file, or in two")
+
+    def manifest(self) -> SnapshotManifest:
+        return SnapshotManifest(
+            TableBucket(self.table_id, self.partition_id, self.bucket), self.snapshot_id, self.log_offset, self.row_count,
+            self.created_ms, self.next_chunk_id, self.chunk_ids,
+            tuple(ChunkFile(each.mark(), each.chunks) for each in self.files), self.live.mark(), self.writers,
+        )  # fmt: skip
 
 
-def _mark_json(mark: FileMark) -> dict[str, object]:
-    return {"name": mark.name, "size": mark.size_bytes, "crc": f"{mark.crc:08x}"}
+def _plain(mark: FileMark) -> tuple[str, int, str]:
+    return mark.name, mark.size_bytes, f"{mark.crc:08x}"

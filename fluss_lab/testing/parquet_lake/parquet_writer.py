@@ -6,11 +6,10 @@ it ends. So nothing has to be placed, looked up or rewritten; `read_state` makes
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.lake import SYSTEM_FIELDS, LakeWriter, SimpleVersionedSerializer, WriterInitContext
 from fluss_lab.model import TableInfo
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.parquet_lake.table_versions import LakeFile, LakeFolder
@@ -86,7 +86,7 @@ class WriteResultSerializer(SimpleVersionedSerializer[ParquetWriteResult]):
 
     def serialize(self, value: ParquetWriteResult) -> bytes:
         """Return a write result as JSON."""
-        return json.dumps(asdict(value)).encode()
+        return encode(value)
 
     def deserialize(self, version: int, data: bytes) -> ParquetWriteResult:
         """Return the write result of such JSON."""
@@ -100,7 +100,7 @@ class CommittableSerializer(SimpleVersionedSerializer[ParquetCommittable]):
 
     def serialize(self, value: ParquetCommittable) -> bytes:
         """Return a committable as JSON."""
-        return json.dumps(asdict(value)).encode()
+        return encode(value)
 
     def deserialize(self, version: int, data: bytes) -> ParquetCommittable:
         """Return the committable of such JSON."""
@@ -110,12 +110,7 @@ class CommittableSerializer(SimpleVersionedSerializer[ParquetCommittable]):
 def _read(kind: type[T], version: int, data: bytes) -> T:
     if not 1 <= version <= VERSION:
         raise CorruptDataError(f"{kind.__name__}: expected at most version {VERSION}, found {version}: another release")
-    try:
-        value: dict[str, Any] = json.loads(data)
-        value["files"] = tuple(LakeFile(**file) for file in value["files"])
-        return kind(**value)
-    except (ValueError, TypeError, KeyError) as error:
-        raise CorruptDataError(f"{kind.__name__}: {len(data)} bytes that are not its JSON: {error!r}") from error
+    return decode(kind, data, kind.__name__)
 
 
 def file_schema(table: TableInfo) -> pa.Schema:

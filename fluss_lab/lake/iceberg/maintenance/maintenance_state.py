@@ -6,12 +6,15 @@ before it, so that their replay starts can be raised when the tag of that snapsh
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
+import msgspec
+
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,28 +57,19 @@ class MaintenanceState:
     @staticmethod
     def of(properties: Mapping[str, str]) -> MaintenanceState:
         """Read a lake table's properties. What cannot be read is as if it had never been."""
-        text = properties.get(MAINTENANCE_PROPERTY, "{}")
+        text = properties.get(MAINTENANCE_PROPERTY, '{"retired":{}}')
         try:
-            value = json.loads(text)
-            retired = {
-                int(snapshot_id): Retirement(int(number), {str(name): str(ranges) for name, ranges in buckets.items()})
-                for snapshot_id, (number, buckets) in value.get("retired", {}).items()
-            }
-            return MaintenanceState(_moment(value, "dropped"), _moment(value, "orphans"), retired)
-        except (ValueError, TypeError, AttributeError) as error:
-            _LOG.warning("property %s: not what maintenance writes: %r: %s", MAINTENANCE_PROPERTY, text[:200], error)
+            form = decode(_Form, text, f"property {MAINTENANCE_PROPERTY}", shown=True)
+        except CorruptDataError as error:
+            _LOG.warning("not what maintenance writes: %s", error)
             return MaintenanceState()
+        retired = {snapshot_id: Retirement(*each) for snapshot_id, each in form.retired.items()}
+        return MaintenanceState(form.dropped, form.orphans, retired)
 
     def to_properties(self) -> dict[str, str]:
         """Return the state as the table property to be set."""
-        retired = {str(key): [each.sequence_number, dict(each.ranges)] for key, each in self.retired.items()}
-        value: dict[str, Any] = {"retired": retired}
-        value |= {
-            name: moment
-            for name, moment in (("dropped", self.dropped_ms), ("orphans", self.orphans_ms))
-            if moment is not None
-        }
-        return {MAINTENANCE_PROPERTY: json.dumps(value, separators=(",", ":"))}
+        retired = {snapshot_id: (each.sequence_number, each.ranges) for snapshot_id, each in self.retired.items()}
+        return {MAINTENANCE_PROPERTY: encode(_Form(retired, self.dropped_ms, self.orphans_ms)).decode()}
 
     def with_dropped(
         self, now_ms: int, snapshot_id: int, sequence_number: int, buckets: Iterable[BucketKey]
@@ -90,8 +84,12 @@ class MaintenanceState:
         return replace(self, retired={key: value for key, value in self.retired.items() if key not in gone})
 
 
-def _moment(value: Mapping[str, Any], name: str) -> int | None:
-    return int(value[name]) if name in value else None
+class _Form(msgspec.Struct, omit_defaults=True):
+    """The property, in JSON."""
+
+    retired: dict[int, tuple[int, Mapping[str, str]]]
+    dropped: int | None = None
+    orphans: int | None = None
 
 
 def _ranges_of(buckets: Iterable[BucketKey]) -> dict[str, str]:
