@@ -134,36 +134,6 @@ class TableInfo:
         """Tell whether the table has no primary key."""
         return not self.descriptor.schema.primary_key
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the table as JSON, for tasks in other processes."""
-        return {
-            "path": str(self.path),
-            "table_id": self.table_id,
-            "schema_id": self.schema_id,
-            "descriptor": self.descriptor.to_json(),
-            "created_ms": self.created_ms,
-            "modified_ms": self.modified_ms,
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> TableInfo:
-        """Read the JSON form of `to_json`.
-
-        Raises:
-            InvalidSchemaError, InvalidNameError: The form is not that of a table.
-        """
-        try:
-            return TableInfo(
-                TablePath.parse(value["path"]),
-                int(value["table_id"]),
-                int(value["schema_id"]),
-                TableDescriptor.from_json(value["descriptor"]),
-                int(value["created_ms"]),
-                int(value["modified_ms"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidSchemaError(f"not a table in JSON: {error!r}") from error
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from fluss_lab import failpoints
 from fluss_lab.lake import CommitterInitContext, WriterInitContext, lake_storage
-from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.conformance.kit import LakeKit
 from fluss_lab.testing.tierers import PRELOAD
@@ -29,8 +27,7 @@ def write_elsewhere(kit: LakeKit, context: WriterInitContext, runs: Sequence[Log
     """Write a split in another process and return its write result."""
     answer = _run(kit, context, runs, None, {})
     assert answer is not None
-    data = base64.b64decode(answer["result"])
-    return kit.factory.write_result_serializer().deserialize(answer["version"], data)
+    return kit.factory.write_result_serializer().deserialize(answer.version, answer.result)
 
 
 def commit_elsewhere(
@@ -55,24 +52,31 @@ def commit_elsewhere(
     return _run(kit, context, runs, properties, armed) is not None
 
 
+class _Job(msgspec.Struct):
+    lake_format: str
+    storage: Mapping[str, str]
+    context: WriterInitContext
+    runs: list[bytes]
+    properties: Mapping[str, str] | None
+
+
+class _Answer(msgspec.Struct):
+    version: int
+    result: bytes
+
+
 def _run(
     kit: LakeKit,
     context: WriterInitContext,
     runs: Sequence[LogRecords],
     properties: Mapping[str, str] | None,
     armed: Mapping[str, str],
-) -> dict[str, Any] | None:
-    job = {
-        "format": kit.format_name,
-        "storage": dict(kit.storage.properties),
-        "context": _context_to_json(context),
-        "runs": [base64.b64encode(_to_bytes(run)).decode() for run in runs],
-        "properties": None if properties is None else dict(properties),
-    }
+) -> _Answer | None:
+    job = _Job(kit.format_name, kit.storage.properties, context, [_to_bytes(run) for run in runs], properties)
     context_of = multiprocessing.get_context("forkserver")
     context_of.set_forkserver_preload([*PRELOAD, __name__])
     ours, theirs = context_of.Pipe(duplex=False)
-    process = context_of.Process(target=_main, args=(json.dumps(job), dict(armed), theirs), daemon=True)
+    process = context_of.Process(target=_main, args=(encode(job), dict(armed), theirs), daemon=True)
     process.start()
     theirs.close()
     process.join(TIMEOUT_S)
@@ -82,7 +86,7 @@ def _run(
     try:
         if process.exitcode < 0 and armed:
             return None
-        answer: dict[str, Any] = json.loads(ours.recv_bytes())
+        answer = decode(_Answer, ours.recv_bytes(), "answer of a writer elsewhere")
     except EOFError:
         raise AssertionError(
             f"process {process.pid}: it ended with {process.exitcode}, and said why on stderr"
@@ -93,44 +97,25 @@ def _run(
     return answer
 
 
-def _main(text: str, armed: Mapping[str, str], pipe: Pipe) -> None:
-    job = json.loads(text)
+def _main(text: bytes, armed: Mapping[str, str], pipe: Pipe) -> None:
+    job = decode(_Job, text, "job of a writer elsewhere")
     for name, action in armed.items():
         failpoints.arm(name, action)
-    storage = lake_storage(job["format"], job["storage"])
+    storage = lake_storage(job.lake_format, job.storage)
     factory = storage.create_lake_tiering_factory()
-    context = _context_from_json(job["context"])
+    context = job.context
     writer = factory.create_lake_writer(context)
-    for data in job["runs"]:
-        writer.write(_from_bytes(base64.b64decode(data)))
+    for data in job.runs:
+        writer.write(_from_bytes(data))
     result = writer.complete()
     serializer = factory.write_result_serializer()
-    answer = {"version": serializer.version, "result": base64.b64encode(serializer.serialize(result)).decode()}
-    if job["properties"] is not None:
+    if job.properties is not None:
         with factory.create_lake_committer(CommitterInitContext(context.table, context.round_id)) as committer:
-            committer.commit(committer.to_committable([result]), committer.current_snapshot_id(), job["properties"])
-    pipe.send_bytes(json.dumps(answer).encode())
+            committer.commit(committer.to_committable([result]), committer.current_snapshot_id(), job.properties)
+    pipe.send_bytes(encode(_Answer(serializer.version, serializer.serialize(result))))
     pipe.close()
     # No exit handlers of the process that this one was forked from.
     os._exit(0)
-
-
-def _context_to_json(context: WriterInitContext) -> dict[str, Any]:
-    return {
-        "table": context.table.to_json(),
-        "bucket": asdict(context.bucket),
-        "partition": context.partition,
-        "lake_table": dict(context.lake_table),
-        "round_id": context.round_id,
-        "split_index": context.split_index,
-        "lake_bucket": dict(context.lake_bucket),
-        "alone": context.alone,
-    }
-
-
-def _context_from_json(value: dict[str, Any]) -> WriterInitContext:
-    known = {**value, "table": TableInfo.from_json(value["table"]), "bucket": TableBucket(**value["bucket"])}
-    return WriterInitContext(**known)
 
 
 def _to_bytes(run: LogRecords) -> bytes:
