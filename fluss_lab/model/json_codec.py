@@ -79,7 +79,7 @@ def decode(
         what: Names it in errors: a path, or what it is.
         version: That it must be of, or from `oldest` on.
         oldest: See there; None: of no other.
-        peer: Whether it comes from a process that must be of the same release.
+        peer: Whether it comes from a process that must be of the same release, and so has every member.
         error: What is raised of JSON that is none, or not of the type.
         remedy: What to do then.
         shown: Whether the error shows how the data begins; not where secrets may be in it.
@@ -99,6 +99,9 @@ def decode(
     if version is not None:
         check_version(read(_Head).version, what, version, oldest=oldest, peer=peer, error=error, remedy=remedy)
     found: T = read(kind)
+    # What a process of the same release writes has every member, those with defaults too.
+    if peer and (missing := _members(found).difference(read(dict[str, msgspec.Raw]))):
+        raise error(f"{what}: Object missing required field `{min(missing)}`")
     return found
 
 
@@ -154,6 +157,10 @@ def check_version(
 
 #: What JSON that is not of a type raises: here, in checks of the types' own, and in `forms`.
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError, FlussError)
+
+
+def _members(value: object) -> set[str]:
+    return {*getattr(value, "__struct_fields__", ()), *getattr(value, "__dataclass_fields__", ())}
 
 
 def _refusal(wrong: Exception, what: object, error: type[FlussError], remedy: str, shown: object) -> FlussError:

@@ -61,7 +61,6 @@ NO_FILE = {
     "lake/iceberg/write/lake_write_result.py",
     "lake/iceberg/write/write_target.py",
     "model/json_codec.py",
-    "testing/conformance/elsewhere.py",
     "testing/parquet_lake/parquet_writer.py",
     "tiering/task/tiering_task.py",
 }

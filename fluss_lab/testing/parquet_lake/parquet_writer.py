@@ -76,7 +76,7 @@ class ParquetWriteResult(_Counted):
 class ParquetCommittable(_Counted):
     """All files of a round; none for a commit that only moves offsets or fences."""
 
-    files: tuple[LakeFile, ...] = ()
+    files: tuple[LakeFile, ...]
 
 
 class WriteResultSerializer(SimpleVersionedSerializer[ParquetWriteResult]):

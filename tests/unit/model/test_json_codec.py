@@ -106,6 +106,13 @@ def test_another_version_is_refused_before_all_else(version, error, message):
         decode(Note, data, "the note", version=2, peer=True)
 
 
+def test_a_peer_says_every_member():
+    data = encode(NOTES[0], version=1)
+    assert decode(Note, data, "the note", version=1, peer=True) == NOTES[0]
+    with pytest.raises(CorruptDataError, match="the note: Object missing required field `marks`"):
+        decode(Note, data.replace(b'"marks":[],', b""), "the note", version=1, peer=True)
+
+
 def test_an_older_version_may_be_read_too():
     for version in (2, 3):
         assert decode(Note, b'{"version":%d,"number":1}' % version, "the note", version=3, oldest=2) == Note(1)

@@ -129,7 +129,7 @@ class IcebergWriteResult(_Counted):
 class IcebergCommittable(_Counted):
     """All write results of a round by partition, bucket and offset; none for a commit that only moves offsets or fences."""
 
-    results: tuple[IcebergWriteResult, ...] = ()
+    results: tuple[IcebergWriteResult, ...]
 
     @property
     def files(self) -> tuple[DataFile, ...]:  # type: ignore[override]

@@ -62,7 +62,9 @@ def test_results_round_trip(result):
         assert read == result
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version": 9, "split_index": 1}', b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"version": 9, "split_index": 1}', b'{"version": 3, "split_index": 1}', b"\xff"]
+)
 def test_bytes_that_are_no_task_or_result(data):
     with pytest.raises(CorruptDataError):
         TaskResult.from_bytes(data)

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from fluss_lab.errors import CorruptDataError
@@ -103,11 +104,11 @@ def changes(manifest):
     yield replace(manifest, chunk_ids=manifest.chunk_ids[:1])
     for at, file in enumerate(manifest.files):
         for mark in (
-            replace(file.chunks[0], row_count=file.chunks[0].row_count + 8),
-            replace(file.chunks[0], row_count=file.chunks[0].row_count - 1),
-            replace(file.chunks[0], first_offset=99),
-            replace(file.chunks[0], last_offset=file.chunks[0].last_offset - 1),
-            replace(file.chunks[0], schema_id=2),
+            msgspec.structs.replace(file.chunks[0], row_count=file.chunks[0].row_count + 8),
+            msgspec.structs.replace(file.chunks[0], row_count=file.chunks[0].row_count - 1),
+            msgspec.structs.replace(file.chunks[0], first_offset=99),
+            msgspec.structs.replace(file.chunks[0], last_offset=file.chunks[0].last_offset - 1),
+            msgspec.structs.replace(file.chunks[0], schema_id=2),
         ):
             changed = replace(file, chunks=(mark, *file.chunks[1:]))
             yield replace(manifest, files=(*manifest.files[:at], changed, *manifest.files[at + 1 :]))
