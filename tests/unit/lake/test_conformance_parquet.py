@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fluss_lab.testing.conformance import LakeConformance
 from fluss_lab.testing.parquet_lake import read_state
+
+pytestmark = pytest.mark.slow
 
 
 class TestParquetLake(LakeConformance):

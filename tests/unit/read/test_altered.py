@@ -14,6 +14,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
 from tests.unit.read.kit import rows_of, same
 
+pytestmark = pytest.mark.slow
+
 MONTHS = ["2013-01", "2013-02"]
 
 

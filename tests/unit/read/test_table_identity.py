@@ -16,6 +16,8 @@ from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import LAKE
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS = itertools.count()
 
 

@@ -4,9 +4,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fluss_lab.testing.conformance import LakeConformance
 from fluss_lab.testing.conformance.kit import records
 from fluss_lab.testing.readers import duckdb_rows
+
+pytestmark = pytest.mark.slow
 
 
 class TestIceberg(LakeConformance):

@@ -7,6 +7,8 @@ from fluss_lab.errors import OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.read.changelog.changelog import read_changes
 from tests.unit.read.subjects import Keyed, read, words
 
+pytestmark = pytest.mark.slow
+
 
 def grown(subject, size=30):
     """Write until every bucket has some records."""

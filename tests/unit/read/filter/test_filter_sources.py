@@ -18,6 +18,8 @@ from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_row, all_types_rows
 
+pytestmark = pytest.mark.slow
+
 ROWS = 60
 
 

@@ -19,6 +19,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
+pytestmark = pytest.mark.slow
+
 INF, NAN = math.inf, math.nan
 FLT_MAX, FLT_TINY = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)
 DBL_MAX, DBL_TINY = float(np.finfo(np.float64).max), 5e-324

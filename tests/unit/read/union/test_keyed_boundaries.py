@@ -23,6 +23,8 @@ from fluss_lab.read.union.read_parts import Plan, Request
 from tests.unit.read.kit import rows_of
 from tests.unit.read.union.boundaries_kit import check, row, unlaked
 
+pytestmark = pytest.mark.slow
+
 # -- where lake and log meet -------------------------------------------------------------------------------------------
 
 

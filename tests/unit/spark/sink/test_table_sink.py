@@ -32,6 +32,8 @@ from fluss_lab.spark.source.source_options import parse_options, place_options
 from tests.unit.read.kit import until
 from tests.unit.spark.sink.sink_kit import CHANGES, COLUMNS, KINDS, SCHEMA, changes, complete, rows, six_tasks
 
+pytestmark = pytest.mark.slow
+
 # -- exactly once ---------------------------------------------------------------------------------------------------------
 
 STEPS = [

@@ -20,6 +20,8 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
+pytestmark = pytest.mark.slow
+
 SYSTEM = ["__bucket", "__offset", "__timestamp"]
 COLUMNS = {"id": "int", "month": "string", "delay": "int"}
 

@@ -30,6 +30,8 @@ from fluss_lab.tiering.task.tiering_task import MaintenanceTask, TaskResult, par
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
+pytestmark = pytest.mark.slow
+
 
 def by_hand(tables, info, action, *, executor=None, clock=None):
     return maintain(

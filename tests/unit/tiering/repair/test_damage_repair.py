@@ -31,6 +31,8 @@ from tests.unit.tiering.broken_logs import (
 )
 from tests.unit.tiering.kit import Tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def tables():

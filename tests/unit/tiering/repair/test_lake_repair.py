@@ -26,6 +26,8 @@ from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSou
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.repairs import SMALL, Keyed, age
 
+pytestmark = pytest.mark.slow
+
 
 def plan(tables, info):
     return plan_repair(tables.connection, tables.storage, info.path)

@@ -17,6 +17,8 @@ from fluss_lab.tiering.repair.damage_repair import FAILPOINTS, give_up_damage, p
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, batches, flip, inside_a_segment, nothing
 from tests.unit.tiering.kit import LAKE, Tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def tables():

@@ -15,6 +15,8 @@ from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import FailedTieringEvent, TieringSourceEnumerator
 from tests.unit.tiering.keyed_kit import PARTITIONED, KeyedTable
 
+pytestmark = pytest.mark.slow
+
 #: Cuts whatever there is into one split a worker.
 FINE = TieringOptions(split_bytes_min=1)
 

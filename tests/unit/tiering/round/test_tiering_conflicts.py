@@ -31,6 +31,8 @@ from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.split_reader import TieringSplitReader
 from tests.unit.tiering.kit import FAST, SCHEMA
 
+pytestmark = pytest.mark.slow
+
 
 class During(LocalTieringExecutor):
     """Does something between the plan and the commit of its first rounds."""

@@ -12,6 +12,8 @@ from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = "2013-01", "2013-02"
 
 

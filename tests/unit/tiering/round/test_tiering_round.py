@@ -20,6 +20,8 @@ from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSou
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.tiering.kit import FAST, SCHEMA
 
+pytestmark = pytest.mark.slow
+
 #: Cuts whatever there is into one split a worker.
 FINE = TieringOptions(split_bytes_min=1)
 

@@ -16,6 +16,8 @@ from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus,
 from fluss_lab.tiering.task.tiering_task import parse_task
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 
+pytestmark = pytest.mark.slow
+
 SOON = {"table.datalake.freshness": "50ms"}
 
 

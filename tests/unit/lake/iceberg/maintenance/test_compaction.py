@@ -19,6 +19,8 @@ from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
 from tests.unit.lake.rounds import tags
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, data_files, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 
 def rows(info: TableInfo, count, first=0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(

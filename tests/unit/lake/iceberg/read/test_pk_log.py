@@ -22,6 +22,8 @@ from tests.unit.lake.keyed_logs import check_log, compact_keeping, copied, excha
 from tests.unit.lake.rounds import Round
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, Upkeep, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("mode", ["position", "equality"])
 def test_every_record_comes_back_through_random_histories(lake, seed, mode):

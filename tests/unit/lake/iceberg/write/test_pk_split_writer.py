@@ -36,6 +36,8 @@ from tests.unit.lake.iceberg.write.pk_split_kit import (
     seen_by_all,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def seen_through_filters(lake, info, log: Changelog, rng: random.Random) -> None:
     """A filter must prune no delete that it needs: of the row's columns, delete files say nothing that it could go by."""
