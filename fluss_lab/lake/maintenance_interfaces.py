@@ -148,13 +148,13 @@ class TakenOffsets:
 
     def __str__(self) -> str:
         place = f"bucket {self.bucket}" + ("" if self.partition is None else f" of partition {self.partition}")
-        told = [
+        places = [
             f"{what} {', '.join(map(str, offsets))}"
             for what, offsets in (("more than one row of offset", self.repeated), ("offsets still to come:", self.late))
             if offsets
         ]
         named = len(self.repeated) + len(self.late)
-        return f"{place} has {' and '.join(told)}" + (f" ({self.count} in all)" if self.count > named else "")
+        return f"{place} has {' and '.join(places)}" + (f" ({self.count} in all)" if self.count > named else "")
 
 
 class LakeMaintenance(Closing):

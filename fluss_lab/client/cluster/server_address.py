@@ -44,8 +44,8 @@ class ServerAddress:
         """Return another server of the cluster.
 
         Args:
-            host: As the coordinator told; one that stands for all interfaces is called where the coordinator is.
-            port: As the coordinator told.
+            host: As the coordinator returned it; one that stands for all interfaces is called where the coordinator is.
+            port: As the coordinator returned it.
         """
         name = (self.name or self.host) if self.tls else ""
         return replace(self, host=self.host if host in WILDCARDS else host, port=port, name=name)

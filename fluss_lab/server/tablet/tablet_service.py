@@ -68,7 +68,7 @@ class TabletService:
         options: Cluster options.
         clock: Gives timestamps and measures ttl.
         coordinator: Returns the coordinator: itself where it is in this process, else a connection to it; None: there
-            is none to be told anything.
+            is none to report to.
 
     Raises:
         InvalidPropertyError: An option is ill-typed.

@@ -84,7 +84,7 @@ def commit_in(snapshots: Iterable[Snapshot], commit_id: str | None) -> Snapshot 
 
 
 def check_no_foreign(path: TablePath, lake: Table, snapshots: list[Snapshot]) -> None:
-    """Raise `ForeignCommitError` when one of these snapshots is somebody else's change of rows; compactions pass."""
+    """Raise `ForeignCommitError` when one of these snapshots is a change of rows by another engine; compactions pass."""
     for snapshot, summary in zip(snapshots, summaries(path, snapshots), strict=True):
         if summary.is_ours:
             check_registered(summary)

@@ -34,7 +34,7 @@ from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_replay import Replay
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
-from fluss_lab.server.tablet.log.append_types import AppendResult, DerivedEntry, LogEntry
+from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
@@ -166,7 +166,7 @@ class KvBucket:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def put(self, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int = 0) -> AppendResult:
+    def put(self, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int = 0) -> LogAppendInfo:
         """Make all changes of a payload or none, and log them; a retry returns where they are logged already.
 
         Args:

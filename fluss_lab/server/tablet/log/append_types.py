@@ -71,7 +71,7 @@ class DerivedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendResult:
+class LogAppendInfo:
     """Where a payload's records are: ``[base_offset, end_offset)``; and what `BucketLog.acknowledge` needs."""
 
     base_offset: int

@@ -25,7 +25,7 @@ from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.append.writer_state import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.server.tablet.log.append_types import AppendResult, DerivedEntry, LogEntry, LogOptions
+from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry, LogOptions
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_reader import BucketLogReader
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, Recovery
@@ -179,7 +179,7 @@ class BucketLog:
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[CheckedBatch], wait_ms: int = 0) -> AppendResult:
+    def append(self, batches: Sequence[CheckedBatch], wait_ms: int = 0) -> LogAppendInfo:
         """Append batches, all new ones or none, and return the offsets; those of a retry are where it was appended before.
 
         Args:
@@ -202,9 +202,9 @@ class BucketLog:
             if fresh:
                 self._append([LogEntry.of(batch) for batch in fresh])
             end_offset = self.end if known[-1] is None else known[-1].end_offset
-            return AppendResult(base_offset, end_offset, self.written_bytes)
+            return LogAppendInfo(base_offset, end_offset, self.written_bytes)
 
-    def append_derived(self, batch: CheckedBatch, wait_ms: int, derive: Callable[[int], DerivedEntry]) -> AppendResult:
+    def append_derived(self, batch: CheckedBatch, wait_ms: int, derive: Callable[[int], DerivedEntry]) -> LogAppendInfo:
         """Append what is derived from a batch: as `append`, which says what is returned and raised.
 
         Args:
@@ -215,15 +215,15 @@ class BucketLog:
         with self._changed:
             known = self._admission.admit([batch], wait_ms, self._check_writable)[0]
             if known is not None:
-                return AppendResult(known.base_offset, known.end_offset, self.written_bytes)
+                return LogAppendInfo(known.base_offset, known.end_offset, self.written_bytes)
             base_offset = self.end
             derived = derive(base_offset)
             if derived.entry is not None:
                 timestamp_ms = self._append([derived.entry])
                 derived.commit(timestamp_ms)
-            return AppendResult(base_offset, self.end, self.written_bytes)
+            return LogAppendInfo(base_offset, self.end, self.written_bytes)
 
-    def acknowledge(self, appended: AppendResult) -> None:
+    def acknowledge(self, appended: LogAppendInfo) -> None:
         """Return when an append is as durable as the log's option promises. It raises as `sync`."""
         if self._options.fsync:
             self.sync(appended.ticket)

@@ -184,8 +184,8 @@ class _Call:
         at = 0
         while at < keys.num_rows or not found:
             some = keys.slice(at, step)
-            told, rows = look(some, columns)
-            said.append(told)
+            description, rows = look(some, columns)
+            said.append(description)
             found.append(rows)
             at += some.num_rows
             self._bytes += pa.ipc.get_record_batch_size(rows)

@@ -13,7 +13,7 @@ from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.log.append_types import AppendResult
+from fluss_lab.server.tablet.log.append_types import LogAppendInfo
 
 #: How long a batch waits for its predecessor: requests overtake each other by thread switches, so by milliseconds. A
 #: predecessor that failed will not come before its sender has heard of it.
@@ -22,7 +22,7 @@ GAP_WAIT_MS: Final = 1_000
 Request = TypeVar("Request", pb.ProduceLogRequest, pb.PutKvRequest)
 Answer = TypeVar("Answer", pb.PbProduceLogRespForBucket, pb.PbPutKvRespForBucket)
 #: Writes one payload to a bucket, waiting so many milliseconds for a predecessor.
-Write: TypeAlias = Callable[[Bucket, Sequence[Buffer], int], AppendResult]
+Write: TypeAlias = Callable[[Bucket, Sequence[Buffer], int], LogAppendInfo]
 
 
 def produce(store: BucketStore, request: Frame[pb.ProduceLogRequest], size_max: int) -> pb.ProduceLogResponse:
@@ -40,14 +40,14 @@ def produce(store: BucketStore, request: Frame[pb.ProduceLogRequest], size_max: 
     """
     response = pb.ProduceLogResponse()
 
-    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> AppendResult:
+    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> LogAppendInfo:
         return _append(bucket, payload, size_max, wait_ms)
 
     _write(store, request, response.buckets_resp.add, write, "append to")
     return response
 
 
-def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: int) -> AppendResult:
+def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: int) -> LogAppendInfo:
     table = bucket.table
     if bucket.kv is not None:
         raise UnsupportedError(f"{table.path} has a primary key, so its rows are put, not appended")
@@ -73,7 +73,7 @@ def put(store: BucketStore, request: Frame[pb.PutKvRequest]) -> pb.PutKvResponse
     response = pb.PutKvResponse()
     columns = tuple(request.message.target_columns)
 
-    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> AppendResult:
+    def write(bucket: Bucket, payload: Sequence[Buffer], wait_ms: int) -> LogAppendInfo:
         return _put(bucket, payload, columns, wait_ms)
 
     for answer, bucket in _write(store, request, response.buckets_resp.add, write, "put to"):
@@ -81,7 +81,7 @@ def put(store: BucketStore, request: Frame[pb.PutKvRequest]) -> pb.PutKvResponse
     return response
 
 
-def _put(bucket: Bucket, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int) -> AppendResult:
+def _put(bucket: Bucket, payload: Sequence[Buffer], columns: Sequence[int], wait_ms: int) -> LogAppendInfo:
     name = f"{bucket.table.path} bucket {bucket.id.bucket}"
     if bucket.kv is None:
         raise UnsupportedError(f"{name}: the table has no primary key, so its rows are appended, not put")
@@ -112,7 +112,7 @@ def _write(
     if len(request.payloads) != len(message.buckets_req):
         raise InvalidRequestError(f"expected {len(message.buckets_req)} payloads, found {len(request.payloads)}")
     wait_ms = min(GAP_WAIT_MS, message.timeout_ms)
-    written: list[tuple[Answer, Bucket, AppendResult]] = []
+    written: list[tuple[Answer, Bucket, LogAppendInfo]] = []
     for each, payload in zip(message.buckets_req, request.payloads, strict=True):
         key = bucket_of(each, message.table_id)
         answer = add(bucket_id=key.bucket, partition_id=key.partition_id)

@@ -217,8 +217,8 @@ class KeyedSourceConformance(KeyedChecks):
             keyed.write(info, history.snapshot(start), alone=False),
             keyed.write(info, history.records(start, history.end), alone=False),
         ]
-        told = json.dumps([{"bucket": 0, "offset": start}])
-        snapshot = keyed.commit(info, *splits, **{REPLAY_START_KEY: told})
+        starts = json.dumps([{"bucket": 0, "offset": start}])
+        snapshot = keyed.commit(info, *splits, **{REPLAY_START_KEY: starts})
         for stop in (start, start + 7, history.end, history.end + 1):
             self.check_read(keyed, [history], snapshot, {(None, 0): stop})
         self.check_read(keyed, [history], snapshot, {(None, 0): 0})
@@ -315,8 +315,8 @@ def compact(kit: LakeKit, info: TableInfo, clock: MockClock) -> int | None:
         with kit.committer(info) as committer:
             newest = committer.newest_lake_snapshot()
         assert newest is not None
-        told = {key: text for key, text in newest.properties.items() if key == BUCKET_OFFSET_KEY}
-        carried = {**summary(info), **told, COMMIT_ID_KEY: uuid.uuid4().hex}
+        offsets = {key: text for key, text in newest.properties.items() if key == BUCKET_OFFSET_KEY}
+        carried = {**summary(info), **offsets, COMMIT_ID_KEY: uuid.uuid4().hex}
         maintenance.commit_compaction(plan, results, carried)
     return kit.newest(info)
 

@@ -17,7 +17,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
-from fluss_lab.server.tablet.log.append_types import AppendResult, LogOptions
+from fluss_lab.server.tablet.log.append_types import LogAppendInfo, LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.tablet_service import TabletService
@@ -63,7 +63,7 @@ def open_log(folder: Path, clock: MockClock | None = None, options: LogOptions =
     return BucketLog(folder, options, HandlePool(8), clock or MockClock(), logger, threading.Semaphore(8))
 
 
-def append(log: BucketLog, first: int, count: int, *, writer_id: int = -1, sequence: int = -1) -> AppendResult:
+def append(log: BucketLog, first: int, count: int, *, writer_id: int = -1, sequence: int = -1) -> LogAppendInfo:
     """Append one batch and return when it is acknowledged."""
     appended = log.append(checked(batch(first, count, writer_id=writer_id, sequence=sequence)))
     log.acknowledge(appended)

@@ -149,8 +149,16 @@ def _write_sealed(path, value):
     ("change", "kind", "text"),
     [
         ({"version": 2}, UnsupportedError, "newer version of fluss_lab"),
-        ({"segments": [{}]}, CorruptDataError, "not a manifest"),
-        ({"copied_offset": None, "segments": None}, CorruptDataError, "not a manifest"),
+        (
+            {"segments": [{}]},
+            CorruptDataError,
+            r"required field `segment_id` - at `\$.segments\[0\]`; restore the file",
+        ),
+        (
+            {"copied_offset": None, "segments": None},
+            CorruptDataError,
+            r"got `null` - at `\$.copied_offset`; restore the file",
+        ),
     ],
 )
 def test_a_manifest_of_another_kind_is_refused(tmp_path, change, kind, text):
@@ -162,8 +170,11 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path, change, kind, text):
 
 
 def test_a_manifest_with_a_hole_is_refused(tmp_path):
-    segments = (RemoteSegment("a", 0, 10, 9, 0, 0, 0), RemoteSegment("b", 11, 20, 9, 0, 0, 0))
+    segments = (RemoteSegment("a", 0, 10, 9, 0, 0, 0), RemoteSegment("b", 10, 20, 9, 0, 0, 0))
     remote_manifest.save(tmp_path, RemoteManifest(BUCKET, 20, segments))
+    value = json.loads((tmp_path / "manifest").read_bytes().rpartition(b"\n")[0])
+    value["segments"][1]["base_offset"] = 11
+    _write_sealed(tmp_path / "manifest", value)
     with pytest.raises(CorruptDataError, match="a hole between offsets 10 and 11"):
         remote_manifest.load(tmp_path, BUCKET)
 
