@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, millions
 from fluss_lab.model.descriptor import make_descriptor
-from fluss_lab.rpc.allocator import keep_arrow_memory
+from fluss_lab.rpc.malloc_settings import keep_arrow_memory
 from fluss_lab.server.kv.kv_store import KvStore
 
 KEYS = 1_000_000

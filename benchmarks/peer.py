@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from fluss_lab.rpc.allocator import tune_allocator
+from fluss_lab.rpc.malloc_settings import tune_allocator
 
 PAYLOAD_BYTES = 4 << 20
 #: As much as the log that the benchmark fetches from: data that nobody has in a cache.

@@ -85,7 +85,7 @@ def server(
     pairs: tuple[str, ...],
 ) -> None:
     """Run a server on a folder, in the foreground."""
-    from fluss_lab.rpc.allocator import keep_arrow_memory
+    from fluss_lab.rpc.malloc_settings import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.lake.format_plugin import check_format, load_lake
@@ -105,7 +105,7 @@ def server(
 @click.option("--ready-fd", type=int, default=None)
 def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     """Run a tablet server of a coordinator, which sends its task on standard input; folder and id are for `ps`."""
-    from fluss_lab.rpc.allocator import keep_arrow_memory
+    from fluss_lab.rpc.malloc_settings import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
     from fluss_lab.server.process.tablet_hosting import run_tablet_server

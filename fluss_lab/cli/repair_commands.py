@@ -75,8 +75,8 @@ def _relocate(place: Path) -> None:
 
 def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -> None:
     from fluss_lab.model import TablePath
-    from fluss_lab.tiering.repair.damage_plan import DISCARD
     from fluss_lab.tiering.repair.damage_repair import give_up_damage, plan_damage_repair
+    from fluss_lab.tiering.repair.damage_repair_plan import DISCARD
 
     path = TablePath.parse(name)
     with opened_lab(folder) as lab:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fluss_lab.lake.iceberg.read import data_file_scan
 from fluss_lab.read.changelog import net_changes
-from fluss_lab.read.union import lake_rows, pk_plan, pk_rows, pk_undo, read_columns
+from fluss_lab.read.union import lake_rows, pk_merge, pk_plan, pk_undo, read_columns
 
 #: What a reader holds at once, or reads together: bytes, rows, records.
 SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
@@ -17,7 +17,7 @@ SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
     (lake_rows, "RUN_BYTES", 1),
     (pk_undo, "BATCH_ROWS", 3),
     (pk_undo, "KEPT_BYTES", 100),
-    (pk_rows, "TAIL_BYTES", 100),
+    (pk_merge, "TAIL_BYTES", 100),
     (pk_plan, "FOLDED_MIN", 5),
     (net_changes, "HELD_RECORDS_MAX", 8),
     (data_file_scan, "FILES_AT_ONCE", 2),

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluss_lab.rpc.allocator import resident_bytes
+from fluss_lab.rpc.malloc_settings import resident_bytes
 
 MB = 1 << 20
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fluss_lab.rpc.allocator import resident_bytes
+from fluss_lab.rpc.malloc_settings import resident_bytes
 from fluss_lab.testing import ServerProcess
 from tests.campaigns.fuzz import Fuzzer
 from tests.campaigns.fuzz_world import World

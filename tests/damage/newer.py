@@ -19,7 +19,7 @@ import google_crc32c
 
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
 from fluss_lab.records.sealed import seal_content, unseal_content
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID
 
 #: The format number that no version has yet.
@@ -147,7 +147,7 @@ def _in_metadata(path: Path, file: Path) -> Iterator[Place]:
 def _cell(file: Path, table: str, column: str) -> Place:
     def bump(path: Path, _rng: random.Random) -> None:
         with closing(sqlite3.connect(path)) as db, db:
-            row_sums.prepare(db)
+            row_checksums.prepare(db)
             for number, text in db.execute(f"SELECT DISTINCT 0, {column} FROM {table}").fetchall():
                 assert number == 0
                 db.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (newer_json(text), text))

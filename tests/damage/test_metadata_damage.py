@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.server_node import ServerNode
@@ -185,7 +185,7 @@ def _cells(whole_lab):
 def _say(path, *, table, column, value, row):
     """Have a row say what no release wrote, its sums right: as a defect, or an older release, would leave it."""
     with closing(sqlite3.connect(path)) as db, db:
-        row_sums.prepare(db)
+        row_checksums.prepare(db)
         keys = [each[1] for each in db.execute(f"PRAGMA table_info({table})") if each[5]]
         rows = db.execute(f"SELECT {', '.join(keys)} FROM {table} ORDER BY 1").fetchall()
         where = " AND ".join(f"{key} = ?" for key in keys)

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
-KEYED_ROWS = "fluss_lab/read/union/pk_rows.py"
+KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 NET = "fluss_lab/read/changelog/net_changes.py"

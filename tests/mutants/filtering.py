@@ -7,13 +7,13 @@ LITERALS = "fluss_lab/read/filter/filter_literals.py"
 ICEBERG_FILTER = "fluss_lab/read/filter/iceberg_filter.py"
 PREDICATES = "fluss_lab/read/filter/predicates.py"
 ARROW_FILTER = "fluss_lab/read/filter/arrow_filter.py"
-SYNTAX = "fluss_lab/read/filter/sql_text.py"
-TERMS = "fluss_lab/read/filter/sql_terms.py"
+SYNTAX = "fluss_lab/read/filter/sql_parser.py"
+TERMS = "fluss_lab/read/filter/computed_values.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_MATRIX = "tests/unit/read/filter/test_where_matrix.py"
 IN_FILTERS = "tests/unit/read/filter/test_filter_compiler.py"
 IN_LIMITS = "tests/unit/read/filter/test_filter_limits.py"
-IN_TERMS = "tests/unit/read/filter/test_sql_terms.py"
+IN_TERMS = "tests/unit/read/filter/test_computed_values.py"
 
 #: P4: a filter keeps the same rows wherever they lie.
 FILTERING = (

@@ -5,14 +5,14 @@ from tests.mutants.mutant import Mutant
 GIVING_UP_FILE = "fluss_lab/server/tablet/damage/bucket_damage.py"
 DESK = "fluss_lab/server/tablet/damage/damage_requests.py"
 TAIL = "fluss_lab/server/tablet/damage/damaged_ranges.py"
-SENT_ROWS = "fluss_lab/server/tablet/damage/uploaded_rows.py"
+SENT_ROWS = "fluss_lab/server/tablet/damage/repair_rows.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 NOTES = "fluss_lab/server/tablet/damage/log_cut.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/damage/test_bucket_damage.py"
 IN_LOST = "tests/unit/server/tablet/damage/test_lost_log.py"
 IN_LOST_REPAIRS = "tests/unit/tiering/repair/test_lost_logs.py"
-IN_SENT = "tests/unit/server/tablet/damage/test_uploaded_rows.py"
+IN_SENT = "tests/unit/server/tablet/damage/test_repair_rows.py"
 IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 
 SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
@@ -149,7 +149,7 @@ GIVING_UP = (
         (f"{IN_REPAIRS}::test_a_table_that_a_tierer_works_on_is_left_alone",),
     ),
     Mutant(
-        "changelog_in_the_lake_lost_without_a_word", "P2", "fluss_lab/tiering/repair/damage_plan.py",
+        "changelog_in_the_lake_lost_without_a_word", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
         "        if words and not discard_before:\n",
         "        if words and discard_before is None:\n",
         (f"{IN_REPAIRS}::test_a_tiered_primary_key_table_keeps_every_row[part-False]",),
@@ -275,13 +275,13 @@ GIVING_UP = (
         (f"{KNOWN}[checkpoint]",),
     ),
     Mutant(
-        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/repair/damage_plan.py",
+        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
         "        is_missed = self.is_gone and ",
         "        is_missed = False and ",
         (f"{IN_LOST_REPAIRS}::test_a_log_table_begins_anew_behind_what_is_gone[part]",),
     ),
     Mutant(
-        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/repair/damage_plan.py",
+        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
         "return None if self.rows_until is None else _range(self.rows_until, self.damage.stop)\n",
         "return None\n",
         (f"{IN_LOST_REPAIRS}::test_a_primary_key_table_has_the_newest_rows_that_anybody_knows[part-False]",),

@@ -65,7 +65,7 @@ LAKE_DAMAGE = (
     Mutant(
         "repeated_offsets_adopted",
         "P2",
-        "fluss_lab/tiering/repair/repair_plan.py",
+        "fluss_lab/tiering/repair/lake_repair_plan.py",
         "        self._check_offsets(repairs)\n",
         "",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
@@ -73,7 +73,7 @@ LAKE_DAMAGE = (
     Mutant(
         "offsets_still_to_come_adopted",
         "P2",
-        "fluss_lab/lake/iceberg/commit/adoption_check.py",
+        "fluss_lab/lake/iceberg/commit/adopted_offsets.py",
         "behind[behind >= (end or 0)]",
         "behind[behind >= 2**62]",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),

@@ -23,7 +23,7 @@ METADATA = (
     Mutant(
         "sums_of_metadata_not_compared",
         "P11",
-        "fluss_lab/server/coordinator/metadata/row_sums.py",
+        "fluss_lab/server/coordinator/metadata/row_checksums.py",
         "        if noted.get(name) != found.get(name):\n",
         "        if noted.get(name) is None:\n",
         (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
@@ -31,7 +31,7 @@ METADATA = (
     Mutant(
         "replaced_rows_left_in_the_sums",
         "P11",
-        "fluss_lab/server/coordinator/metadata/row_sums.py",
+        "fluss_lab/server/coordinator/metadata/row_checksums.py",
         '    db.execute("PRAGMA recursive_triggers = ON")\n',
         "",
         (

@@ -53,7 +53,7 @@ NEWER_FORMATS = (
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
     ),
     Mutant(
-        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/remote_mark.py",
+        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/remote_drop_mark.py",
         '{"dropped_offset": offset}',
         '{"version": 1, "dropped_offset": offset}',
         (f"{IN_FORMATS}::test_every_format_number_is_known_here",),

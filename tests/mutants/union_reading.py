@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_PK_UNDO = "tests/unit/read/union/test_pk_undo.py"
-KEYED_ROWS = "fluss_lab/read/union/pk_rows.py"
+KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
 LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"

@@ -31,9 +31,9 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.config.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.allocator import tune_allocator
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
+from fluss_lab.rpc.malloc_settings import tune_allocator
 from fluss_lab.rpc.message_codec import path_message
 
 T = TypeVar("T")

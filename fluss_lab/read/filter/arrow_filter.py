@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.expression_form import ExpressionForm, Node, expression_of
+from fluss_lab.read.filter.arrow_expression import ExpressionForm, Node, expression_of
 from fluss_lab.read.filter.predicates import Applied, Constant, Null, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.typed_conditions import Conditions
 

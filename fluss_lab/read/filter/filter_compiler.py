@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import Schema
 from fluss_lab.read.filter import predicates as tree
+from fluss_lab.read.filter.arrow_expression import ExpressionForm
 from fluss_lab.read.filter.arrow_filter import predicate_of_arrow
-from fluss_lab.read.filter.expression_form import ExpressionForm
 from fluss_lab.read.filter.iceberg_filter import predicate_of_iceberg, pruning_of
 from fluss_lab.read.filter.typed_conditions import Conditions
 

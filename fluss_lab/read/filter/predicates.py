@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.expression_form import expression_of
+from fluss_lab.read.filter.arrow_expression import expression_of
 
 #: Leaves of one filter, once comparisons of one column with = or != are folded into one leaf. Arrow looks at a batch once
 #: for each: 2,000 take about a second for 65,536 rows.
@@ -99,7 +99,7 @@ class Applied:
     """A condition that Arrow evaluates, true, false or null; of it no more is known than the columns it looks at.
 
     Attributes:
-        form: The expression as `expression_form` keeps it.
+        form: The expression as `arrow_expression` keeps it.
         columns: What it looks at.
         negated: Whether its opposite is meant; null stays null.
     """

@@ -13,7 +13,7 @@ Grammar (keywords in any case; what binds more closely stands lower)::
 
 A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.filter.filter_literals`), and prunes
 files. A literal of a TIMESTAMP column has no zone; of a TIMESTAMP_LTZ column one without a zone is in UTC. What is computed
-(`fluss_lab.read.filter.sql_terms` and `sql_functions`) is compared row by row. Logic is three-valued; NaN compares by IEEE 754.
+(`fluss_lab.read.filter.computed_values` and `sql_functions`) is compared row by row. Logic is three-valued; NaN compares by IEEE 754.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sqlglot import exp
 
 from fluss_lab.errors import InvalidFilterError, InvalidSchemaError
 from fluss_lab.model.types import DataType
-from fluss_lab.read.filter import sql_terms
-from fluss_lab.read.filter.expression_form import form_of
+from fluss_lab.read.filter import computed_values
+from fluss_lab.read.filter.arrow_expression import form_of
+from fluss_lab.read.filter.computed_values import Term
 from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
-from fluss_lab.read.filter.sql_terms import Term
-from fluss_lab.read.filter.sql_text import DEPTH_MAX, parse_condition, span, syntax_error
+from fluss_lab.read.filter.sql_parser import DEPTH_MAX, parse_condition, span, syntax_error
 from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
@@ -162,24 +162,26 @@ class _Reading:
         if (reference := self.column(left)) is not None:
             return self.conditions.like(reference, pattern)
         term = self.term(left)
-        if sql_terms.type_kind(term.type) not in {"text", "NULL"}:
-            raise InvalidFilterError(f"LIKE is of text only, found {sql_terms.type_kind(term.type)}")
+        if computed_values.type_kind(term.type) not in {"text", "NULL"}:
+            raise InvalidFilterError(f"LIKE is of text only, found {computed_values.type_kind(term.type)}")
         return _applied(
-            sql_terms.call(pc.match_like, sql_terms.cast(term, pa.string()), pattern=checked_pattern(pattern))
+            computed_values.call(
+                pc.match_like, computed_values.cast(term, pa.string()), pattern=checked_pattern(pattern)
+            )
         )
 
     def null(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.null(reference)
-        return _applied(sql_terms.call(pc.is_null, self.term(node)))
+        return _applied(computed_values.call(pc.is_null, self.term(node)))
 
     def nan(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.nan(reference)
         term = self.term(node)
-        if sql_terms.type_kind(term.type) != "a double":
-            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {sql_terms.type_kind(term.type)}")
-        return _applied(sql_terms.call(pc.is_nan, term))
+        if computed_values.type_kind(term.type) != "a double":
+            raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {computed_values.type_kind(term.type)}")
+        return _applied(computed_values.call(pc.is_nan, term))
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -187,20 +189,20 @@ class _Reading:
         if depth > DEPTH_MAX:
             raise InvalidFilterError(f"expected at most {DEPTH_MAX} levels of operators and functions")
         if (value := _literal(node)) is not _NO_LITERAL:
-            return sql_terms.literal(value)
+            return computed_values.literal(value)
         if (reference := self.column(node)) is not None:
-            return sql_terms.column(reference)
+            return computed_values.column(reference)
         if isinstance(node, _CONDITIONS):
             raise InvalidFilterError(f"expected a value, found the condition {self.shown(node)}")
         given = [self.term(_bare(each), depth + 1) for each in _operands(node)]
         if operator := _COMPUTED.get(type(node)):
-            return sql_terms.compute(operator, given[0], given[1])
+            return computed_values.compute(operator, given[0], given[1])
         if isinstance(node, exp.Neg):
-            return sql_terms.compute("-", sql_terms.literal(0), given[0])
+            return computed_values.compute("-", computed_values.literal(0), given[0])
         if isinstance(node, exp.DPipe):
             return function("concat", given)
         if isinstance(node, exp.Cast):
-            return sql_terms.cast(given[0], _type(node.args["to"].name))
+            return computed_values.cast(given[0], _type(node.args["to"].name))
         if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
             return function(node.this.lower(), given)
         raise InvalidFilterError(f"expected a column, a value or a function, found {self.shown(node)}")
@@ -263,7 +265,7 @@ def _type(text: str) -> pa.DataType:
 
 def _is_fit(reference: Reference, other: Term) -> bool:
     """Return whether a column can be compared with a constant as with a literal."""
-    one, two = sql_terms.type_kind(reference.type), sql_terms.type_kind(other.type)
+    one, two = computed_values.type_kind(reference.type), computed_values.type_kind(other.type)
     numbers = {"a whole number", "a decimal", "a double"}
     return two in {"NULL", one} or {one, two} <= numbers
 
@@ -276,14 +278,14 @@ def _comparison(operator: str, left: Term, right: Term) -> Predicate:
             return Constant(None)
         fitted = fit_literal(operator, right.value, left.type, "computed")
         if fitted.value is not None:
-            return _applied(sql_terms.call(_ARROW[fitted.operator], left, sql_terms.constant(fitted.value)))
-        decided = sql_terms.constant(pa.scalar(fitted.always))
-        unknown = sql_terms.constant(pa.scalar(None, pa.bool_()))
-        return _applied(sql_terms.call(pc.if_else, sql_terms.call(pc.is_valid, left), decided, unknown))
-    left, right = sql_terms.alike([left, right])
+            return _applied(computed_values.call(_ARROW[fitted.operator], left, computed_values.constant(fitted.value)))
+        decided = computed_values.constant(pa.scalar(fitted.always))
+        unknown = computed_values.constant(pa.scalar(None, pa.bool_()))
+        return _applied(computed_values.call(pc.if_else, computed_values.call(pc.is_valid, left), decided, unknown))
+    left, right = computed_values.alike([left, right])
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return Constant(None)
-    return _applied(sql_terms.call(_ARROW[operator], left, right))
+    return _applied(computed_values.call(_ARROW[operator], left, right))
 
 
 def _applied(term: Term) -> Predicate:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.sql_terms import Term, alike, call, cast, is_number, type_kind
+from fluss_lab.read.filter.computed_values import Term, alike, call, cast, is_number, type_kind
 
 _MOMENTS: Final = {"a date", "a timestamp", "a timestamp with zone"}
 

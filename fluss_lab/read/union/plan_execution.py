@@ -19,7 +19,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
-from fluss_lab.read.union.pk_rows import keyed_rows
+from fluss_lab.read.union.pk_merge import keyed_rows
 from fluss_lab.read.union.read_columns import LAKE, LOG, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request
 from fluss_lab.read.union.read_plan import make_plan

@@ -15,7 +15,7 @@ from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.pk_rows import keyed_count
+from fluss_lab.read.union.pk_merge import keyed_count
 from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation

@@ -21,7 +21,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.folder.folder_lock import tablet_folders
@@ -84,7 +84,7 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
                     problems.append(f"application id {found:#x} is not fluss_lab's")
                 if (version := db.execute("PRAGMA user_version").fetchone()[0]) > SCHEMA_VERSION:
                     problems.append(newer_text("metadata", version, SCHEMA_VERSION))
-                if version == SCHEMA_VERSION and (problem := row_sums.problem(db)) is not None:
+                if version == SCHEMA_VERSION and (problem := row_checksums.problem(db)) is not None:
                     problems.append(problem)
         except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
             problems.append(str(error))

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from fluss_lab.model.times import format_moment
-from fluss_lab.rpc.allocator import MemoryRelease
+from fluss_lab.rpc.malloc_settings import MemoryRelease
 from fluss_lab.server.tablet.periodic_work import Ticker
 
 #: Three files of this size hold days of a busy server's log.

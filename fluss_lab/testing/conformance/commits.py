@@ -12,7 +12,6 @@ from fluss_lab.errors import CommitConflictError, InternalError, LakeSnapshotNot
 from fluss_lab.lake import SupportsEmptyBuckets
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, TIERING_EPOCH_KEY
 from fluss_lab.model import LakeOffset, TableInfo
-from fluss_lab.testing.conformance.elsewhere import commit_elsewhere
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import (
     COLUMNS,
@@ -24,6 +23,7 @@ from fluss_lab.testing.conformance.kit import (
     records,
     summary,
 )
+from fluss_lab.testing.conformance.writer_process import commit_elsewhere
 
 #: Tries of one committer among several; each conflict is another one's success, so they end.
 _TRIES = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.testing.conformance.elsewhere import write_elsewhere
 from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit, LakeWrite, records
+from fluss_lab.testing.conformance.writer_process import write_elsewhere
 
 
 class SerializerConformance(LakeFormat):

@@ -33,9 +33,9 @@ from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records.kv_files import stored_schema
-from fluss_lab.tiering.repair.damage_plan import DamagePlan, plan_of, was_given_up
+from fluss_lab.tiering.repair.damage_repair_plan import DamagePlan, plan_of, was_given_up
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
-from fluss_lab.tiering.repair.repair_plan import LEFT_UNTIERED
+from fluss_lab.tiering.repair.lake_repair_plan import LEFT_UNTIERED
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator

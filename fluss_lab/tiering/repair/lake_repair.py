@@ -22,7 +22,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, SupportsEmptyBuckets
 from fluss_lab.lake.snapshot_summary import commit_properties
 from fluss_lab.model import TableBucket, TableInfo, TablePath
-from fluss_lab.tiering.repair.repair_plan import RepairPlan, RepairPlanner
+from fluss_lab.tiering.repair.lake_repair_plan import RepairPlan, RepairPlanner
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import (
     FinishedTieringEvent,

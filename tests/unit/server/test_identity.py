@@ -13,7 +13,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, LabError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server import cluster
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.process import discovery
 from fluss_lab.testing import EmbeddedCluster
 
@@ -133,7 +133,7 @@ def test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_
         values(running, FIRST)
     # A lab of a version before identities: its metadata has no lab id.
     with closing(sqlite3.connect(folder / "metadata.db")) as db, db:
-        row_sums.prepare(db)
+        row_checksums.prepare(db)
         db.execute("DELETE FROM meta WHERE key IN ('lab_id', 'identities_since')")
     with EmbeddedCluster(folder, lake=False) as running:
         assert values(running, FIRST) == [1] * 10

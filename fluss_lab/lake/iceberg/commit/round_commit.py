@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
-from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, with_replay_start
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta

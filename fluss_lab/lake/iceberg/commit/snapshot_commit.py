@@ -29,7 +29,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError, failpoint
-from fluss_lab.lake.iceberg.commit.replay_tags import tags_for_foreign
+from fluss_lab.lake.iceberg.commit.replay_start_tags import tags_for_foreign
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since

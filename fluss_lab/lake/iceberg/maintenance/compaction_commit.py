@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import CommitConflictError, UnsupportedError
-from fluss_lab.lake.iceberg.commit.replay_tags import changelog_retention_ms, replay_tag, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, replay_tag, with_replay_start
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace

@@ -5,7 +5,7 @@ another without a hole, and back to whatever the cluster knows and to the summar
 partition makes a snapshot that does not); of other branches what their own settings, or the same
 limits, say; whatever a tag names. Nothing that is younger than an hour goes, referred to or not.
 
-A tag of ours (see `replay_tags`) whose time is over goes in the same change, and with it what replay could reach only
+A tag of ours (see `replay_start_tags`) whose time is over goes in the same change, and with it what replay could reach only
 through it: the replay starts of the buckets concerned are raised.
 """
 
@@ -30,7 +30,7 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
 from fluss_lab.lake.snapshot_summary import offsets_anchor
 from fluss_lab.model.config.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN

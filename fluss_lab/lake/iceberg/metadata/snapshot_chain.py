@@ -1,6 +1,6 @@
 """The snapshots that hold the log of a primary-key bucket for replay, each with its offset range.
 
-A compaction that drops rows tags the snapshot before it (see `replay_tags`). So of the snapshots kept, the oldest holds all that
+A compaction that drops rows tags the snapshot before it (see `replay_start_tags`). So of the snapshots kept, the oldest holds all that
 the bucket's log had below that snapshot's end, the next one what came up to its end, and so on, the rest being in the
 snapshot asked for. What is below a bucket's replay start is in none of them.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX, table_starts
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX, table_starts
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeDelete, live_state, snapshot_of
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summaries, summary_of
 from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns

@@ -36,7 +36,7 @@ FORWARDED_PROPERTY: Final = "fluss.forwarded"
 #: Tables with more columns keep bounds for keys and system columns only: every entry of every manifest holds them.
 BOUNDED_COLUMNS_MAX: Final = 32
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-#: What commits keep in the lake table for later ones (see `replay_tags` and `maintenance_state`): no property of the Fluss table.
+#: What commits keep in the lake table for later ones (see `replay_start_tags` and `maintenance_state`): no property of the Fluss table.
 STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance")
 
 #: What a table gets unless its Fluss properties say otherwise. None of it is named by the FIP: files and rows are the

@@ -13,7 +13,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidError, LabError, StorageError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.disk_reserve import ADVICE, DiskReserve
 
 log = logging.getLogger(__name__)
@@ -188,12 +188,14 @@ class MetadataStore:
             raise CorruptDataError(f"{self.path}: expected fluss_lab's metadata, found another SQLite file; {_REMEDY}")
         if version > SCHEMA_VERSION:
             raise LabError(newer_text(self.path, version, SCHEMA_VERSION))
-        if (version == SCHEMA_VERSION or row_sums.has_sums(self._db)) and (text := row_sums.problem(self._db)):
+        if (version == SCHEMA_VERSION or row_checksums.has_sums(self._db)) and (
+            text := row_checksums.problem(self._db)
+        ):
             raise CorruptDataError(f"{self.path}: the lab's metadata is damaged: {text}; {_REMEDY}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA foreign_keys = ON")
-        row_sums.prepare(self._db)
+        row_checksums.prepare(self._db)
         _migrate(self._db, version)
 
     def _pragma(self, name: str) -> int:
@@ -359,7 +361,7 @@ def _make(path: Path) -> None:
     try:
         with closing(sqlite3.connect(made, isolation_level=None)) as db:
             db.execute("PRAGMA synchronous = FULL")
-            row_sums.prepare(db)
+            row_checksums.prepare(db)
             _migrate(db, 0)
         files.replace(made, path)
     except OSError as error:
@@ -375,7 +377,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
         db.executescript(
             f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
         )
-        row_sums.begin(db)
+        row_checksums.begin(db)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

@@ -26,7 +26,7 @@ from fluss_lab.server.tablet.damage.bucket_damage import (
 )
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail
 from fluss_lab.server.tablet.damage.log_cut import LogCut, begin
-from fluss_lab.server.tablet.damage.uploaded_rows import UploadedRows, check_rows
+from fluss_lab.server.tablet.damage.repair_rows import UploadedRows, check_rows
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners
 

@@ -17,7 +17,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.read.union import lake_rows, pk_rows
+from fluss_lab.read.union import lake_rows, pk_merge
 from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Plan, Request
 from tests.unit.read.kit import rows_of
@@ -89,7 +89,7 @@ def test_what_the_log_ends_is_not_read_from_the_lake(make_keyed):
 
 @pytest.mark.parametrize("tail_bytes", [0, 64 << 20], ids=["read twice", "kept"])
 def test_a_read_that_has_begun_ends_right_whatever_moves_under_it(make_keyed, monkeypatch, tail_bytes):
-    monkeypatch.setattr(pk_rows, "TAIL_BYTES", tail_bytes)
+    monkeypatch.setattr(pk_merge, "TAIL_BYTES", tail_bytes)
     table = make_keyed()
     table.upsert([row(key) for key in range(100)])
     table.tier()

@@ -10,7 +10,7 @@ import pytest
 
 from fluss_lab.errors import LabLockedError
 from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.server.coordinator.metadata import row_sums
+from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.folder_lock import lock_out_servers
 from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.inspection.lab_inspection import inspect_lab
@@ -303,7 +303,7 @@ def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
         assert db.execute("SELECT durable_offset FROM bucket_offsets WHERE table_id = ?", (table_id,)).fetchone() == (
             800,
         )
-        row_sums.prepare(db)
+        row_checksums.prepare(db)
         db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 1, 0, ?, 1)", (table_id, first + 30))
         db.execute("INSERT INTO lake_offsets VALUES (?, -1, 0, 2, 0, ?, 1)", (table_id, first + 70))
     said = lost_offsets(lab)

@@ -201,7 +201,7 @@ def rewrite_as_the_lake_says(lake, info) -> None:
 
 
 def replay_tag_of(snapshot):
-    from fluss_lab.lake.iceberg.commit.replay_tags import replay_tag
+    from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_tag
 
     return replay_tag(snapshot.snapshot_id, 7 * 24 * 3_600_000)
 

@@ -22,7 +22,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.commit import round_commit
 from fluss_lab.lake.iceberg.commit import snapshot_commit as commits
-from fluss_lab.lake.iceberg.commit.replay_tags import REPLAY_TAG_PREFIX
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata import snapshot_builder
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_append, stage_replace

@@ -8,8 +8,8 @@ from sqlglot import exp
 from sqlglot.parser import Parser
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter import sql_text
-from fluss_lab.read.filter.sql_text import DEPTH_MAX, parse_condition, span
+from fluss_lab.read.filter import sql_parser
+from fluss_lab.read.filter.sql_parser import DEPTH_MAX, parse_condition, span
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_texts_are_read_to_the_depth_allowed_whatever_the_callers_limit(start, e
 def test_sqlglot_still_has_the_methods_that_the_grammar_overrides():
     # The names are sqlglot's own: if its next version renames one, the grammar there is no longer ours.
     own = {"_parse_minus", "_parse_plus", "_parse_typed"}
-    overridden = {name for name in vars(sql_text._ConditionParser) if name.startswith(("_parse", "raise"))} - own
+    overridden = {name for name in vars(sql_parser._ConditionParser) if name.startswith(("_parse", "raise"))} - own
     assert overridden <= set(dir(Parser))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluss_lab.rpc.allocator import MemoryRelease, resident_bytes
+from fluss_lab.rpc.malloc_settings import MemoryRelease, resident_bytes
 
 MB = 1 << 20
 
