@@ -1,6 +1,6 @@
 """Mutants of primary-key buckets in the tablet server: log before rows, previous offsets, reads, what is refused."""
 
-from tests.mutants.mutant import BUCKET, CHECKS, LOG, SEGMENT, SEGMENTS, Mutant
+from tests.mutants.mutant import CHECKS, LOG, RETENTION, SEGMENT, SEGMENTS, Mutant
 
 IN_BUCKET_SCANS = "tests/unit/server/tablet/requests/test_bucket_scans.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
@@ -133,9 +133,9 @@ KV_TABLET = (
         (f"{IN_RECOVERY}::test_writers_are_known_from_the_snapshot_where_the_log_is_gone",),
     ),
     Mutant(
-        "log_dropped_before_its_snapshot", "P6", BUCKET,
-        "        if self.kv is None:\n            return offset_max\n",
-        "        if self.kv is None or offset_max is None:\n            return offset_max\n",
+        "log_dropped_before_its_snapshot", "P6", RETENTION,
+        "    if bucket.kv is None:\n        return offset_max\n",
+        "    if bucket.kv is None or offset_max is None:\n        return offset_max\n",
         (f"{IN_RECOVERY}::test_nothing_of_the_log_is_dropped_before_there_is_a_snapshot",),
     ),
     Mutant(

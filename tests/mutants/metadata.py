@@ -16,8 +16,8 @@ METADATA = (
         "changed_rows_of_metadata_believed",
         "P11",
         STORE,
-        "(text := row_sums.problem(self._db)):",
-        "(text := row_sums.problem(self._db)) and version < 0:",
+        "row_checksums.has_sums(self._db)) and (",
+        "row_checksums.has_sums(self._db)) and version < 0 and (",
         (f"{IN_METADATA}::test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing",),
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """Mutants of the remote log: copying, forgetting, and reading what was copied."""
 
-from tests.mutants.mutant import BUCKET, Mutant
+from tests.mutants.mutant import BUCKET, RETENTION, Mutant
 
 BLOCKS = "fluss_lab/records/blocks.py"
 COPY = "fluss_lab/server/tablet/remote/segment_copy.py"
@@ -23,20 +23,20 @@ REMOTE = (
         (f"{IN_REMOTE_RETENTION}::test_nothing_leaves_the_disk_before_the_manifest_that_names_it_is_durable",),
     ),
     Mutant(
-        "deleted_here_though_not_copied", "P1", BUCKET,
-        "return self.log.drop_copied(beyond[-1].end_offset, keep)",
-        "return self.log.drop_copied(self.log.end, keep)",
+        "deleted_here_though_not_copied", "P1", RETENTION,
+        "return bucket.log.drop_copied(beyond[-1].end_offset, keep)",
+        "return bucket.log.drop_copied(bucket.log.end, keep)",
         (f"{IN_CHANGELOG}::test_no_segment_leaves_the_disk_that_a_snapshot_needs",),
     ),
     Mutant(
-        "deleted_here_though_a_snapshot_needs_it", "P6", BUCKET,
-        "floor = self.kv.snapshots.retained_floor() or 0",
-        "floor = self.log.end",
+        "deleted_here_though_a_snapshot_needs_it", "P6", RETENTION,
+        "floor = bucket.kv.snapshots.retained_floor() or 0",
+        "floor = bucket.log.end",
         (f"{IN_CHANGELOG}::test_no_segment_leaves_the_disk_that_a_snapshot_needs",),
     ),
     Mutant(
-        "missing_remote_log_unnoticed", "P1", BUCKET,
-        "        self.remote.note_dropped(beyond[-1].end_offset)\n",
+        "missing_remote_log_unnoticed", "P1", RETENTION,
+        "    bucket.remote.note_dropped(beyond[-1].end_offset)\n",
         "",
         (f"{IN_COPY}::test_a_remote_log_that_is_missing_as_a_whole_is_noticed",),
     ),
@@ -65,9 +65,9 @@ REMOTE = (
         (f"{IN_COPY}::test_a_manifest_that_may_have_been_replaced_is_replaced_again_before_anything_is_removed",),
     ),
     Mutant(
-        "remote_ttl_ignores_the_lake", "P2", BUCKET,
-        "self.remote.expire(time_ms, offset_max)",
-        "self.remote.expire(time_ms, None)",
+        "remote_ttl_ignores_the_lake", "P2", RETENTION,
+        "bucket.remote.expire(time_ms, offset_max)",
+        "bucket.remote.expire(time_ms, None)",
         (f"{IN_REMOTE_RETENTION}::test_a_lake_enabled_table_loses_nothing_that_the_lake_does_not_hold",),
     ),
     Mutant(

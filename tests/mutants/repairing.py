@@ -52,9 +52,9 @@ REPAIRING = (
         (f"{IN_STARTS}::test_a_repair_takes_offsets_back_and_tablets_forget",),
     ),
     Mutant(
-        "changelog_before_replay_kept_for_ever", "P2", "fluss_lab/server/tablet/buckets/bucket.py",
-        "if lake is None or (self.kv is None and lake.start > self.start):",
-        "if lake is None or lake.start > self.start:",
+        "changelog_before_replay_kept_for_ever", "P2", "fluss_lab/server/tablet/buckets/segment_retention.py",
+        "if lake is None or (bucket.kv is None and lake.start > bucket.start):",
+        "if lake is None or lake.start > bucket.start:",
         (f"{IN_RECOVERY}::test_what_the_lake_can_not_replay_goes_like_the_rest_of_a_changelog",),
     ),
     Mutant(

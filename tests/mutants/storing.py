@@ -14,6 +14,7 @@ from tests.mutants.mutant import (
     IN_WRITERS,
     LOG,
     RECOVERY,
+    RETENTION,
     SEGMENT,
     SEGMENTS,
     Mutant,
@@ -293,9 +294,9 @@ KEEPING = (
         (f"{IN_RETENTION}::test_segments_go_when_their_last_record_is_past_the_ttl",),
     ),
     Mutant(
-        "retention_ignores_the_lake", "P2", BUCKET,
-        "        if self.table.lake_enabled:\n",
-        "        if self.table.lake_enabled and self.lake is not None and self.lake.end < 0:\n",
+        "retention_ignores_the_lake", "P2", RETENTION,
+        "    if bucket.table.lake_enabled:\n",
+        "    if bucket.table.lake_enabled and bucket.lake is not None and bucket.lake.end < 0:\n",
         (f"{IN_RETENTION}::test_a_lake_enabled_table_keeps_what_the_lake_does_not_hold",),
     ),
     Mutant(
@@ -305,8 +306,8 @@ KEEPING = (
         (f"{IN_RETENTION}::test_a_lake_enabled_table_keeps_what_the_lake_does_not_hold",),
     ),
     Mutant(
-        "retention_behind_a_hole_in_the_lake", "P2", BUCKET,
-        "if lake is None or (self.kv is None and lake.start > self.start):",
+        "retention_behind_a_hole_in_the_lake", "P2", RETENTION,
+        "if lake is None or (bucket.kv is None and lake.start > bucket.start):",
         "if lake is None:",
         (f"{IN_RETENTION}::test_a_lake_that_begins_behind_the_log_lets_nothing_go",),
     ),

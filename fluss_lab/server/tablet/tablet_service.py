@@ -38,6 +38,7 @@ from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.coordinator_reports import DurableReporter, KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
+from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
 from fluss_lab.server.tablet.log.append_types import LogOptions
@@ -200,7 +201,7 @@ class TabletService:
         dropped, problems = 0, {}
         for bucket in self._store.all():
             try:
-                dropped += bucket.apply_retention(moment)
+                dropped += apply_retention(bucket, moment)
             except FlussError as error:
                 problems[bucket.id] = str(error)
                 if self._retention_problems.get(bucket.id) != str(error):  # logged once, not with every pass

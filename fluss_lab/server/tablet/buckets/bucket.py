@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fluss_lab.errors import FlussError, InvalidTimestampError, OffsetOutOfRangeError
-from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
@@ -260,57 +259,3 @@ class Bucket:
             return self.log.reader.timestamp_at(offset)
         except OffsetOutOfRangeError:
             return None  # it left in between; the offset was right when it was asked
-
-    # -- retention -----------------------------------------------------------------------------------------------------
-
-    def apply_retention(self, now_ms: int) -> int:
-        """Drop segments past the table's ttl, here and in remote storage; return how many here.
-
-        Of a lake-enabled table only what the lake holds is dropped; of a primary-key table's log here, only what no
-        retained snapshot needs. What a primary-key table has before the first offset that the lake can replay is in the
-        lake as rows, and will not be tiered as events: it expires like the rest.
-
-        Raises:
-            StorageError: The disk or remote storage refused.
-            FlussError: The bucket's first or last offset is not known; nothing was dropped.
-        """
-        self.check_known()
-        offset_max: int | None = None
-        if self.table.lake_enabled:
-            lake = self.lake
-            # What left the log must be found in the lake without a hole in front of it.
-            if lake is None or (self.kv is None and lake.start > self.start):
-                return 0
-            offset_max = lake.end
-        time_ms = now_ms - self.table.log_ttl_ms
-        dropped = self.log.drop_before(time_ms, self._local_max(offset_max))
-        if self.remote is not None and self.remote.known is not None:
-            self.remote.expire(time_ms, offset_max)
-        return dropped
-
-    def drop_copied(self) -> int:
-        """Drop segments here that remote storage holds, beyond the newest few that the table keeps; return how many.
-
-        Raises:
-            StorageError: The disk refused.
-        """
-        if self.log.stopped is not None:
-            return 0
-        held = None if self.remote is None else self.remote.known
-        if self.remote is None or held is None or not held.start <= self.log.start < held.end:
-            return 0  # what is there does not lead up to the log
-        offset_max, keep = self._local_max(held.end), self.table.local_segments
-        beyond = [each for each in self.log.segments.rolled if offset_max is None or each.end_offset <= offset_max]
-        beyond = beyond[: max(0, len(self.log.segments) - keep)]
-        if not beyond:
-            return 0
-        self.remote.note_dropped(beyond[-1].end_offset)
-        failpoint("remote.local.before_drop")
-        return self.log.drop_copied(beyond[-1].end_offset, keep)
-
-    def _local_max(self, offset_max: int | None) -> int | None:
-        """Return the offset from which on records must stay here: the bound given, or what rows are restored from."""
-        if self.kv is None:
-            return offset_max
-        floor = self.kv.snapshots.retained_floor() or 0
-        return floor if offset_max is None else min(offset_max, floor)

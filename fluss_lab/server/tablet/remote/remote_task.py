@@ -9,6 +9,7 @@ from typing import TypeAlias
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.server.tablet.buckets.bucket import Bucket
+from fluss_lab.server.tablet.buckets.segment_retention import drop_copied
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class RemoteLogTask:
             found = remote.copy_next(
                 held.segments.rolled, bucket.table.schemas, held.durable_offset, self._clock.now_ms()
             )
-            bucket.drop_copied()
+            drop_copied(bucket)
             return found is not None
         except NotLeaderError:
             return False  # closed meanwhile
