@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 #: Bytes by which an answer may exceed its records: ids, offsets and messages of 10,000 buckets.
 _ANSWER_MARGIN_BYTES: Final = 1 << 20
-#: Answers of the largest size that are read from logs at the same moment; of the usual size many more.
+#: Memory of answers that are being made, in answers of the largest size; each takes it twice, read and joined.
 _BUILT_AT_ONCE: Final = 4
 #: Buckets opened side by side: reading and checking run outside the interpreter's lock. More would only hold more
 #: memory at once.

@@ -86,7 +86,8 @@ class FetchLog:
         """Return what there is, as soon as it is enough, or something is wrong, or the time is over."""
         self._wait()
         response = pb.FetchLogResponse()
-        reservation = self._answer_memory.reserve(self._size_max)
+        # Twice: what was read from files is joined to one message.
+        reservation = self._answer_memory.reserve(2 * self._size_max)
         frame: Frame[pb.FetchLogResponse] = Frame(response, reservation=reservation)
         left = self._size_max
         for table, wants in zip(self._request.tables_req, self._wants, strict=True):
@@ -102,7 +103,7 @@ class FetchLog:
                     answer.records = b""
                     frame.payloads.append(payload)
                     left -= size
-        reservation.shrink(self._size_max - left)
+        reservation.shrink(2 * (self._size_max - left))
         return frame
 
     # -- waiting -------------------------------------------------------------------------------------------------------

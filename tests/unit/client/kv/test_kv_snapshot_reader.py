@@ -87,7 +87,7 @@ def test_a_schema_of_the_rows_must_be_known(metadata):
 def test_an_expired_snapshot_says_so(tmp_path, puts, metadata):
     snapshots = store(tmp_path, retained=1)
     write(snapshots, puts.image())
-    with pytest.raises(KvSnapshotNotFoundError, match="ask for the latest one"):
+    with pytest.raises(KvSnapshotNotFoundError, match="fetch the latest one"):
         list(read_snapshot(metadata, SCHEMAS))
     assert sum(len(run) for run in read_snapshot(metadata_of(tmp_path, 1), SCHEMAS)) == len(puts.ids())
 

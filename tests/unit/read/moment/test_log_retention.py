@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fluss_lab.errors import InvalidRequestError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.read.moment.log_retention import GapWarning
@@ -197,7 +198,7 @@ def test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as
         # From where the lake begins on, all is read.
         assert reader.scan(read_point=kept).count() == reader.scan().to_arrow().num_rows == 60
     table.append([next(rows) for _ in range(40)])
-    whole = replace(point, buckets=tuple(replace(each, stop=table.ends[each.key]) for each in point.buckets))
+    whole = replace(point, buckets=tuple(structs.replace(each, stop=table.ends[each.key]) for each in point.buckets))
     scan = table.reader().scan(["__bucket", "__offset"], read_point=whole, gaps="skip")
     with pytest.warns(GapWarning, match=rf"bucket 0 \[0, {starts[0]}\)"):
         assert _offsets(scan.to_arrow()) == {n: [*range(starts[n], table.ends[None, n])] for n in range(3)}

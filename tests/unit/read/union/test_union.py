@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from msgspec import structs
 
 from fluss_lab.errors import (
     BucketNotFoundError,
@@ -429,7 +430,7 @@ def test_a_file_that_a_newer_snapshot_does_without_is_not_missed(make_table):
     table.tier()
     # As after a compaction and an expiry: the plan's files are gone, the newest snapshot has others.
     gone = replace(old, parts=tuple(
-        replace(part, splits=tuple(replace(split, path=split.path + ".gone") for split in part.splits))
+        replace(part, splits=tuple(structs.replace(split, path=split.path + ".gone") for split in part.splits))
         for part in old.parts
     ))  # fmt: skip
     batches = list(read_rows(scan.source, gone, Request(scan.columns, None)))
