@@ -37,8 +37,9 @@ def _either(name: str, *modules: str) -> Any:
 
 run_round = _either("run_round", "fluss_lab.tiering.round.tiering_round", "fluss_lab.tiering.round")
 _TASK_MODULES = (
-    "fluss_lab.tiering.task.tiering_task",
+    # The older one first: `tiering_task` was there beside it, without what is meant.
     "fluss_lab.tiering.task.task_dispatch",
+    "fluss_lab.tiering.task.tiering_task",
     "fluss_lab.tiering.task",
 )
 run_task = _either("run_task", *_TASK_MODULES)
