@@ -30,16 +30,15 @@ def _either(name: str, *modules: str) -> Any:
     for module in modules:
         try:
             return getattr(import_module(module), name)
-        except ImportError:
+        except (ImportError, AttributeError):
             continue
     raise ImportError(f"no {name} in {', '.join(modules)}")
 
 
 run_round = _either("run_round", "fluss_lab.tiering.round.tiering_round", "fluss_lab.tiering.round")
 _TASK_MODULES = (
-    # The older one first: `tiering_task` was there beside it, without what is meant.
-    "fluss_lab.tiering.task.task_dispatch",
     "fluss_lab.tiering.task.tiering_task",
+    "fluss_lab.tiering.task.task_dispatch",
     "fluss_lab.tiering.task",
 )
 run_task = _either("run_task", *_TASK_MODULES)

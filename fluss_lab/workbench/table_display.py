@@ -1,4 +1,4 @@
-"""What is shown of a table: the rows of its listings, and its definition."""
+"""The display of a table: the rows of its listings, and its definition."""
 
 from __future__ import annotations
 

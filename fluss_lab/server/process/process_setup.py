@@ -1,4 +1,4 @@
-"""What every server process sets up for itself: its log file, the return of free memory, an end when gRPC's thread dies."""
+"""The set-up of every server process: its log file, the return of free memory, an end when gRPC's thread dies."""
 
 from __future__ import annotations
 

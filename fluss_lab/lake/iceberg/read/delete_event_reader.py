@@ -1,4 +1,4 @@
-"""Delete files read as what they are besides: the ``-U`` and ``-D`` events of a bucket's log.
+"""Reader of delete files as events: the ``-U`` and ``-D`` events of a bucket's log.
 
 Their form is that of `delete_schema`. Columns are found by field id, whichever engine wrote the file and by which names; a file
 without events (another engine's) has none.

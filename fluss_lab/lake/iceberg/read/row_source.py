@@ -218,7 +218,7 @@ class IcebergLakeSource(LakeSource):
 
 @dataclass(frozen=True, slots=True)
 class _SplitDetail:
-    """What a split of this format says besides.
+    """The details of a split in this format.
 
     Attributes:
         snapshot_id: The snapshot that the file was found in; None: not known.

@@ -1,4 +1,4 @@
-"""What tests of primary-key tables share: histories of changes, and checks of the rows and changes in the lake."""
+"""The shared parts of tests of primary-key tables: histories of changes, and checks of the rows and changes in the lake."""
 
 from __future__ import annotations
 
