@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 #: Between the steps, in order. Ended at any of them, it can be run again.
 FAILPOINTS: Final = (
-    "tiering.give_up.before", "tiering.give_up.sent", "tiering.give_up.after", "tiering.give_up.told",
+    "tiering.give_up.before", "tiering.give_up.sent", "tiering.give_up.after", "tiering.give_up.adopted",
 )  # fmt: skip
 #: Steps that a damaged range takes at most: a part of it may be in remote storage.
 _STEPS_MAX: Final = 2
@@ -134,7 +134,7 @@ class _DamageRepair:
 
     def step(self) -> bool:
         """Give up the first damaged range of each bucket; return whether nothing was left to do."""
-        self._tell_lake(buckets := self._buckets())
+        self._adopt_gaps(buckets := self._buckets())
         damaged = [each for each in buckets if each.ranges]
         if not damaged:
             return True
@@ -225,7 +225,7 @@ class _DamageRepair:
         parts = lake_bucket_rows(self._storage(), table, snapshot.snapshot_id, place, each.lake_rows)
         return send_rows(self._connection, table, each.bucket, each.lake_rows, parts)
 
-    def _tell_lake(self, buckets: Sequence[DamagedBucket]) -> None:
+    def _adopt_gaps(self, buckets: Sequence[DamagedBucket]) -> None:
         """Have tiering go on without what was given up.
 
         Raises:
@@ -248,7 +248,7 @@ class _DamageRepair:
                 f"accept that, run 'fluss-lab repair {self._path} --adopt{word}', and this again if more is damaged"
             )
         adopt(self._connection, storage, self._path, accept_gaps=True, sound=sound)
-        failpoint("tiering.give_up.told")
+        failpoint("tiering.give_up.adopted")
 
 
 def _sound(each: DamagedBucket, stop: int) -> KnownBucket:

@@ -305,17 +305,17 @@ class TieringService:
             log.warning("tiering service: %s: %s: %s", assignment, type(error).__name__, error)
             with self._lock:
                 history.fail(error, self._clock.now_ms())
-            self._tell(RoundOutcome(assignment.path, error=error))
+            self._notify(RoundOutcome(assignment.path, error=error))
         else:
             with self._lock:
                 history.succeed(report, self._clock.now_ms())
-            self._tell(RoundOutcome(assignment.path, report))
+            self._notify(RoundOutcome(assignment.path, report))
 
     def _advance(self, history: TableHistory, state: RoundState) -> None:
         with self._lock:
             history.advance(state)
 
-    def _tell(self, outcome: RoundOutcome) -> None:
+    def _notify(self, outcome: RoundOutcome) -> None:
         if self._on_round is None:
             return
         try:

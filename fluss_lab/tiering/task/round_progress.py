@@ -127,7 +127,7 @@ class RoundMeter:
         """Begin a stage of so many tasks."""
         with self._lock:
             self._stage, self._done, self._tasks = stage, 0, tasks
-        self._tell()
+        self._notify()
 
     @contextmanager
     def time_stage(self, stage: str) -> Iterator[None]:
@@ -144,20 +144,20 @@ class RoundMeter:
         return stages | {"total": time.monotonic() - self._began_s}
 
     def add_written(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
-        """Take news of the tasks that write: a `TaskProgress`. One that ended is counted once, however often it comes."""
+        """Count the tasks that write: a `TaskProgress`. One that ended is counted once, however often it is reported."""
         with self._lock:
             self._done, self._tasks = done, total
             self._written.update({news.index: news for news in ended if news.index < len(self._splits)})
-        self._tell()
+        self._notify()
 
     def count_tasks(self, done: int, total: int, ended: Sequence[TaskNews] = ()) -> None:
-        """Take news of the tasks of another stage: a `TaskProgress` that counts no rows."""
+        """Count the tasks of another stage: a `TaskProgress` that counts no rows."""
         del ended
         with self._lock:
             self._done, self._tasks = done, total
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._listener is None:
             return
         try:

@@ -48,7 +48,7 @@ def stage_removal(
         lake: The table; the commit will require its present newest snapshot.
         entries: Decoded manifests.
         table: The table as the cluster knows it.
-        is_gone: Tells which buckets, by partition name and number.
+        is_gone: Returns whether a bucket goes, by partition name and number.
         summary: Goes into the snapshot's summary.
 
     Raises:

@@ -75,7 +75,7 @@ def with_replay_start(lake: Table, summary: Mapping[str, str]) -> tuple[dict[str
 
     Args:
         lake: The table that is committed to, as it is now.
-        summary: With `REPLAY_START_KEY` when the commit has starts to tell.
+        summary: With `REPLAY_START_KEY` when the commit moves starts.
 
     Raises:
         CorruptDataError: The table's property or the summary's is not what tiering writes.

@@ -60,7 +60,7 @@ _TOTAL_MS: Final = 1_800_000
 
 #: Puts a snapshot together on top of the table as it was loaded.
 Stage = Callable[["Table"], StagedSnapshot]
-#: Told that the table moved on, with the snapshots since the planned one, the newest first. Returns when the commit may be
+#: Called when the table moved on, with the snapshots since the planned one, the newest first. Returns when the commit may be
 #: made on top of them all the same, and raises when not.
 OnMoved = Callable[["Table", "list[Snapshot]"], None]
 

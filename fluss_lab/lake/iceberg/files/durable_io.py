@@ -70,7 +70,7 @@ class DurableStream:
         return bool(self.native.closed)
 
     def writable(self) -> bool:
-        """Tell that one can write; Arrow asks."""
+        """Return True; Arrow asks."""
         return True
 
     def flush(self) -> None:

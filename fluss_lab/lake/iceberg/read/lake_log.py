@@ -45,8 +45,8 @@ class IcebergFlussLogSource(FlussLogSource):
             LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: ask again.
             UnsupportedError, CorruptDataError: The table was changed or damaged from outside.
 
-        Cost: one data file, of it two columns of the row groups that can hold the answer; of a primary-key table one delete
-        file besides; one more for each file that overlaps it.
+        Cost: one data file, of it two columns of the row groups that can hold the answer; of a primary-key table also one
+        delete file; one more for each file that overlaps it.
         """
         key = (context.partition, context.bucket)
         if self._table.info.is_log_table:

@@ -94,7 +94,7 @@ class DeleteFileWriter:
     Args:
         io: Access to the lake's files.
         target: Where the bucket's files go and how they are called.
-        place: Tells where the rows with some offsets are; asked once each time events are written.
+        place: Returns where the rows of some offsets are; called once each time events are written.
     """
 
     def __init__(self, io: FileIO, target: BucketTarget, place: Callable[[NDArray[np.int64]], RowPlaces]) -> None:

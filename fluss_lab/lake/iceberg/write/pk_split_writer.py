@@ -85,7 +85,7 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
         self._rows.abort()
 
     def _ends(self, records: LogRecords) -> NDArray[np.bool_]:
-        """Tell of each record whether it ends a row, having checked that each is a change."""
+        """Return for each record whether it ends a row, after checking that each is a change."""
         if records.change_types is None or records.previous_offsets is None:
             raise InternalError(
                 f"split {self._context.split_index} of {self._context.bucket}: a primary-key table's records need change "

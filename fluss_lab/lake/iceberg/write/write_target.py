@@ -137,7 +137,7 @@ class BucketTarget:
             partition: Name of the bucket's partition, or None.
             bucket: Its number.
             round_id: Of the round; its characters that a file name should not have are replaced.
-            split: Tells the writer from the others of the round and bucket.
+            split: Distinguishes the writer from the others of the round and bucket.
         """
         prefix = f"{re.sub(r'[^A-Za-z0-9_-]', '_', round_id)}-b{bucket:05d}-{split}"
         within = "" if partition is None else f", partition {partition}"

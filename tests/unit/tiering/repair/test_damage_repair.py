@@ -170,7 +170,7 @@ def test_a_repair_that_ended_anywhere_is_finished_by_the_next(tables, point):
     try:
         done = broken.repair()
     except InvalidRequestError:
-        assert point in {"tiering.give_up.told", "tiering.adopt_lake.after", "tiering.adopt_fluss.after"}
+        assert point in {"tiering.give_up.adopted", "tiering.adopt_lake.after", "tiering.adopt_fluss.after"}
     else:
         assert not done.is_empty
     broken.check_log(0, lost[0])

@@ -258,7 +258,7 @@ def test_a_lost_log_is_begun_anew_wherever_that_ended(tables, keyed, point):
     try:
         broken.repair(discard=not keyed)
     except InvalidRequestError:
-        assert point in {"tiering.give_up.after", "tiering.give_up.told", *log_cut.FAILPOINTS}
+        assert point in {"tiering.give_up.after", "tiering.give_up.adopted", *log_cut.FAILPOINTS}
     for number in broken.damage:
         broken.check_log(number, lost.get(number, []))
     broken.check_rows(lost)
