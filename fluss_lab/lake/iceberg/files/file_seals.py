@@ -18,13 +18,18 @@ import re
 import zlib
 from collections.abc import Mapping
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from types import TracebackType
+from typing import BinaryIO, Final, cast
+
+from pyiceberg.io import InputFile, OutputFile, OutputStream
 
 #: Key in the header of sealed Avro files, and its value: the way in which the digest is made.
 AVRO_KEY: Final = "fluss.seal"
 AVRO_FORM: Final = b"blake2b-128"
-_DIGEST_BYTES: Final = 16
+#: Of the marker between the blocks of an Avro file, and so of a digest.
+_MARKER_BYTES: Final = 16
 #: Key of the seal in a JSON object, its last one.
 JSON_KEY: Final = "fluss-seal"
 _JSON_SEAL: Final = re.compile(rb',"fluss-seal":"([0-9a-f]{32})"\}\Z')
@@ -47,11 +52,13 @@ _GUESS_BYTES: Final = 16 * 1024
 
 def avro_digest(data: bytes, marker: bytes) -> bytes:
     """Return the digest of an Avro file: of all but the markers between its blocks."""
-    return blake2b(b"".join(data.split(marker)), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(b"".join(data.split(marker)), digest_size=_MARKER_BYTES).digest()
 
 
-def seal_avro(data: bytes, marker: bytes) -> bytes:
+def seal_avro(data: bytes) -> bytes:
     """Return an Avro file whose header has `AVRO_KEY`, with its marker exchanged for the digest."""
+    # A file ends in its marker: the header does, and each block.
+    marker = data[-_MARKER_BYTES:]
     return avro_digest(data, marker).join(data.split(marker))
 
 
@@ -65,12 +72,78 @@ def check_avro(data: bytes, header: Mapping[str, bytes], marker: bytes) -> None:
         raise ValueError("its bytes are not those that were written: the digest differs")
 
 
+class SealedOutput(OutputFile):
+    """A file for pyiceberg's Avro writers, whose header is to have the key of a seal.
+
+    Args:
+        file: Where the file goes.
+    """
+
+    def __init__(self, file: OutputFile) -> None:
+        super().__init__(file.location)
+        self._file = file
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self._file.exists()
+
+    def to_input_file(self) -> InputFile:
+        """Return the file to be read."""
+        return self._file.to_input_file()
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """Return a stream whose closing writes the file; one that is not closed leaves nothing behind."""
+        return cast(OutputStream, _Stream(self, overwrite))
+
+    def write(self, data: bytes, overwrite: bool) -> None:
+        """Write the file, sealed."""
+        sealed = seal_avro(data)
+        with self._file.create(overwrite) as stream:
+            stream.write(sealed)
+        self._size_bytes = len(sealed)
+
+
+class _Stream:
+    """What is written, in memory."""
+
+    def __init__(self, file: SealedOutput, overwrite: bool) -> None:
+        self._file = file
+        self._overwrite = overwrite
+        self._held: BytesIO | None = BytesIO()
+
+    def write(self, data: bytes) -> int:
+        assert self._held is not None
+        return self._held.write(data)
+
+    def tell(self) -> int:
+        assert self._held is not None
+        return self._held.tell()
+
+    def close(self) -> None:
+        if (held := self._held) is not None:
+            self._held = None
+            self._file.write(held.getvalue(), self._overwrite)
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def seal_json(text: bytes) -> bytes:
     """Return a JSON object, of one key or more and without space at its end, with a seal as its last key."""
-    digest = blake2b(text, digest_size=_DIGEST_BYTES).hexdigest().encode()
+    digest = blake2b(text, digest_size=_MARKER_BYTES).hexdigest().encode()
     return text[:-1] + b',"fluss-seal":"' + digest + b'"}'
 
 
@@ -83,7 +156,7 @@ def check_json(text: bytes) -> None:
     if (found := _JSON_SEAL.search(text[-128:])) is None:
         return
     sealed = text[: -len(found.group())] + b"}"
-    if blake2b(sealed, digest_size=_DIGEST_BYTES).hexdigest().encode() != found.group(1):
+    if blake2b(sealed, digest_size=_MARKER_BYTES).hexdigest().encode() != found.group(1):
         raise ValueError(
             f"its bytes are not those that were written: the digest differs (who changed it on purpose removes {JSON_KEY!r})"
         )

@@ -85,7 +85,7 @@ class AvroFile:
             for value in values:
                 form.put(body, form.schema, value)
             _put_block(out, len(values), _compressed(bytes(body), self._codec), self.sync)
-        return seal_avro(bytes(out), self.sync) if AVRO_KEY in self.header else bytes(out)
+        return seal_avro(bytes(out)) if AVRO_KEY in self.header else bytes(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,6 @@ class RawBlocks:
         for count, values in self.blocks:
             _put_block(out, count, values, self.sync)
         return bytes(out)
-
-
-def marker_of(data: bytes) -> bytes:
-    """Return what separates the blocks of a file that is well.
-
-    Raises:
-        ValueError, LookupError: It is no Avro file.
-    """
-    return _header(data)[1]
 
 
 def _header(data: bytes) -> tuple[dict[str, bytes], bytes, _Reader]:

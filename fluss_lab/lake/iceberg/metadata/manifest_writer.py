@@ -34,8 +34,7 @@ from pyiceberg.utils.bin_packing import ListPacker
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.files.file_seals import AVRO_FORM, AVRO_KEY
-from fluss_lab.lake.iceberg.metadata.metadata_files import SealedOutput
+from fluss_lab.lake.iceberg.files.file_seals import AVRO_FORM, AVRO_KEY, SealedOutput
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -101,7 +100,7 @@ class _ManifestDraft:
 class ManifestFiles:
     """Writes the manifests and the manifest list of one new snapshot of a table.
 
-    What is written is kept as decoded: the next commit merges it, and the next round plans with it.
+    What is written is kept as decoded, and so is the list: the next commit merges it, and the next round plans with it.
     """
 
     def __init__(self, lake: Table, snapshot_id: int, sequence_number: int, entries: EntryCache) -> None:
@@ -160,8 +159,10 @@ class ManifestFiles:
             avro_compression=self._compression,
         )
         found._meta[AVRO_KEY] = AVRO_FORM.decode()
+        numbered = [found.prepare_manifest(manifest) for manifest in manifests]
         with found as writer:
-            writer.add_manifests(manifests)
+            writer.add_manifests(numbered)
+        self._entries.keep_list(path, tuple(numbered))
         return path
 
     @contextmanager

@@ -11,18 +11,16 @@ from __future__ import annotations
 import io as streams
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, read_manifest_list
 from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
-from fluss_lab.lake.iceberg.files.file_seals import check_json, seal_avro
+from fluss_lab.lake.iceberg.files.file_seals import check_json
 from fluss_lab.lake.iceberg.files.store_errors import REMEDY, read_error
-from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks, marker_of
+from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -148,69 +146,3 @@ class HeldBytes:
         """Return its bytes as a stream."""
         del seekable
         return streams.BytesIO(self._data)
-
-
-class SealedOutput(OutputFile):
-    """A file for pyiceberg's Avro writers, whose header is to have the key of a seal.
-
-    Args:
-        file: Where the file goes.
-    """
-
-    def __init__(self, file: OutputFile) -> None:
-        super().__init__(file.location)
-        self._file = file
-        self._size_bytes = 0
-
-    def __len__(self) -> int:
-        return self._size_bytes
-
-    def exists(self) -> bool:
-        """Return whether the file is there."""
-        return self._file.exists()
-
-    def to_input_file(self) -> InputFile:
-        """Return the file to be read."""
-        return self._file.to_input_file()
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        """Return a stream whose closing writes the file; one that is not closed leaves nothing behind."""
-        return cast(OutputStream, _Stream(self, overwrite))
-
-    def write(self, data: bytes, overwrite: bool) -> None:
-        """Write the file, sealed."""
-        sealed = seal_avro(data, marker_of(data))
-        with self._file.create(overwrite) as stream:
-            stream.write(sealed)
-        self._size_bytes = len(sealed)
-
-
-class _Stream:
-    """What is written, in memory."""
-
-    def __init__(self, file: SealedOutput, overwrite: bool) -> None:
-        self._file = file
-        self._overwrite = overwrite
-        self._held: streams.BytesIO | None = streams.BytesIO()
-
-    def write(self, data: bytes) -> int:
-        assert self._held is not None
-        return self._held.write(data)
-
-    def tell(self) -> int:
-        assert self._held is not None
-        return self._held.tell()
-
-    def close(self) -> None:
-        if (held := self._held) is not None:
-            self._held = None
-            self._file.write(held.getvalue(), self._overwrite)
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()

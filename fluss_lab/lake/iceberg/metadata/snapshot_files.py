@@ -80,6 +80,11 @@ class EntryCache:
         with self._lock:
             self._kept.setdefault(path, _DecodedManifest(entries))
 
+    def keep_list(self, path: str, manifests: tuple[ManifestFile, ...]) -> None:
+        """Take the manifests of a manifest list from its writer, with the sequence numbers that the list gives them."""
+        with self._lock:
+            self._lists[path] = manifests
+
     def state(self, snapshot: Snapshot) -> dict[BucketKey, BucketFiles] | None:
         """Return what `keep_state` was given for a snapshot, if it is still there. Not to be changed."""
         with self._lock:
@@ -102,8 +107,7 @@ class EntryCache:
             if (kept := self._lists.get(path)) is not None:
                 return kept
         manifests = read_list(io, path)
-        with self._lock:
-            self._lists[path] = manifests
+        self.keep_list(path, manifests)
         return manifests
 
 
