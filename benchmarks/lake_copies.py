@@ -46,7 +46,7 @@ def with_bare_deletes(catalog: Catalog, table: Table, name: str) -> Table:
     copied = catalog.register_table((*table.name()[:-1], name), table.metadata_location)
     deletes = delete_files(copied)
     added = [(_bare(file, number), sequence) for number, (file, sequence) in enumerate(deletes)]
-    staged = stage_replace(copied, removed=[file for file, _ in deletes], added=added, summary={}, tag=None)
+    staged = stage_replace(copied, removed=[file for file, _ in deletes], added=added, summary={})
     catalog.commit_table(copied, staged.requirements, staged.updates)
     return catalog.load_table((*table.name()[:-1], name))
 

@@ -8,6 +8,7 @@ MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/round_commit.py"
 HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
+REPLAY = "fluss_lab/lake/iceberg/commit/replay_start_tags.py"
 SUMMARY = "fluss_lab/lake/snapshot_summary.py"
 MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/iceberg/commit/test_row_delta.py"
@@ -145,9 +146,9 @@ LAKE_COMMITS = (
     Mutant(
         "foreign_compaction_not_tagged",
         "P2",
-        COMMITS,
-        "tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms))",
-        "tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms) if tag is None)",
+        REPLAY,
+        "tags = tags_for_foreign(lake, changelog_retention_ms(table))",
+        "tags = tags_for_foreign(lake, changelog_retention_ms(table))[:0]",
         (
             f"{IN_COMMITS}::test_deletes_are_placed_again_after_somebody_elses_compaction",
             f"{IN_COMMITS}::test_a_compaction_between_two_rounds_is_tagged_by_the_next_commit",

@@ -69,8 +69,8 @@ MAINTAINING = (
     ),
     Mutant(
         "compaction_without_a_tag", "P2", REPLACE,
-        "            tag=self._tag,\n",
-        "            tag=None,\n",
+        "            tags.append(self._tag)\n",
+        "            pass\n",
         (f"{IN_COMPACTION}::test_deleted_rows_are_dropped_and_a_tag_keeps_them_for_replay",),
     ),
     Mutant(

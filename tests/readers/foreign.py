@@ -38,7 +38,7 @@ def compact(table: Table, rng: random.Random) -> None:
         for key, rows in _buckets(table).items()
         for part in _parts(rows, rng)
     ]
-    staged = stage_replace(table, removed=removed, added=added, summary={"engine-name": "another"}, tag=None)
+    staged = stage_replace(table, removed=removed, added=added, summary={"engine-name": "another"})
     table.catalog.commit_table(table, staged.requirements, staged.updates)
 
 

@@ -112,5 +112,5 @@ def exchange(table, removed, added) -> None:
     """Commit other files instead of some, as somebody does who knows no better; nothing keeps what was."""
     number = table.current_snapshot().sequence_number
     summary = {"commit-user": "__fluss_lake_tiering"}
-    staged = stage_replace(table, removed=removed, added=[(file, number) for file in added], summary=summary, tag=None)
+    staged = stage_replace(table, removed=removed, added=[(file, number) for file in added], summary=summary)
     table.catalog.commit_table(table, staged.requirements, staged.updates)

@@ -106,12 +106,12 @@ class KeyedLake:
             files = list(keyed_result(lake, info, before, bucket).files)
         removed = [each.file for each in (*state.data, *state.deletes)]
         given = {COMMIT_ID_KEY: uuid.uuid4().hex} | (self._carried(planned) if ours else {})
-        tag = replay_tag(planned.snapshot_id, RETENTION_MS) if ours else None
+        kept = [replay_tag(planned.snapshot_id, RETENTION_MS)] if ours else []
 
         def stage(current):
             added = [(file, planned.sequence_number) for file in files]
             entries = lake.storage._entry_cache()
-            return stage_replace(current, removed=removed, added=added, summary=given, tag=tag, entries=entries)
+            return stage_replace(current, removed=removed, added=added, summary=given, tags=kept, entries=entries)
 
         return SnapshotCommits(lake.storage.access, info.path, "compact").commit(stage, planned.snapshot_id, given)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
-from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, tags_for_foreign, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
@@ -56,10 +56,8 @@ def stage_removal(
         StorageError: Metadata cannot be written.
     """
     gone = _files(lake, entries, table, is_gone)
-    retention_ms = changelog_retention_ms(table)
-    summary, properties = (dict(summary), {}) if retention_ms is None else with_replay_start(lake, summary)
     # Replay of the buckets that stay needs what a compaction by others, just before, retired.
-    tags = [] if retention_ms is None else tags_for_foreign(lake, retention_ms)
+    summary, properties, tags = (summary, {}, []) if table.is_log_table else replay_parts(table, lake, summary)
     try:
         if gone:
             return stage_delete(lake, gone, summary, properties=properties, tags=tags, entries=entries)

@@ -35,9 +35,9 @@ def replay_tag(snapshot_id: int, retention_ms: int) -> TagRequest:
     return TagRequest(f"{REPLAY_TAG_PREFIX}{snapshot_id}", snapshot_id, retention_ms)
 
 
-def changelog_retention_ms(table: TableInfo) -> int | None:
-    """Return for how many milliseconds what compactions retire is kept; None for log tables, which lose no row by them."""
-    return None if table.is_log_table else int(DATALAKE_CHANGELOG_RETENTION.of(table.descriptor.properties))
+def changelog_retention_ms(table: TableInfo) -> int:
+    """Return for how many milliseconds what compactions of a primary-key table retire is kept."""
+    return int(DATALAKE_CHANGELOG_RETENTION.of(table.descriptor.properties))
 
 
 def tags_for_foreign(lake: Table, retention_ms: int) -> list[TagRequest]:
@@ -70,20 +70,28 @@ def table_starts(lake: Table) -> dict[BucketKey, ReplayStart]:
     return read_starts(lake.properties.get(REPLAY_START_PROPERTY, "[]"), what)
 
 
-def with_replay_start(lake: Table, summary: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return a commit's summary with the starts of all buckets, and the table properties that it has to set.
+def replay_parts(
+    table: TableInfo, lake: Table, summary: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], list[TagRequest]]:
+    """Return what every commit of ours to a primary-key table carries, so that its changelog can be replayed.
 
     Args:
-        lake: The table that is committed to, as it is now.
-        summary: With `REPLAY_START_KEY` when the commit moves starts.
+        table: The table.
+        lake: Its lake table, as it is now.
+        summary: Of the commit, with `REPLAY_START_KEY` when the commit moves starts.
+
+    Returns:
+        The summary with the starts of all buckets, the table properties that the commit sets, and the tags of snapshots
+        before others' compactions that have none yet.
 
     Raises:
         CorruptDataError: The table's property or the summary's is not what tiering writes.
     """
     known = table_starts(lake)
     starts = merge_starts(known, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
-    text = write_starts(starts)
     given = {key: value for key, value in summary.items() if key != REPLAY_START_KEY}
+    tags = tags_for_foreign(lake, changelog_retention_ms(table))
     if not starts:
-        return given, {}
-    return given | {REPLAY_START_KEY: text}, {} if starts == known else {REPLAY_START_PROPERTY: text}
+        return given, {}, tags
+    text = write_starts(starts)
+    return given | {REPLAY_START_KEY: text}, {} if starts == known else {REPLAY_START_PROPERTY: text}, tags

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
-from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
@@ -110,11 +110,13 @@ class RowDelta:
                 f"{self._what}: the table's partition spec changed while {strange[0]} was written; plan again"
             )
         placed = self._placed_for(lake, layout)
-        summary, properties = (
-            (dict(self._properties), {}) if self._table.is_log_table else with_replay_start(lake, self._properties)
+        summary, properties, tags = (
+            (self._properties, {}, [])
+            if self._table.is_log_table
+            else replay_parts(self._table, lake, self._properties)
         )
         staged = stage_row_delta(
-            lake, committable.files, placed.deletes, summary, properties=properties, entries=self._entries
+            lake, committable.files, placed.deletes, summary, properties=properties, tags=tags, entries=self._entries
         )
         self._staged[staged.snapshot_id] = placed
         return staged
@@ -241,9 +243,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         After an error that says that nothing was committed the write results' files are still there, for `abort`.
         """
         delta = RowDelta(self._context, self._entries, committable, planned_snapshot_id, properties)
-        commits = SnapshotCommits(
-            self._access, self._path, self._what, changelog_retention_ms=changelog_retention_ms(self._context.table)
-        )
+        commits = SnapshotCommits(self._access, self._path, self._what)
         try:
             snapshot_id = commits.commit(delta.stage, planned_snapshot_id, properties, on_moved=self._on_moved)
         except CommitOutcomeUnknownError:

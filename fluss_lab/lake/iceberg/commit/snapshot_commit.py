@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import CommitFailedException
@@ -29,7 +29,6 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError, failpoint
-from fluss_lab.lake.iceberg.commit.replay_start_tags import tags_for_foreign
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
@@ -102,17 +101,12 @@ class SnapshotCommits:
         access: The catalog.
         path: The table.
         what: Who commits, for messages.
-        changelog_retention_ms: For how long the snapshot before another engine's compaction is kept by a tag, which goes
-            with the first commit after it; None for log tables, which need none.
     """
 
-    def __init__(
-        self, access: CatalogAccess, path: TablePath, what: str, *, changelog_retention_ms: int | None = None
-    ) -> None:
+    def __init__(self, access: CatalogAccess, path: TablePath, what: str) -> None:
         self._access = access
         self._path = path
         self._what = what
-        self._retention_ms = changelog_retention_ms
 
     def commit(
         self, stage: Stage, planned: int | None, properties: Mapping[str, str], *, on_moved: OnMoved | None = None
@@ -171,7 +165,7 @@ class SnapshotCommits:
 
     def _staged(self, lake: Table, stage: Stage) -> StagedSnapshot:
         try:
-            staged = stage(lake)
+            return stage(lake)
         except FileNotFoundError as error:
             raise CorruptDataError(
                 f"{self._what}: a file of the table's newest snapshot is missing: {error}; nothing was committed. Restore it "
@@ -179,10 +173,6 @@ class SnapshotCommits:
             ) from error
         except library_errors(OSError) as error:
             raise write_error(f"{self._what}: its manifests", error) from error
-        if self._retention_ms is None:
-            return staged
-        tags = tuple(tag.update() for tag in tags_for_foreign(lake, self._retention_ms))
-        return replace(staged, updates=staged.updates + tags)
 
     def _send(self, lake: Table, staged: StagedSnapshot) -> Exception | None:
         """Send a commit once; return why it failed, when it must be looked at whether it did.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss_lab.errors import CommitConflictError, UnsupportedError
-from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, replay_tag, with_replay_start
+from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms, replay_parts, replay_tag
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace
@@ -40,9 +40,8 @@ class ReplaceCommit:
         self._done = done
         self._now_ms = now_ms
         self._removed: list[DataFile] = []
-        retention_ms = changelog_retention_ms(table)
-        loses = any(each.dropped for each in done)
-        self._tag = replay_tag(planned, retention_ms) if loses and retention_ms is not None else None
+        loses = not table.is_log_table and any(each.dropped for each in done)
+        self._tag = replay_tag(planned, changelog_retention_ms(table)) if loses else None
 
     def stage(self, lake: Table, properties: Mapping[str, str]) -> StagedSnapshot:
         """Write what the snapshot consists of, up to the manifest list.
@@ -60,20 +59,22 @@ class ReplaceCommit:
                 f"lake table {self._table.path}: the partition spec changed while {strange[0]} was written; plan again"
             )
         self._removed = self._files_of(lake)
-        is_log_table = self._table.is_log_table
-        summary, changed = (dict(properties), {}) if is_log_table else with_replay_start(lake, properties)
+        summary, changed, tags = (
+            (properties, {}, []) if self._table.is_log_table else replay_parts(self._table, lake, properties)
+        )
         if self._tag is not None:
             buckets = [(each.written.partition, each.written.bucket) for each in self._done if each.dropped]
             number = int(snapshot_of(lake, self._table.path, self._planned).sequence_number or 0)
             state = MaintenanceState.of(lake.properties).with_dropped(self._now_ms, self._planned, number, buckets)
             changed |= state.to_properties()
+            tags.append(self._tag)
         return stage_replace(
             lake,
             removed=self._removed,
             added=added,
             summary=summary,
-            tag=self._tag,
             properties=changed,
+            tags=tags,
             entries=self._entries,
         )
 

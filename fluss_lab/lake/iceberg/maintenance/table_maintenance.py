@@ -95,11 +95,10 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
     def _may_drop(self, lake: Table, force: bool, times: int) -> bool:
         """Return whether rows may be dropped now, so that it happens so many times in the changelog's retention."""
-        retention_ms = changelog_retention_ms(self._table)
-        if retention_ms is None or force:
-            return retention_ms is not None
+        if self._table.is_log_table or force:
+            return force and not self._table.is_log_table
         last_ms = MaintenanceState.of(lake.properties).dropped_ms
-        return last_ms is None or self._clock.now_ms() - last_ms >= retention_ms // times
+        return last_ms is None or self._clock.now_ms() - last_ms >= changelog_retention_ms(self._table) // times
 
     def commit_compaction(
         self, plan: CompactionPlan, results: Sequence[bytes], properties: Mapping[str, str]
@@ -119,12 +118,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         self._loaded = None
         failpoint("maintenance.commit.before")
         commit = ReplaceCommit(self._table, self._entries, plan.snapshot_id, done, self._clock.now_ms())
-        commits = SnapshotCommits(
-            self._access,
-            self._table.path,
-            f"lake table {self._table.path}, compaction",
-            changelog_retention_ms=changelog_retention_ms(self._table),
-        )
+        commits = SnapshotCommits(self._access, self._table.path, f"lake table {self._table.path}, compaction")
         stage = partial(commit.stage, properties=properties)
         snapshot_id = commits.commit(stage, plan.snapshot_id, properties)
         return commit.report(snapshot_id)

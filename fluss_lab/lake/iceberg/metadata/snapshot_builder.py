@@ -161,8 +161,8 @@ def stage_replace(
     removed: Sequence[DataFile],
     added: Sequence[tuple[DataFile, int | None]],
     summary: Mapping[str, str],
-    tag: TagRequest | None,
     properties: Mapping[str, str] | None = None,
+    tags: Sequence[TagRequest] = (),
     entries: EntryCache | None = None,
 ) -> StagedSnapshot:
     """Write the manifests of a snapshot that has the same rows in other files.
@@ -174,8 +174,8 @@ def stage_replace(
             planned snapshot's, so that equality deletes committed since still apply to them; for merged delete files the
             largest of the merged; None: the new snapshot's own.
         summary: Goes into the snapshot's summary.
-        tag: Set in the same commit.
         properties: Table properties that are set in the same commit.
+        tags: Tags that are set in the same commit.
         entries: Decoded manifests.
 
     Raises:
@@ -183,7 +183,6 @@ def stage_replace(
         OSError, StorageError: A manifest cannot be written.
     """
     changes = FileChanges(added, {file.file_path for file in removed})
-    tags = () if tag is None else (tag,)
     return _stage(lake, Operation.REPLACE, changes, summary, properties=properties, tags=tags, entries=entries)
 
 

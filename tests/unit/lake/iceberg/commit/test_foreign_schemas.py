@@ -195,7 +195,7 @@ def rewrite_as_the_lake_says(lake, info) -> None:
         removed = [each.file for each in (*state.data, *state.deletes)]
         staged = stage_replace(
             table, removed=removed, added=[(new, planned.sequence_number)], summary={},
-            tag=None if info.is_log_table else replay_tag_of(planned),
+            tags=[] if info.is_log_table else [replay_tag_of(planned)],
         )  # fmt: skip
         lake.storage.access.commit("rewrite", table, staged.requirements, staged.updates)
 

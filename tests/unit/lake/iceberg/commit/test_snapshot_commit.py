@@ -124,7 +124,7 @@ def test_a_log_table_needs_no_tag(lake):
     first = committer.commit(committer.to_committable([]), None, summary())
 
     def stage(current):
-        return stage_replace(current, removed=[], added=[], summary={"fluss-commit-id": "x"}, tag=None)
+        return stage_replace(current, removed=[], added=[], summary={"fluss-commit-id": "x"})
 
     SnapshotCommits(lake.storage.access, info.path, "x").commit(stage, first, {"fluss-commit-id": "x"})
     committer.commit(committer.to_committable([]), first, summary())
@@ -176,7 +176,7 @@ def _rewritten(table: KeyedLake, log, extra: int) -> None:
     done = {"fluss-commit-id": "theirs"}
 
     def stage(current):
-        return stage_replace(current, removed=removed, added=[(file, None) for file in files], summary=done, tag=None)
+        return stage_replace(current, removed=removed, added=[(file, None) for file in files], summary=done)
 
     SnapshotCommits(table.lake.storage.access, table.info.path, "theirs").commit(stage, planned, done)
 

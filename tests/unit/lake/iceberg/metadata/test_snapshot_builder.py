@@ -28,14 +28,14 @@ from tests.unit.lake.rounds import RETENTION_MS, keyed_result, tags
 COLUMNS = {"id": "bigint", "v": "string"}
 
 
-def replaced(lake, info, planned, *, removed, added, tag=None, commit_id=None, more=None) -> int:
+def replaced(lake, info, planned, *, removed, added, tags=(), commit_id=None, more=None) -> int:
     """Commit a replace; it tells what the newest snapshot of ours does."""
     known = lake.committer(info).newest_lake_snapshot()
     carried = {} if known is None else {key: known.properties[key] for key in ("fluss-bucket-offset", "commit-user")}
     given = carried | {"fluss-commit-id": commit_id or uuid.uuid4().hex} | (more or {})
 
     def stage(current):
-        return stage_replace(current, removed=removed, added=added, summary=given, tag=tag)
+        return stage_replace(current, removed=removed, added=added, summary=given, tags=tags)
 
     return SnapshotCommits(lake.storage.access, info.path, "compaction").commit(stage, planned, given)
 
@@ -140,7 +140,7 @@ def test_the_tag_comes_with_the_snapshot(lake):
     info = log_table(lake)
     planned = lake.load(info).metadata.current_snapshot_id
     tag = TagRequest("before", planned, RETENTION_MS)
-    replaced(lake, info, planned, removed=[], added=[], tag=tag)
+    replaced(lake, info, planned, removed=[], added=[], tags=[tag])
     assert tags(lake, info) == {"before": tag}
     assert lake.load(info).metadata.refs["main"].snapshot_id != planned
 

@@ -178,7 +178,7 @@ def test_delete_files_whose_names_tell_nothing_are_opened(lake, rng):
         )  # fmt: skip
         copied.spec_id = 0
         added.append((copied, each.data_sequence_number))
-    staged = stage_replace(table, removed=[each.file for each in deletes], added=added, summary={}, tag=None)
+    staged = stage_replace(table, removed=[each.file for each in deletes], added=added, summary={})
     lake.storage.access.commit("copy", table, staged.requirements, staged.updates)
     Reading(keyed).check(*range(keyed.tiered[0] + 1))
 
