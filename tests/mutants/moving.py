@@ -207,7 +207,7 @@ TIERING = (
     ),
     Mutant(
         "round_goes_on_without_its_table", "P5", ROUND,
-        "            self._planner.table()\n            self._check_held()\n",
+        "            self._table = self._planner.table()\n            self._check_held()\n",
         "            self._check_held()\n",
         (f"{IN_ROUND}::test_a_table_dropped_during_the_round_ends_it",),
     ),

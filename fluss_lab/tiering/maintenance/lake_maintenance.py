@@ -133,7 +133,7 @@ class TableMaintenance:
             return None
         errors: list[str] = []
         compaction = self._attempt(lambda: self.compact(force=False), "compaction", errors)
-        expiry = self._attempt(lambda: self.expire(fewest=EXPIRED_AT_ONCE), "expiry", errors)
+        expiry = self._attempt(self._due_expiry, "expiry", errors)
         orphans = self._attempt(self._due_orphans, "removal of orphan files", errors)
         report = MaintenanceReport(
             compaction if compaction is not None and compaction.snapshot_id is not None else None,
@@ -152,6 +152,9 @@ class TableMaintenance:
             log.warning("%s: %s: %s: %s", self._scene.assignment, what, type(error).__name__, error)
             errors.append(f"{what}: {type(error).__name__}: {error}")
             return None
+
+    def _due_expiry(self) -> ExpiryReport | None:
+        return self.expire(fewest=EXPIRED_AT_ONCE) if self._lake.expiry_due(EXPIRED_AT_ONCE) else None
 
     def _due_orphans(self) -> OrphanReport | None:
         if not self._lake.orphans_due(ORPHAN_INTERVAL_MS):
@@ -301,17 +304,17 @@ class TableMaintenance:
         return self._scene.connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
 
 
-def maintain_table(scene: MaintenanceScene, table: Callable[[], TableInfo]) -> MaintenanceReport | None:
+def maintain_table(scene: MaintenanceScene, table: TableInfo) -> MaintenanceReport | None:
     """Do what is worth it for a table's shape after a round. Never raises: the round is done, whatever comes of this.
 
     Args:
         scene: Where.
-        table: Returns the table as it is now.
+        table: The table, as it was a moment ago.
     """
     if not isinstance(scene.storage, SupportsMaintenance):
         return None
     try:
-        return TableMaintenance(scene, table()).after_round()
+        return TableMaintenance(scene, table).after_round()
     except Exception as error:
         log.warning("%s: maintenance: %s: %s", scene.assignment, type(error).__name__, error)
         return MaintenanceReport(errors=(f"{type(error).__name__}: {error}",))

@@ -28,7 +28,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
-from fluss_lab.model import TableBucket
+from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
 from fluss_lab.tiering.round.round_options import TieringOptions
@@ -166,6 +166,7 @@ class TieringRound:
         self._options = options
         self._planner = RoundPlanner(connection, enumerator, assignment, options, sound)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
+        self._table: TableInfo | None = None
         self._lost = Flag()
         self._stopped = stopped or Flag()
 
@@ -194,7 +195,8 @@ class TieringRound:
                 self._confirm_held,
                 progress=self._meter.count_tasks,
             )
-            done = maintain_table(scene, self._planner.table)
+            assert self._table is not None, "as the round was planned with, or committed"
+            done = maintain_table(scene, self._table)
         if done is None:
             return report
         return replace(report, maintenance=done, snapshot_id=done.snapshot_id or report.snapshot_id)
@@ -232,7 +234,7 @@ class TieringRound:
         with ExitStack() as stack:
             with self._meter.time_stage("plan"):
                 factory = self._storage.create_lake_tiering_factory()
-                table = self._planner.table()
+                table = self._table = self._planner.table()
                 context = CommitterInitContext(table, round_id)
                 lake = stack.enter_context(factory.create_lake_committer(context))
                 plan = self._planner.plan(table, lake, self._executor.parallelism)
@@ -291,7 +293,7 @@ class TieringRound:
             failpoint("tiering.write.after")
             self._meter.enter("commit")
             kept, rest = contiguous(plan.splits, written)
-            self._planner.table()
+            self._table = self._planner.table()
             self._check_held()
         except BaseException:
             self._remove(lake, written)

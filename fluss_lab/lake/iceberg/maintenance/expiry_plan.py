@@ -180,6 +180,20 @@ def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
     return ExpiryPlan(tuple(snapshot.snapshot_id for snapshot in gone), tags)
 
 
+def is_expiry_due(table: TableInfo, lake: Table, now_ms: int, fewest: int) -> bool:
+    """Return whether, by a table's own limits, a tag's time is over or so many snapshots may go, none being protected.
+
+    Cost: nothing but metadata is looked at; of a table without tags whose snapshots are young, their timestamps only.
+    """
+    metadata = lake.metadata
+    old = sum(snapshot.timestamp_ms < now_ms - READING_MS for snapshot in metadata.snapshots)
+    if old < fewest and len(metadata.refs) <= 1:
+        return False
+    limits = ExpiryLimits.of(table, lake, now_ms, older_than_ms=None, keep=None, protected=frozenset())
+    plan = plan_expiry(lake, limits)
+    return bool(plan.tags) or len(plan.snapshot_ids) >= max(fewest, 1)
+
+
 def _is_over(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
     """Return whether a tag is ours and its time is over. Those of others are theirs to remove."""
     if not name.startswith(REPLAY_TAG_PREFIX) or ref.snapshot_ref_type != SnapshotRefType.TAG:

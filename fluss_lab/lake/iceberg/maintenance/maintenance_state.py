@@ -57,7 +57,8 @@ class MaintenanceState:
     @staticmethod
     def of(properties: Mapping[str, str]) -> MaintenanceState:
         """Read a lake table's properties. What cannot be read is as if it had never been."""
-        text = properties.get(MAINTENANCE_PROPERTY, '{"retired":{}}')
+        if (text := properties.get(MAINTENANCE_PROPERTY)) is None:
+            return MaintenanceState()
         try:
             form = decode(_Form, text, f"property {MAINTENANCE_PROPERTY}", shown=True)
         except CorruptDataError as error:

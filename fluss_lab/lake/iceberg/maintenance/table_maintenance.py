@@ -14,20 +14,21 @@ from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.commit.adopted_offsets import taken_offsets
-from fluss_lab.lake.iceberg.commit.replay_start_tags import changelog_retention_ms
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, changelog_retention_ms
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, store_error
 from fluss_lab.lake.iceberg.maintenance.compaction_commit import ReplaceCommit
 from fluss_lab.lake.iceberg.maintenance.compaction_plan import CompactionPolicy, compaction_tasks
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
+from fluss_lab.lake.iceberg.maintenance.expiry_plan import is_expiry_due
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from fluss_lab.lake.iceberg.maintenance.orphans import list_files, orphans
 from fluss_lab.lake.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, schema_infos, snapshot_infos
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files, snapshot_state
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
+from fluss_lab.lake.iceberg.table.layout import known_layout
 from fluss_lab.lake.iceberg.table.table_folders import is_own, own_folders, remove_all
 from fluss_lab.lake.maintenance_interfaces import (
     CompactedFiles,
@@ -71,14 +72,13 @@ class IcebergLakeMaintenance(LakeMaintenance):
         ``table.datalake.changelog-retention``, since each time a tag keeps what replay needs; not so by hand.
 
         Raises:
-            UnsupportedError: The table is not as fluss_lab made it.
+            UnsupportedError: The table is not as fluss_lab made it, and there is something to do.
             CommitConflictError: Its newest snapshot was expired meanwhile.
             TableNotFoundError, UnavailableError: The catalog has no such table, or does not answer.
 
         Cost: the manifests that were not decoded before; no data.
         """
         lake = self._loaded = self._load()
-        checked_layout(self._table, lake)
         snapshot_id = lake.metadata.current_snapshot_id
         state = snapshot_state(self._table, lake, snapshot_id, self._entries)
         if snapshot_id is None or not state:
@@ -179,6 +179,19 @@ class IcebergLakeMaintenance(LakeMaintenance):
         except FileNotFoundError as error:
             raise self._missing(error) from error
 
+    def expiry_due(self, fewest: int) -> bool:
+        """Return whether an expiry may have anything to do: see `LakeMaintenance.expiry_due`, and `is_expiry_due`.
+
+        Yes of a table with replay starts, or with compactions whose tags are gone: the cluster may not know of them yet.
+        """
+        lake = self._loaded = self._loaded or self._load()
+        properties = lake.properties
+        if REPLAY_START_PROPERTY in properties or (
+            not self._table.is_log_table and MaintenanceState.of(properties).retired
+        ):
+            return True
+        return is_expiry_due(self._table, lake, self._clock.now_ms(), fewest)
+
     def remove_orphan_files(self, *, older_than_ms: int, dry_run: bool, ours_only: bool = False) -> list[str]:
         """Remove files that nothing refers to: see `LakeMaintenance.remove_orphan_files`, and `orphans`.
 
@@ -223,12 +236,12 @@ class IcebergLakeMaintenance(LakeMaintenance):
         Never of a table whose location the catalog chose.
         """
         lake = self._loaded or self._load()
-        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):
-            return False
         last_ms = MaintenanceState.of(lake.properties).orphans_ms
         if last_ms is None:
             last_ms = min((snapshot.timestamp_ms for snapshot in lake.metadata.snapshots), default=None)
-        return last_ms is not None and self._clock.now_ms() - last_ms >= interval_ms
+        if last_ms is None or self._clock.now_ms() - last_ms < interval_ms:
+            return False
+        return is_own(self._access, self._table.path, lake.location().rstrip("/"))
 
     def _note_orphans(self, lake: Table) -> None:
         """Remember when they were looked for. Not being able to means that they are looked for again soon."""
