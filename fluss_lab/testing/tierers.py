@@ -30,7 +30,7 @@ PRELOAD: Final = (
     "fluss_lab.tiering.maintenance.lake_maintenance",
     "fluss_lab.tiering.round.tiering_round",
     "fluss_lab.lake.iceberg.commit.round_commit",
-    "fluss_lab.lake.iceberg.write.log_split_writer",
+    "fluss_lab.lake.iceberg.write.data_file_writer",
     "pyiceberg.catalog.sql",
     "sqlalchemy.dialects.sqlite",
 )

@@ -116,10 +116,10 @@ TIERING = (
         (f"{IN_COMMITTER}::test_nothing_refers_to_a_file_before_it_is_durable",),
     ),
     Mutant(
-        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/log_split_writer.py",
+        "writer_takes_offsets_that_go_back", "P2", "fluss_lab/lake/iceberg/write/lake_write_result.py",
         "if records.base_offset < self.end_offset:",
         "if records.base_offset < 0:",
-        ("tests/unit/lake/iceberg/write/test_log_split_writer.py::test_offsets_must_ascend",),
+        ("tests/unit/lake/iceberg/write/test_data_file_writer.py::test_offsets_must_ascend",),
     ),
     Mutant(
         "lake_table_of_another_written", "P2", "fluss_lab/lake/iceberg/table/layout.py",

@@ -171,7 +171,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
     def create_lake_writer(self, context: WriterInitContext) -> LakeWriter[IcebergWriteResult]:
         """Return a writer for one split; nothing but the context is asked."""
-        from fluss_lab.lake.iceberg.write.log_split_writer import IcebergLakeWriter
+        from fluss_lab.lake.iceberg.write.data_file_writer import IcebergLakeWriter
         from fluss_lab.lake.iceberg.write.pk_split_writer import IcebergKeyedWriter
 
         return IcebergLakeWriter(context) if context.table.is_log_table else IcebergKeyedWriter(context)

@@ -24,7 +24,7 @@ _WARM = (
     "grpc",
     "fluss_lab.tiering.task.tiering_task",
     "fluss_lab.lake.iceberg.read.row_source",
-    "fluss_lab.lake.iceberg.write.log_split_writer",
+    "fluss_lab.lake.iceberg.write.data_file_writer",
     "fluss_lab.spark.source.batch_reader",
 )
 

@@ -1,4 +1,8 @@
-"""The writer of a bucket's data files: row groups gathered, files rolled at the target size, with Iceberg's metrics."""
+"""The writer of a bucket's data files: row groups gathered, files rolled at the target size, with Iceberg's metrics.
+
+A split of a log table is such files and nothing else, so its writer is here too. It runs in a task, maybe on another machine,
+and knows only its context.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_map
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS, LakeWriter, WriterInitContext
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.parquet_output import ParquetOutput, StatisticsPlan, data_file
 from fluss_lab.lake.iceberg.files.parquet_settings import Encodings, ParquetSettings, choose_encodings
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
+from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
 from fluss_lab.records import LogRecords, concat_records
 
@@ -188,6 +193,42 @@ class DataFileWriter:
             )
         )
         failpoint("lake.write.after_file")
+
+
+class IcebergLakeWriter(LakeWriter[IcebergWriteResult]):
+    """Writes the records of a log table's split into Parquet files of its bucket's partition, ascending by offset.
+
+    A file that is finished is durable, with the folders by which it is found: the cluster may drop what is in it once
+    it is committed. A new file begins when one has reached ``write.target-file-size-bytes``.
+    """
+
+    def __init__(self, context: WriterInitContext) -> None:
+        target = BucketTarget.of_split(context)
+        self._span = WrittenSpan(context)
+        self._rows = DataFileWriter(target.table.file_io(), target)
+
+    def write(self, records: LogRecords) -> None:
+        """Take records of the bucket, ascending by offset across calls.
+
+        Raises:
+            InternalError: Their offsets do not ascend.
+            UnsupportedError: A value has no form in Iceberg (a time beyond microseconds of 64 bits).
+            StorageError: A file cannot be written.
+        """
+        self._span.add(records)
+        self._rows.append(records)
+
+    def complete(self) -> IcebergWriteResult:
+        """Finish all files and return them; without records there are none.
+
+        Raises:
+            StorageError: A file cannot be written or made durable.
+        """
+        return self._span.result(files=self._rows.finish())
+
+    def abort(self) -> None:
+        """Remove what was written, as far as can be. Never raises."""
+        self._rows.abort()
 
 
 def lake_arrow_schema(schema: Schema) -> pa.Schema:

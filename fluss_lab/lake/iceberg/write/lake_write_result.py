@@ -15,10 +15,11 @@ import msgspec
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import SimpleVersionedSerializer
+from fluss_lab.errors import CorruptDataError, InternalError
+from fluss_lab.lake.format_interfaces import SimpleVersionedSerializer, WriterInitContext
 from fluss_lab.lake.iceberg.table.layout import partition_values
 from fluss_lab.model.json_codec import Forms, decode, encode
+from fluss_lab.records import LogRecords
 
 VERSION: Final = 2
 
@@ -145,6 +146,61 @@ class IcebergCommittable(_Counted):
     def unplaced(self) -> tuple[DataFile, ...]:  # type: ignore[override]
         """Return the delete files of all results that must be placed first."""
         return tuple(file for result in self.results for file in result.unplaced)
+
+
+@dataclass(slots=True)
+class WrittenSpan:
+    """Which records a split's writer has been given.
+
+    Attributes:
+        context: Of the writer.
+        start_offset: The first offset; None before the first record.
+        end_offset: The offset after the last one.
+        max_timestamp_ms: Timestamp of the last record; -1 before the first.
+    """
+
+    context: WriterInitContext
+    start_offset: int | None = None
+    end_offset: int = 0
+    max_timestamp_ms: int = -1
+
+    def add(self, records: LogRecords) -> None:
+        """Take note of records.
+
+        Raises:
+            InternalError: They are not after those before.
+        """
+        if self.start_offset is None:
+            self.start_offset = self.end_offset = records.base_offset
+        if records.base_offset < self.end_offset:
+            raise InternalError(
+                f"split {self.context.split_index} of {self.context.bucket}: expected offsets from {self.end_offset}, "
+                f"found {records.base_offset}"
+            )
+        self.end_offset = records.next_offset
+        self.max_timestamp_ms = int(records.timestamps_ms[-1].as_py())
+
+    def result(
+        self,
+        *,
+        files: tuple[DataFile, ...] = (),
+        deletes: tuple[DataFile, ...] = (),
+        unplaced: tuple[DataFile, ...] = (),
+    ) -> IcebergWriteResult:
+        """Return the write result of these records in some files."""
+        context = self.context
+        start = 0 if self.start_offset is None else self.start_offset
+        return IcebergWriteResult(
+            context.table.table_id,
+            context.partition,
+            context.bucket.bucket,
+            start,
+            self.end_offset,
+            self.max_timestamp_ms,
+            files,
+            deletes,
+            unplaced,
+        )
 
 
 class WriteResultSerializer(SimpleVersionedSerializer[IcebergWriteResult]):

@@ -16,9 +16,9 @@ from fluss_lab.errors import InternalError
 from fluss_lab.lake.format_interfaces import LakeWriter, WriterInitContext
 from fluss_lab.lake.iceberg.write.data_file_writer import DataFileWriter
 from fluss_lab.lake.iceberg.write.delete_writer import BY_KEY, PLACED_LATER, DeleteFileWriter, RowPlaces
-from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
-from fluss_lab.lake.iceberg.write.log_split_writer import WrittenSpan, bucket_target
+from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.row_locator import NOWHERE, OffsetFile, RowLocator
+from fluss_lab.lake.iceberg.write.write_target import BucketTarget
 from fluss_lab.model import ChangeType
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
 from fluss_lab.model.json_codec import from_plain
@@ -37,7 +37,7 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
     """
 
     def __init__(self, context: WriterInitContext) -> None:
-        target = bucket_target(context)
+        target = BucketTarget.of_split(context)
         io = target.table.file_io()
         self._context = context
         self._span = WrittenSpan(context)

@@ -16,6 +16,7 @@ from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 
+from fluss_lab.lake.format_interfaces import WriterInitContext
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.lake_options import file_properties
@@ -142,6 +143,22 @@ class BucketTarget:
         prefix = f"{re.sub(r'[^A-Za-z0-9_-]', '_', round_id)}-b{bucket:05d}-{split}"
         within = "" if partition is None else f", partition {partition}"
         return BucketTarget(table, table.place(partition, bucket), bucket, f"{what}{within}, bucket {bucket}", prefix)
+
+    @staticmethod
+    def of_split(context: WriterInitContext) -> BucketTarget:
+        """Return where the files of a split go.
+
+        Raises:
+            CorruptDataError: The context is of another release.
+        """
+        return BucketTarget.of(
+            WriteTarget.from_json(context.lake_table),
+            f"table {context.table.path}",
+            context.partition,
+            context.bucket.bucket,
+            context.round_id,
+            f"s{context.split_index:05d}",
+        )
 
     def location(self, name: str) -> str:
         """Return where a file of a name (unique to this writer, without prefix and ending) goes."""
