@@ -13,13 +13,15 @@ Expiry retains that one (`offsets_anchor`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from fluss_lab.errors import CorruptDataError, ForeignCommitError
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 
 #: Who commits.
@@ -53,8 +55,8 @@ COMPLETE_EVERY: Final = 50
 _REASON_LENGTH_MAX: Final = 500
 
 LakeOffsets: TypeAlias = Mapping[TableBucket, LakeOffset]
-#: Partition id, partition name, bucket, as the JSON has them.
-_EntryKey: TypeAlias = tuple[Any, Any, Any]
+#: Partition id; partition name and bucket.
+_EntryKey: TypeAlias = tuple[int | None, BucketKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +137,10 @@ class SnapshotSummary:
         text = self.properties.get(BUCKET_OFFSET_KEY, "[]")
         offsets: dict[BucketKey, LakeOffset] = {}
         ids: dict[str, int] = {}
-        for key, partition_id, offset, timestamp_ms in _entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
-            offsets[key] = LakeOffset(offset, timestamp_ms, key[0])
-            if key[0] is not None and partition_id:
-                ids[key[0]] = partition_id
+        for each in _read_entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
+            offsets[each.key] = each.to_offset()
+            if each.partition_name is not None and each.partition_id:
+                ids[each.partition_name] = each.partition_id
         return offsets, ids
 
     @property
@@ -206,12 +208,16 @@ def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
             that recovery can always merge the snapshot's buckets over what the cluster knows.
     """
     named = merged if len(merged) <= BUCKETS_NAMED_MAX else advanced_buckets(merged, known)
-    entries = []
-    for bucket in sorted(named, key=TableBucket.sort_key):
-        offset = named[bucket]
-        entry = _bucket_entry((offset.partition, bucket.bucket), bucket.partition_id)
-        entries.append(entry | {"offset": offset.end, "max_timestamp": offset.max_timestamp_ms})
-    return json.dumps(entries, separators=(",", ":"))
+    return _write_entries(
+        _Entry(
+            partition_id=bucket.partition_id,
+            partition_name=(offset := named[bucket]).partition,
+            bucket=bucket.bucket,
+            offset=offset.end,
+            max_timestamp=offset.max_timestamp_ms,
+        )
+        for bucket in sorted(named, key=TableBucket.sort_key)
+    )
 
 
 def thin_summary(newest_first: Iterable[SnapshotSummary], properties: Mapping[str, str]) -> dict[str, str]:
@@ -227,13 +233,12 @@ def thin_summary(newest_first: Iterable[SnapshotSummary], properties: Mapping[st
     since = _since_complete(newest_first)
     if not since or len(since) >= COMPLETE_EVERY:
         return dict(properties)
-    known: dict[_EntryKey, dict[str, Any]] = {}
+    known: dict[_EntryKey, _Entry] = {}
     for summary in reversed(since):
         known |= _named_entries(summary.properties)
     if known.keys() - given.keys():
         return dict(properties)
-    named = [entry for key, entry in given.items() if known.get(key) != entry]
-    text = json.dumps(named, separators=(",", ":"))
+    text = _write_entries(entry for key, entry in given.items() if known.get(key) != entry)
     return {**properties, BUCKET_OFFSET_KEY: text, SINCE_KEY: str(since[-1].snapshot_id)}
 
 
@@ -341,14 +346,15 @@ def read_starts(text: str, what: str) -> dict[BucketKey, ReplayStart]:
     Raises:
         CorruptDataError: It is not that form.
     """
-    return {key: ReplayStart(offset, partition_id) for key, partition_id, offset, _ in _entries(text, what)}
+    return {each.key: ReplayStart(each.offset, each.partition_id) for each in _read_entries(text, what)}
 
 
 def write_starts(starts: Mapping[BucketKey, ReplayStart]) -> str:
     """Return the value of `REPLAY_START_KEY`."""
-    ordered = sorted(starts, key=lambda key: (key[0] or "", key[1]))
-    entries = [_bucket_entry(key, starts[key].partition_id) | {"offset": starts[key].offset} for key in ordered]
-    return json.dumps(entries, separators=(",", ":"))
+    return _write_entries(
+        _Entry(partition_id=starts[key].partition_id, partition_name=key[0], bucket=key[1], offset=starts[key].offset)
+        for key in sorted(starts, key=lambda key: (key[0] or "", key[1]))
+    )
 
 
 def merge_starts(
@@ -430,39 +436,44 @@ def committed_starts(snapshot: CommittedLakeSnapshot, offsets: LakeOffsets) -> d
 # -- the JSON form -----------------------------------------------------------------------------------------------------
 
 
-def _bucket_entry(key: BucketKey, partition_id: int | None) -> dict[str, Any]:
-    partition, bucket = key
-    named = {} if partition is None else {"partition_id": partition_id, "partition_name": partition}
-    return named | {"bucket": bucket}
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a property says of one bucket, in JSON."""
+
+    partition_id: int | None = None
+    partition_name: str | None = None
+    bucket: int
+    offset: int
+    max_timestamp: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def key(self) -> BucketKey:
+        return self.partition_name, self.bucket
+
+    def to_offset(self) -> LakeOffset:
+        timestamp_ms = -1 if isinstance(self.max_timestamp, msgspec.UnsetType) else self.max_timestamp
+        return LakeOffset(self.offset, timestamp_ms, self.partition_name)
 
 
-def _entries(text: str, what: str) -> list[tuple[BucketKey, int | None, int, int]]:
-    """Return each bucket that a property names: key, id of the partition, offset, last timestamp.
+def _write_entries(entries: Iterable[_Entry]) -> str:
+    return encode(list(entries)).decode()
+
+
+def _read_entries(text: str, what: str) -> list[_Entry]:
+    """Return what a property says of each bucket.
 
     Raises:
         CorruptDataError: It is no list of buckets with offsets.
     """
-    try:
-        found = []
-        for entry in json.loads(text):
-            name, partition_id = entry.get("partition_name"), entry.get("partition_id")
-            key = (None if name is None else str(name), int(entry["bucket"]))
-            partition_id = None if partition_id is None else int(partition_id)
-            found.append((key, partition_id, int(entry["offset"]), int(entry.get("max_timestamp", -1))))
-        return found
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(
-            f"{what}: expected a JSON list of buckets with offsets, found {text[:200]!r}: {error!r}"
-        ) from error
+    return decode(list[_Entry], text, f"{what}: no list of buckets with offsets", shown=True)
 
 
-def _named_entries(properties: Mapping[str, str]) -> dict[_EntryKey, dict[str, Any]]:
-    """Return the JSON object of each bucket that `BUCKET_OFFSET_KEY` names; none where tiering did not write it.
+def _named_entries(properties: Mapping[str, str]) -> dict[_EntryKey, _Entry]:
+    """Return what `BUCKET_OFFSET_KEY` says of each bucket; nothing where tiering did not write it.
 
-    So nothing is left out for it.
+    So that all buckets are named, though of this property nothing is known.
     """
     try:
-        entries = json.loads(properties.get(BUCKET_OFFSET_KEY, "[]"))
-        return {(each.get("partition_id"), each.get("partition_name"), each["bucket"]): each for each in entries}
-    except (ValueError, TypeError, KeyError, AttributeError):
+        entries = _read_entries(properties.get(BUCKET_OFFSET_KEY, "[]"), BUCKET_OFFSET_KEY)
+    except CorruptDataError:
         return {}
+    return {(each.partition_id, each.key): each for each in entries}
