@@ -229,12 +229,12 @@ class TieringService:
             return None
         return {state.table_id: state for state in described.tiering_states}
 
-    def _lag(self, status: TableStatus, now_ms: int) -> TableLag | None:
+    def _lag(self, status: TableStatus, now_ms: int) -> TableLag:
         try:
             return table_lag(self._connection, status.table, now_ms, status.complete_ms)
         except FlussError as error:
-            log.debug("tiering service: lag of %s: %s", status.table, error)
-            return None
+            # A table left out would look as if it were up to date.
+            return TableLag(0, 0, None, None, is_complete=False, error=str(error))
 
     # -- one thread ----------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class TableLag:
         records: Log records in the cluster that are not in the lake.
         ms: So old at most is the oldest of them, milliseconds; 0 without any.
         newest_ms: Timestamp of the newest record that the lake holds, epoch milliseconds; None before the first.
-        freshness_ms: How far the lake may lag: ``table.datalake.freshness``.
+        freshness_ms: How far the lake may lag: ``table.datalake.freshness``; None when the table cannot be looked up.
         is_complete: Whether every bucket is known; one that is not is not counted, and may lag as far as it likes.
         error: Why one is not; None when `is_complete`.
     """
@@ -45,7 +45,7 @@ class TableLag:
     records: int
     ms: int
     newest_ms: int | None
-    freshness_ms: int
+    freshness_ms: int | None
     is_complete: bool = True
     error: str | None = None
 
@@ -142,7 +142,7 @@ class TableStatus:
         throughput: How fast rounds were.
         state: Where the coordinator has the table (``Scheduled``, ``Pending``, ``Tiering``, ...); None when it was not
             asked, or is away. Another tierer may be the one that works on it.
-        lag: How far the lake lags; None when it was not asked for, or servers are away.
+        lag: How far the lake lags; None when it was not asked for, or the coordinator is away.
     """
 
     table: TablePath
@@ -318,7 +318,7 @@ def _cells(each: TableStatus, now_ms: int) -> list[object]:
         str(each.progress) if each.progress is not None else None,
         None if lag is None else _lag_text(lag),
         None if lag is None or lag.newest_ms is None else f"{_ago(now_ms - lag.newest_ms)} old",
-        None if lag is None else format_duration(lag.freshness_ms),
+        None if lag is None or lag.freshness_ms is None else format_duration(lag.freshness_ms),
         None if each.last_round_ms is None else f"{_ago(now_ms - each.last_round_ms)} ago",
         each.rounds,
         each.rows,

@@ -11,6 +11,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.service import tiering_service
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
 from fluss_lab.tiering.task.tiering_task import parse_task
@@ -226,6 +227,22 @@ def test_status_tells_lag_freshness_and_throughput(tables):
         assert "1.0 h" not in html  # ages are short here
         without = service.status(lag=False)
     assert [(each.table.table, each.lag) for each in without.tables] == [("tiered", None)]
+
+
+def test_a_table_whose_lag_is_not_known_does_not_look_up_to_date(tables, monkeypatch):
+    tables.append(tables.create(properties=SOON), 10)
+
+    def away(*_arguments: object) -> None:
+        raise UnavailableError("nobody answers")
+
+    monkeypatch.setattr(tiering_service, "table_lag", away)
+    with service_of(tables) as service:
+        wait_for(lambda: any(each.lag is not None for each in service.status().tables))
+        status = service.status()
+    assert (status.tables[0].lag.is_complete, status.tables[0].lag.error) == (False, "nobody answers")
+    assert "at least 0 records behind, 1 with buckets that are not known" in repr(status)
+    assert "nobody answers" in status._repr_html_()
+    assert next(iter(status.metrics()["tables"].values()))["lagRecords"] is None
 
 
 def test_the_stage_under_way_is_shown(tables):
