@@ -105,40 +105,27 @@ def run_round(
     stopped = Flag()
 
     def work() -> TieringReport | None:
-        return _run(connection, storage, executor, table_id, session_id, progress, options, stopped, sound)
+        with ExitStack() as stack:
+            session = session_id
+            if session is None:
+                session = stack.enter_context(TieringSession(connection)).session_id
+            enumerator = TieringSourceEnumerator(connection, session, options.renew_interval_s)
+            meter = RoundMeter(progress)
+            with meter.time_stage("plan"):
+                assignment = enumerator.request(table_id)
+            if assignment is None:
+                return None
+            tiering = TieringRound(
+                connection, storage, executor, enumerator, assignment, meter=meter, options=options, stopped=stopped,
+                sound=sound,
+            )  # fmt: skip
+            return tiering.run()
 
     def cancel() -> None:
         stopped.set()
         executor.cancel()
 
     return run_interruptibly(work, cancel)
-
-
-def _run(
-    connection: Connection,
-    storage: LakeStorage,
-    executor: TieringExecutor,
-    table_id: int | None,
-    session_id: int | None,
-    progress: RoundProgress | None,
-    options: TieringOptions,
-    stopped: Flag,
-    sound: Mapping[TableBucket, KnownBucket] | None,
-) -> TieringReport | None:
-    with ExitStack() as stack:
-        if session_id is None:
-            session_id = stack.enter_context(TieringSession(connection)).session_id
-        enumerator = TieringSourceEnumerator(connection, session_id, options.renew_interval_s)
-        meter = RoundMeter(progress)
-        with meter.time_stage("plan"):
-            assignment = enumerator.request(table_id)
-        if assignment is None:
-            return None
-        tiering = TieringRound(
-            connection, storage, executor, enumerator, assignment, meter=meter, options=options, stopped=stopped,
-            sound=sound,
-        )  # fmt: skip
-        return tiering.run()
 
 
 class TieringRound:
