@@ -48,8 +48,8 @@ DAMAGE_RANGES = (
     ),
     Mutant(
         "lake_taken_to_hold_nothing_when_it_is_not_known", "P11", LOSSES,
-        "    if left and known is not None:\n",
-        "    if left:\n",
+        '            unknown.append(f"what {who} holds is not known")\n',
+        "            continue\n",
         LOST,
     ),
     Mutant(

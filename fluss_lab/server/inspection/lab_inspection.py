@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -127,7 +127,7 @@ def _known(path: Path) -> KnownBuckets | None:
 # -- logs ------------------------------------------------------------------------------------------------------------
 
 
-def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range]) -> Iterator[Finding | str]:
+def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range | None]) -> Iterator[Finding | str]:
     data = folder / "data"
     trash = data / "trash"
     if trash.is_dir() and any(trash.iterdir()):
@@ -154,7 +154,7 @@ def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucke
                     durable = 0 if known is None else known.durable.get(found, 0)
                     if not is_whole or durable > log_end(bucket, schemas):
                         ranges = damaged_ranges(bucket, schemas, durable)
-                        yield from losses(found, ranges, known, remote.get(found))
+                        yield from losses(found, ranges, known, remote.get(found, NOTHING))
                 except UnsupportedError as error:
                     count += 1
                     yield Finding(bucket, None, str(error), "The bucket cannot be opened", "Use that version")
@@ -205,13 +205,15 @@ def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
                             yield bucket, TableBucket(table_id, int(part[1]), int(bucket.name))
 
 
-def _remote_ranges(root: Path) -> dict[TableBucket, Range]:
-    """Return the offsets that remote storage holds of each bucket; `_remote_logs` reports what cannot be read."""
-    ranges: dict[TableBucket, Range] = {}
+def _remote_ranges(root: Path) -> dict[TableBucket, Range | None]:
+    """Return the offsets that remote storage holds of each bucket; None where that cannot be read, as `_remote_logs` reports."""
+    ranges: dict[TableBucket, Range | None] = {}
     for folder, bucket in _remote_buckets(root):
-        with suppress(FlussError, OSError):
-            if (found := remote_manifest.load(folder, bucket)) is not None and found.segments:
+        try:
+            if (found := remote_manifest.load(folder, bucket)) is not None:
                 ranges[bucket] = (found.start, found.end)
+        except (FlussError, OSError):
+            ranges[bucket] = None
     return ranges
 
 
@@ -272,6 +274,7 @@ def _snapshots_of(folder: Path) -> Iterator[Finding]:
 
 #: Offsets ``[start, stop)``.
 Range: TypeAlias = tuple[int, int]
+NOTHING: Final[Range] = (0, 0)
 
 _TABLES: Final = "SELECT table_id, database, name FROM tables"
 _PARTITIONS: Final = "SELECT partition_id, name FROM partitions"
@@ -340,7 +343,7 @@ def losses(
         bucket: The bucket.
         ranges: The damaged ranges of its log.
         known: What the metadata knows; None: it cannot be read.
-        remote: The offsets that remote storage holds of the bucket.
+        remote: The offsets that remote storage holds of the bucket; None: they cannot be read.
     """
     for path, start, stop, *_ in ranges:
         title = str(bucket) if known is None else known.title(bucket)
@@ -353,22 +356,23 @@ def losses(
 
 def _held(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: Range | None) -> tuple[str, str]:
     """Return the consequence of a lost range, and the remedy."""
-    lake = None if known is None else known.lake.get(bucket)
-    clauses, left = [], [lost]
+    lake = None if known is None else known.lake.get(bucket, NOTHING)
+    clauses, left, unknown = [], [lost], []
     for who, has in (("the lake", lake), ("remote storage", remote)):
-        if has is not None and (both := (max(has[0], lost[0]), min(has[1], lost[1])))[0] < both[1]:
+        if has is None:
+            unknown.append(f"what {who} holds is not known")
+        elif (both := (max(has[0], lost[0]), min(has[1], lost[1])))[0] < both[1]:
             clauses.append(f"{who} holds {_shown([both])}")
             left = [part for each in left for part in _without(each, both)]
-    if left and known is not None:
-        clauses.append(f"held nowhere else: {_shown(left)}")
-    elif left:
-        clauses.append(f"remote storage does not hold {_shown(left)}, and what the lake holds is not known")
+    if left:
+        where = "not known to be held elsewhere" if unknown else "held nowhere else"
+        clauses += [f"{where}: {_shown(left)}", *unknown]
     if known is not None and (snapshot := known.snapshots.get(bucket)) is not None:
         needed = "the rows need them" if snapshot < lost[1] else "the rows do not need them, the changelog does"
         clauses.append(f"the newest key-value snapshot is of offset {snapshot}: {needed}")
     text = "; ".join(clauses)
     copy = "Restore the file from a copy if there is one"
-    return text[0].upper() + text[1:], copy + ("; else these records are lost" if left else "")
+    return text[0].upper() + text[1:], copy + ("; else these records are lost" if left and not unknown else "")
 
 
 def _shown(ranges: Iterable[Range]) -> str:

@@ -317,6 +317,11 @@ def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
         True, True, True, False,
     ]  # fmt: skip
     assert ["eld nowhere else" in meaning for _, _, meaning in said] == [False, False, False, True]
+    kept = remote.read_bytes()
+    flip(remote, 20)
+    meanings = [meaning for _, _, meaning in lost_offsets(lab)]
+    assert all("what remote storage holds is not known" in each and "nowhere else" not in each for each in meanings[1:])
+    remote.write_bytes(kept)
     remote.unlink()
     meanings = [meaning for _, _, meaning in lost_offsets(lab)]
     assert f"held nowhere else: [{first + 70}, {first + 80})" in meanings[1]
