@@ -151,10 +151,10 @@ def process_start_ticks(pid: int) -> int:
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """Return state and start of a process on Linux; None elsewhere."""
+    """Return state and start of a process on Linux; None elsewhere, and of one that is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in parentheses, may hold anything.
     fields = text[text.rindex(")") + 2 :].split()
