@@ -41,6 +41,7 @@ KINDS = {
         "tablet/data/t#/b#/recovery-point: json",
         "tablet/data/t#/b#/log-start: json",
     },
+    "server/tablet/remote/remote_drop_mark.py": {"tablet/data/t#/b#/remote-log: json"},
     "server/tablet/remote/remote_manifest.py": {"remote/log/db/#/#/manifest: json"},
 }
 CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}

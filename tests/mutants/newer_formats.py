@@ -53,9 +53,15 @@ NEWER_FORMATS = (
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
     ),
     Mutant(
-        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/remote/remote_drop_mark.py",
-        '{"dropped_offset": offset}',
-        '{"version": 1, "dropped_offset": offset}',
+        "newer_mark_of_a_remote_log_believed", "P11", "fluss_lab/server/tablet/remote/remote_drop_mark.py",
+        'MARK_VERSION if b\'"version"\' in data else None',
+        "None",
+        (_of_kind("tablet/data/t#/b#/remote-log: json"),),
+    ),
+    Mutant(
+        "versioned_module_forgotten", "P11", "fluss_lab/server/tablet/log/sparse_index.py",
+        'OFFSET_ENTRY: Final = Struct("<ii")',
+        'INDEX_VERSION: Final = 1\nOFFSET_ENTRY: Final = Struct("<ii")',
         (f"{IN_FORMATS}::test_every_format_number_is_known_here",),
     ),
 )  # fmt: skip

@@ -34,6 +34,7 @@ from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SU
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX, SparseIndex
+from fluss_lab.server.tablet.remote.remote_drop_mark import DroppedMark
 
 #: Bytes read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
@@ -85,6 +86,7 @@ def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog:
         )  # fmt: skip
     bases = segment_bases(folder)
     yield from _given_up(folder)
+    yield from _dropped_mark(folder)
     yield from _leftovers(folder, bases)
     yield from _segments(folder, bases, known, schemas, changelog=changelog)
 
@@ -109,6 +111,15 @@ def _given_up(folder: Path) -> Iterator[Finding]:
             path, None, f"offsets [{each.start}, {each.stop}) could not be read, and were given up at "
             f"{format_moment(each.time_ms)}", lost, _NOTHING, is_harmless=True,
         )  # fmt: skip
+
+
+def _dropped_mark(folder: Path) -> Iterator[Finding]:
+    mark = DroppedMark(folder)
+    try:
+        mark.load()
+    except FlussError as error:
+        meaning = "It is not known up to where segments were moved to remote storage, should the manifest there be lost too"
+        yield Finding(mark.path, None, str(error), meaning, _COPY)
 
 
 def _leftovers(folder: Path, bases: list[int]) -> Iterator[Finding]:

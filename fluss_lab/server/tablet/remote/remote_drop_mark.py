@@ -6,14 +6,22 @@ one that never was, and its records as if they were never written.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.json_codec import Whole, decode, encode
 
 MARK_FILE: Final = "remote-log"
+MARK_VERSION: Final = 1
+
+
+class _Mark(msgspec.Struct):
+    """The file."""
+
+    dropped_offset: Whole
 
 
 class DroppedMark:
@@ -32,17 +40,17 @@ class DroppedMark:
 
         Raises:
             CorruptDataError: The mark cannot be read.
+            UnsupportedError: A newer version wrote it.
             OSError: The file system refused.
         """
         try:
-            self._offset = int(json.loads(self.path.read_bytes())["dropped_offset"])
+            data = self.path.read_bytes()
         except FileNotFoundError:
             self._offset = 0
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CorruptDataError(
-                f"{self.path}: not the mark of a remote log ({error!r}), and without its manifest it is not known up to where "
-                "segments were moved to remote storage; restore the manifest or this file from a copy"
-            ) from error
+        else:
+            # Before there were versions, the offset was the only member.
+            version = MARK_VERSION if b'"version"' in data else None
+            self._offset = decode(_Mark, data, self.path, version=version, remedy=_REMEDY).dropped_offset
         return self._offset
 
     def raise_to(self, offset: int) -> None:
@@ -52,5 +60,11 @@ class DroppedMark:
             OSError: The file system refused.
         """
         if offset > self._offset:
-            files.write_json_atomic(self.path, {"dropped_offset": offset})
+            files.write_atomic(self.path, encode(_Mark(offset), version=MARK_VERSION, indent=1))
             self._offset = offset
+
+
+_REMEDY: Final = (
+    "not the mark of a remote log, and without its manifest it is not known up to where segments were moved to remote "
+    "storage; restore the manifest or this file from a copy"
+)
