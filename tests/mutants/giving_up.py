@@ -125,15 +125,15 @@ GIVING_UP = (
         TOLD,
     ),
     Mutant(
-        "damaged_note_of_what_was_given_up_believed", "P11", NOTES,
+        "damaged_note_of_what_was_given_up_believed", "P11", "fluss_lab/records/sealed.py",
         "    if (body := unseal_content(data)) is None:\n",
         '    if (body := data.rpartition(b"\\n")[0]) is None:\n',
         TOLD,
     ),
     Mutant(
         "newer_note_of_what_was_given_up_read", "P7", NOTES,
-        "body, path, version=VERSION, remedy",
-        "body, path, remedy",
+        "_Noted, path, version=VERSION, remedy",
+        "_Noted, path, version=None, remedy",
         TOLD,
     ),
     Mutant(

@@ -17,15 +17,15 @@ NEWER_FORMATS = (
         (_of_kind("server-options.json: json"), _of_kind("tablet/data/t#/schema-#.json: json")),
     ),
     Mutant(
-        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/server/tablet/log/recovery_point.py",
-        "body, path, version=VERSION, forms",
-        "body, path, version=VERSION, peer=True, forms",
+        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/records/sealed.py",
+        "body, path, version=version, remedy",
+        "body, path, version=version, peer=True, remedy",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
     ),
     Mutant(
         "newer_log_start_believed", "P11", "fluss_lab/server/tablet/log/recovery_point.py",
-        "decode(_Start, body, path, version=START_VERSION)",
-        "decode(_Start, body, path)",
+        "START_FILE, version=START_VERSION, remedy",
+        "START_FILE, version=None, remedy",
         (_of_kind("tablet/data/t#/b#/log-start: json"),),
     ),
     Mutant(

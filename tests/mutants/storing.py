@@ -206,8 +206,8 @@ KEEPING = (
     ),
     Mutant(
         "raised_floor_forgotten", "P4", "fluss_lab/server/tablet/log/recovery_point.py",
-        "encode(checkpoint, version",
-        "encode(Checkpoint(checkpoint.recovery_point, 0, checkpoint.segments, checkpoint.writers), version",
+        "FILE_NAME, checkpoint, version",
+        "FILE_NAME, Checkpoint(checkpoint.recovery_point, 0, checkpoint.segments, checkpoint.writers), version",
         (f"{IN_LOG}::test_a_raised_floor_holds_after_a_clean_and_an_unclean_restart",),
     ),
     Mutant(

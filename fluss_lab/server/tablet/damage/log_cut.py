@@ -22,8 +22,7 @@ import msgspec
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.json_codec import decode, encode
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.sealed import load_sealed, save_sealed
 from fluss_lab.server.tablet.buckets.bucket_folders import folder_identity
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
@@ -114,7 +113,7 @@ def save_given_up(folder: Path, given_up: GivenUp) -> None:
         OSError: The file system refused; what was noted stands.
     """
     noted = _Noted(folder_identity(folder), given_up.ranges, given_up.pending)
-    files.write_atomic(folder / GIVEN_UP_FILE, seal_content(encode(noted, version=VERSION, indent=0)))
+    save_sealed(folder / GIVEN_UP_FILE, noted, version=VERSION, indent=0)
 
 
 def load_given_up(folder: Path) -> GivenUp:
@@ -126,13 +125,8 @@ def load_given_up(folder: Path) -> GivenUp:
         OSError: It cannot be read.
     """
     path = folder / GIVEN_UP_FILE
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    if (noted := load_sealed(_Noted, path, version=VERSION, remedy=_REMEDY)) is None:
         return GivenUp()
-    if (body := unseal_content(data)) is None:
-        raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
-    noted = decode(_Noted, body, path, version=VERSION, remedy=_REMEDY)
     if noted.identity != (identity := folder_identity(folder)):
         raise CorruptDataError(
             f"{path}: expected what was given up of bucket {identity!r}, found that of {noted.identity!r}; {_REMEDY}"

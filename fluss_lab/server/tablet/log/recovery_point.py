@@ -18,12 +18,11 @@ from typing import Final
 
 import msgspec
 
-from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.model.json_codec import Forms, Whole, decode, encode
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.model.json_codec import Forms, Whole
+from fluss_lab.records.sealed import load_sealed, save_sealed
 from fluss_lab.server.tablet.append.writer_state import WriterStates
 from fluss_lab.server.tablet.log.segment import SegmentMark
 
@@ -95,8 +94,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, durable: bool) -> None:
         OSError: The file system refused; the old one stands.
     """
     failpoint("tablet.checkpoint.before")
-    body = encode(checkpoint, version=VERSION, forms=_WRITERS)
-    files.write_atomic(folder / FILE_NAME, seal_content(body), durable=durable)
+    save_sealed(folder / FILE_NAME, checkpoint, version=VERSION, forms=_WRITERS, durable=durable)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -105,18 +103,11 @@ def load(folder: Path) -> Checkpoint | None:
     Raises:
         UnsupportedError: A newer version wrote it.
     """
-    path = folder / FILE_NAME
+    remedy = "it is no recovery point, the log is read from its start"
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if (body := unseal_content(data)) is None:
-        log.warning("%s: the checksum does not agree; the log is read from its start", path)
-        return None
-    try:
-        return decode(Checkpoint, body, path, version=VERSION, forms=_WRITERS)
+        return load_sealed(Checkpoint, folder / FILE_NAME, version=VERSION, remedy=remedy, forms=_WRITERS)
     except CorruptDataError as error:
-        log.warning("%s; it is no recovery point, the log is read from its start", error)
+        log.warning("%s", error)
         return None
 
 
@@ -130,7 +121,7 @@ def save_start(folder: Path, offset: int) -> None:
     Raises:
         OSError: The file system refused; nothing in front of the offset may be deleted.
     """
-    files.write_atomic(folder / START_FILE, seal_content(encode(_Start(offset), version=START_VERSION, indent=0)))
+    save_sealed(folder / START_FILE, _Start(offset), version=START_VERSION, indent=0)
 
 
 def expected_start(folder: Path, checkpointed: int | None) -> int:
@@ -153,15 +144,9 @@ def load_start(folder: Path) -> int | None:
     Raises:
         UnsupportedError: A newer version noted it.
     """
-    path = folder / START_FILE
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        if (body := unseal_content(data)) is None:
-            return None
-        return decode(_Start, body, path, version=START_VERSION).start
+        found = load_sealed(_Start, folder / START_FILE, version=START_VERSION, remedy="it is no start of a log")
     except CorruptDataError as error:
-        log.warning("%s; it is no start of a log", error)
+        log.warning("%s", error)
         return None
+    return None if found is None else found.start

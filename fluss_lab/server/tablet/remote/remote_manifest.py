@@ -15,12 +15,11 @@ from typing import Final
 
 import msgspec
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.model.json_codec import Whole, decode, encode
+from fluss_lab.model.json_codec import Whole
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.sealed import load_sealed, save_sealed
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1
@@ -132,7 +131,7 @@ def save(folder: Path, manifest: RemoteManifest) -> None:
     """
     bucket = manifest.bucket
     content = _Content(bucket.table_id, bucket.partition_id, bucket.bucket, manifest.copied_offset, manifest.segments)
-    files.write_atomic(folder / FILE_NAME, seal_content(encode(content, version=VERSION, indent=1)))
+    save_sealed(folder / FILE_NAME, content, version=VERSION, indent=1)
 
 
 def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
@@ -144,13 +143,9 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
         OSError: It cannot be read.
     """
     path = folder / FILE_NAME
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    if (content := load_sealed(_Content, path, version=VERSION, remedy=_REMEDY)) is None:
         return None
-    if (body := unseal_content(data)) is None:
-        raise CorruptDataError(f"{path}: the checksum does not agree; {_REMEDY}")
-    manifest = decode(_Content, body, path, version=VERSION, remedy=_REMEDY).manifest()
+    manifest = content.manifest()
     if manifest.bucket != bucket:
         raise CorruptDataError(f"{path}: expected the manifest of {bucket}, found that of {manifest.bucket}; {_REMEDY}")
     return manifest
