@@ -41,8 +41,10 @@ KINDS = {
         "tablet/data/t#/b#/recovery-point: json",
         "tablet/data/t#/b#/log-start: json",
     },
-    "server/tablet/remote/remote_drop_mark.py": {"tablet/data/t#/b#/remote-log: json"},
-    "server/tablet/remote/remote_manifest.py": {"remote/log/db/#/#/manifest: json"},
+    "server/tablet/remote/remote_manifest.py": {
+        "remote/log/db/#/#/manifest: json",
+        "tablet/data/t#/b#/remote-log: json",
+    },
 }
 CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
 #: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.

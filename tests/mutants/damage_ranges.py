@@ -17,7 +17,7 @@ DAMAGE_RANGES = (
         TOLD,
     ),
     Mutant(
-        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/log_view.py",
+        "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/log_reader.py",
         '        return type(error)(f"{self.described(segment.path)}: {error}")\n',
         "        return error\n",
         TOLD,

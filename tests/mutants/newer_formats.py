@@ -53,7 +53,7 @@ NEWER_FORMATS = (
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
     ),
     Mutant(
-        "newer_mark_of_a_remote_log_believed", "P11", "fluss_lab/server/tablet/remote/remote_drop_mark.py",
+        "newer_mark_of_a_remote_log_believed", "P11", "fluss_lab/server/tablet/remote/remote_manifest.py",
         'MARK_VERSION if b\'"version"\' in data else None',
         "None",
         (_of_kind("tablet/data/t#/b#/remote-log: json"),),

@@ -127,7 +127,9 @@ def _known(path: Path) -> KnownBuckets | None:
 # -- logs ------------------------------------------------------------------------------------------------------------
 
 
-def _tablet(folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range | None]) -> Iterator[Finding | str]:
+def _tablet(
+    folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range | None]
+) -> Iterator[Finding | str]:
     data = folder / "data"
     trash = data / "trash"
     if trash.is_dir() and any(trash.iterdir()):

@@ -9,7 +9,7 @@ from fluss_lab.read.filter.filter_json import filter_from_json
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.server.folder.remote_storage import RemoteDir
 from fluss_lab.server.process import discovery, server_process
-from fluss_lab.server.tablet.remote.remote_drop_mark import DroppedMark
+from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark
 from fluss_lab.spark.sink.sink_journal import SinkFolder
 
 DEEP = "[" * 100_000

@@ -12,7 +12,7 @@ from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
-from fluss_lab.server.tablet.log.log_view import FetchedBatches
+from fluss_lab.server.tablet.log.log_reader import FetchedBatches
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch, RemoteLog
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest
 from fluss_lab.server.tablet.request_counters import BucketCounters

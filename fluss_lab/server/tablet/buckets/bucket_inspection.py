@@ -34,7 +34,7 @@ from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SU
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX, SparseIndex
-from fluss_lab.server.tablet.remote.remote_drop_mark import DroppedMark
+from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark
 
 #: Bytes read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
@@ -118,7 +118,9 @@ def _dropped_mark(folder: Path) -> Iterator[Finding]:
     try:
         mark.load()
     except FlussError as error:
-        meaning = "It is not known up to where segments were moved to remote storage, should the manifest there be lost too"
+        meaning = (
+            "It is not known up to where segments were moved to remote storage, should the manifest there be lost too"
+        )
         yield Finding(mark.path, None, str(error), meaning, _COPY)
 
 

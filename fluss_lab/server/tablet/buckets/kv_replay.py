@@ -17,7 +17,7 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, align_buffer, checksum, split_headers
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.server.kv.kv_store import KvStore
-from fluss_lab.server.tablet.log.log_view import LogView
+from fluss_lab.server.tablet.log.log_reader import LogView
 from fluss_lab.server.tablet.log.previous_offsets import Offsets, PreviousOffsets
 from fluss_lab.server.tablet.log.segment import Segment
 

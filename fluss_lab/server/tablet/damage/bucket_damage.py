@@ -21,8 +21,8 @@ from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail, damaged_ranges
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange, LogCut
 from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.log_reader import Frontier
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
-from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import IndexMark

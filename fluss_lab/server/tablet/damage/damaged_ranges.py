@@ -20,8 +20,8 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.server.tablet.buckets.bucket_inspection import walk
 from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.log_reader import Frontier
 from fluss_lab.server.tablet.log.log_recovery import find_place, segment_bases
-from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE
 
 

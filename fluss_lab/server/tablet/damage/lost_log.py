@@ -22,10 +22,10 @@ from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import IndexMark
-from fluss_lab.server.tablet.remote import remote_drop_mark, remote_manifest
+from fluss_lab.server.tablet.remote import remote_manifest
 
 #: What may be left beside the segments, and belongs to the bucket without them.
-_BESIDE: Final = (GIVEN_UP_FILE, remote_drop_mark.MARK_FILE)
+_BESIDE: Final = (GIVEN_UP_FILE, remote_manifest.MARK_FILE)
 
 
 @dataclass(frozen=True, slots=True)

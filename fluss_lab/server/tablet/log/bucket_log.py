@@ -27,10 +27,9 @@ from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry, LogOptions
 from fluss_lab.server.tablet.log.file_handles import HandlePool
-from fluss_lab.server.tablet.log.log_reader import BucketLogReader
+from fluss_lab.server.tablet.log.log_reader import BucketLogReader, Frontier
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, Recovery
 from fluss_lab.server.tablet.log.log_segments import LogSegments
-from fluss_lab.server.tablet.log.log_view import Frontier
 from fluss_lab.server.tablet.log.segment import UNREADABLE, Segment
 
 

@@ -12,7 +12,7 @@ from fluss_lab.records.batch import place
 from fluss_lab.server.folder.disk_reserve import refusal
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.append_types import LogEntry
-from fluss_lab.server.tablet.log.log_view import Frontier, LogView
+from fluss_lab.server.tablet.log.log_reader import Frontier, LogView
 from fluss_lab.server.tablet.log.segment import Segment
 
 

@@ -20,8 +20,7 @@ from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log.segment import Segment
 from fluss_lab.server.tablet.remote import remote_manifest
-from fluss_lab.server.tablet.remote.remote_drop_mark import DroppedMark
-from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest, RemoteSegment
+from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest, RemoteSegment
 from fluss_lab.server.tablet.remote.segment_copy import copy_segment
 
 T = TypeVar("T")

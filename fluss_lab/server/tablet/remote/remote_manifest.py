@@ -1,8 +1,12 @@
-"""The manifest of a bucket's remote log: which segments there are. What it does not name does not exist.
+"""What a bucket keeps of its remote log: the manifest of its segments, and a mark in the bucket's own folder.
 
-One file, ``manifest``, in the bucket's remote folder: JSON, a line end, and the CRC-32C of the JSON in hex. It is
-replaced at once, after the files that it names are on the device and before any that it no longer names is removed.
-Nothing in it is a path, so the folder may be moved.
+The manifest, JSON with a seal in the bucket's remote folder, says which segments there are: what it does not name does not
+exist. It is replaced at once, after the files that it names are on the device and before any that it no longer names is
+removed. Nothing in it is a path, so the folder may be moved.
+
+The mark says up to which offset segments were deleted here because the remote log has them. Without it, a remote log that
+is missing as a whole (another ``remote.data.dir``, a folder not mounted) would look like one that never was, and its
+records as if they were never written.
 """
 
 from __future__ import annotations
@@ -15,14 +19,17 @@ from typing import Final
 
 import msgspec
 
+from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.model.json_codec import Whole
+from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
 from fluss_lab.records.sealed import load_sealed, save_sealed
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1
+MARK_FILE: Final = "remote-log"
+MARK_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +160,56 @@ def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
 
 _REMEDY: Final = (
     "restore the file from a copy. Its segments are beside it and are left alone; nothing more is copied until then"
+)
+
+
+class _Mark(msgspec.Struct):
+    """The file."""
+
+    dropped_offset: Whole
+
+
+class DroppedMark:
+    """The mark of one bucket.
+
+    Args:
+        folder: The bucket's own; it exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / MARK_FILE
+        self._offset = 0
+
+    def load(self) -> int:
+        """Return the offset; 0 when there is no mark.
+
+        Raises:
+            CorruptDataError: The mark cannot be read.
+            UnsupportedError: A newer version wrote it.
+            OSError: The file system refused.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            self._offset = 0
+        else:
+            # Before there were versions, the offset was the only member.
+            version = MARK_VERSION if b'"version"' in data else None
+            self._offset = decode(_Mark, data, self.path, version=version, remedy=_MARK_REMEDY).dropped_offset
+        return self._offset
+
+    def raise_to(self, offset: int) -> None:
+        """Put the mark at an offset, durably, if it is below.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        if offset > self._offset:
+            files.write_atomic(self.path, encode(_Mark(offset), version=MARK_VERSION, indent=1))
+            self._offset = offset
+
+
+_MARK_REMEDY: Final = (
+    "not the mark of a remote log, and without its manifest it is not known up to where segments were moved to remote "
+    "storage; restore the manifest or this file from a copy"
 )
