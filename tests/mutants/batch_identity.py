@@ -35,7 +35,7 @@ BATCH_IDENTITY = (
         (f"{IN_WRITERS}::{REFUSED}",),
     ),
     Mutant(
-        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/writer_state.py",
+        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/batch_admission.py",
         "    crc: int | None = None\n",
         "    crc: int | None\n",
         (f"{IN_WRITERS}::test_batches_of_checkpoints_without_crcs_are_accepted",),

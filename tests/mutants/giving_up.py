@@ -5,14 +5,14 @@ from tests.mutants.mutant import Mutant
 GIVING_UP_FILE = "fluss_lab/server/tablet/damage/bucket_damage.py"
 DESK = "fluss_lab/server/tablet/damage/damage_requests.py"
 TAIL = "fluss_lab/server/tablet/damage/damaged_ranges.py"
-SENT_ROWS = "fluss_lab/server/tablet/damage/repair_rows.py"
+SENT_ROWS = "fluss_lab/server/tablet/damage/damage_requests.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 NOTES = "fluss_lab/server/tablet/damage/log_cut.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
 IN_CUTS = "tests/unit/server/tablet/damage/test_bucket_damage.py"
 IN_LOST = "tests/unit/server/tablet/damage/test_lost_log.py"
 IN_LOST_REPAIRS = "tests/unit/tiering/repair/test_lost_logs.py"
-IN_SENT = "tests/unit/server/tablet/damage/test_repair_rows.py"
+IN_SENT = "tests/unit/server/tablet/damage/test_damage_requests.py"
 IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 
 SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)

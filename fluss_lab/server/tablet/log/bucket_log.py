@@ -20,9 +20,8 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.server.folder.disk_reserve import refusal
-from fluss_lab.server.tablet.append.batch_admission import Admission, Seal
+from fluss_lab.server.tablet.append.batch_admission import Admission, Seal, WriterStates, WrittenBatch
 from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
-from fluss_lab.server.tablet.append.writer_state import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry, LogOptions

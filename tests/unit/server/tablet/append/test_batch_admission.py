@@ -5,8 +5,13 @@ import threading
 import pytest
 
 from fluss_lab.errors import DuplicateSequenceError, NotLeaderError, OutOfOrderSequenceError
-from fluss_lab.server.tablet.append.batch_admission import Admission
-from fluss_lab.server.tablet.append.writer_state import SEQUENCE_MAX, WriterStates, WrittenBatch, following
+from fluss_lab.server.tablet.append.batch_admission import (
+    SEQUENCE_MAX,
+    Admission,
+    WriterStates,
+    WrittenBatch,
+    following,
+)
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, append, batch, checked, open_log, read_all
 
