@@ -14,12 +14,12 @@ from benchmarks.report import Figures
 from fluss_lab.clock import SystemClock
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import encode
-from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.log_segments import LogOptions
+from fluss_lab.server.tablet.log.payload_validation import check_payload
 
 LOG_BYTES = 1 << 30
 OPTIONS = LogOptions(segment_bytes=256 << 20, index_interval_bytes=4096, fsync=False, writer_expiration_ms=3_600_000)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import FlussError
 from fluss_lab.records.batch import CRC_START, HEADER_BYTES, checksum, encode
-from fluss_lab.server.tablet.append.payload_validation import check_payload
+from fluss_lab.server.tablet.log.payload_validation import check_payload
 
 SCHEMAS = (
     pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("price", pa.float64())]),

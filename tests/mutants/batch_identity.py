@@ -3,7 +3,7 @@
 from tests.mutants.mutant import IN_WRITERS, RECOVERY, Mutant
 
 IN_SINK_JOURNAL = "tests/unit/spark/sink/test_sink_journal.py"
-ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
+ADMISSION = "fluss_lab/server/tablet/log/batch_admission.py"
 IN_PUT = "tests/unit/server/tablet/requests/test_put_kv.py"
 IN_SINK = "tests/unit/spark/sink/test_table_sink.py"
 REFUSED = "test_another_batch_of_a_number_that_was_used_is_refused"
@@ -17,7 +17,7 @@ BATCH_IDENTITY = (
         (f"{IN_WRITERS}::{REFUSED}", f"{IN_PUT}::{REFUSED}"),
     ),
     Mutant(
-        "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/log/append_types.py",
+        "crc_of_the_changelog_taken_for_the_writers", "P1", "fluss_lab/server/tablet/log/log_segments.py",
         "return LogEntry(read_header(head), sent_crc,",
         "return LogEntry(read_header(head), read_header(head).crc,",
         (f"{IN_PUT}::{REFUSED}",),
@@ -35,7 +35,7 @@ BATCH_IDENTITY = (
         (f"{IN_WRITERS}::{REFUSED}",),
     ),
     Mutant(
-        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/append/batch_admission.py",
+        "checkpoints_without_crcs_not_read", "P6", "fluss_lab/server/tablet/log/batch_admission.py",
         "    crc: int | None = None\n",
         "    crc: int | None\n",
         (f"{IN_WRITERS}::test_batches_of_checkpoints_without_crcs_are_accepted",),

@@ -7,7 +7,7 @@ PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 AUTO = "fluss_lab/server/coordinator/ddl/auto_partitioner.py"
 MARKS = "fluss_lab/server/coordinator/ddl/partition_records.py"
-ADMISSION = "fluss_lab/server/tablet/append/batch_admission.py"
+ADMISSION = "fluss_lab/server/tablet/log/batch_admission.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 TIERING = "fluss_lab/server/coordinator/tiering/tiering_states.py"
 

@@ -5,12 +5,12 @@ from tests.mutants.mutant import Mutant
 ROW_SIZES_MODULE = "fluss_lab/records/row_sizes.py"
 WRITER = "fluss_lab/client/write/table_writer.py"
 ACCUMULATOR = "fluss_lab/client/write/record_accumulator.py"
-CHECKS = "fluss_lab/server/tablet/append/payload_validation.py"
+CHECKS = "fluss_lab/server/tablet/log/payload_validation.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
 SCANS = "fluss_lab/server/tablet/requests/bucket_scans.py"
 
 IN_CLIENT = "tests/unit/records/test_row_sizes.py"
-IN_SERVER = "tests/unit/server/tablet/append/test_row_limit.py"
+IN_SERVER = "tests/unit/server/tablet/log/test_row_limit.py"
 
 ROW_SIZES = (
     Mutant(

@@ -211,13 +211,13 @@ KEEPING = (
         (f"{IN_LOG}::test_a_raised_floor_holds_after_a_clean_and_an_unclean_restart",),
     ),
     Mutant(
-        "retries_appended_again", "P1", "fluss_lab/server/tablet/append/batch_admission.py",
+        "retries_appended_again", "P1", "fluss_lab/server/tablet/log/batch_admission.py",
         "            if writer_id < 0:\n                found.append(None)\n",
         "            if sequence >= -1:\n                found.append(None)\n",
         (f"{IN_WRITERS}::test_a_retry_is_answered_with_the_first_offsets",),
     ),
     Mutant(
-        "gaps_between_batches_let_pass", "P1", "fluss_lab/server/tablet/append/batch_admission.py",
+        "gaps_between_batches_let_pass", "P1", "fluss_lab/server/tablet/log/batch_admission.py",
         "if sequence != expected:",
         "if sequence < expected:",
         (f"{IN_WRITERS}::test_a_predecessor_that_does_not_come_is_asked_for",),

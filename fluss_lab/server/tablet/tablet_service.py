@@ -41,7 +41,7 @@ from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
 from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
-from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
 from fluss_lab.server.tablet.request_counters import RequestTally

@@ -35,10 +35,10 @@ from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets, durable_offset_of, partition_of
 from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.server.tablet.damage.lost_log import LostLog, copy_beside
-from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog
 
 log = logging.getLogger(__name__)

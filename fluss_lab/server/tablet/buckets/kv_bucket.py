@@ -29,13 +29,13 @@ from fluss_lab.server.kv.change_derivation import KvChange
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.store_view import KvImage, KvView
-from fluss_lab.server.tablet.append.batch_admission import WriterStates
-from fluss_lab.server.tablet.append.payload_validation import CheckedPut, check_put
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_replay import Replay
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
-from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry
+from fluss_lab.server.tablet.log.batch_admission import WriterStates
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
+from fluss_lab.server.tablet.log.log_segments import DerivedEntry, LogAppendInfo, LogEntry
+from fluss_lab.server.tablet.log.payload_validation import CheckedPut, check_put
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
 

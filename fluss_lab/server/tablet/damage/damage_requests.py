@@ -31,7 +31,6 @@ from fluss_lab.server.folder.disk_reserve import DiskReserve
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.store_view import KvImage
-from fluss_lab.server.tablet.append.payload_validation import check_body
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_description import damage_response
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
@@ -47,6 +46,7 @@ from fluss_lab.server.tablet.damage.bucket_damage import (
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail
 from fluss_lab.server.tablet.damage.log_cut import LogCut, begin
 from fluss_lab.server.tablet.log.log_recovery import segment_bases
+from fluss_lab.server.tablet.log.payload_validation import check_body
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
-from fluss_lab.server.tablet.append.batch_admission import WriterStates
 from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE
 from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.batch_admission import WriterStates
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, SegmentMark

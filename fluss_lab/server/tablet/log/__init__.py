@@ -1,5 +1,5 @@
-"""The log of one bucket: segments, indexes, recovery, and what readers of it see.
+"""The log of one bucket: what it accepts, segments, indexes, recovery, and what readers of it see.
 
-In: checked batches, and offsets to read from.
+In: batches as writers sent them, and offsets to read from.
 Out: batches in offset order, and the offset up to which they are durable.
 """

@@ -20,15 +20,14 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.server.folder.disk_reserve import refusal
-from fluss_lab.server.tablet.append.batch_admission import Admission, Seal, WriterStates, WrittenBatch
-from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.server.tablet.log.append_types import DerivedEntry, LogAppendInfo, LogEntry, LogOptions
+from fluss_lab.server.tablet.log.batch_admission import Admission, Seal, WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_reader import BucketLogReader, Frontier
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, Recovery
-from fluss_lab.server.tablet.log.log_segments import LogSegments
+from fluss_lab.server.tablet.log.log_segments import DerivedEntry, LogAppendInfo, LogEntry, LogOptions, LogSegments
+from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.log.segment import UNREADABLE, Segment
 
 

@@ -39,8 +39,8 @@ from fluss_lab.records.batch import (
     newer_format,
     read_header,
 )
-from fluss_lab.server.tablet.append.batch_admission import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log import recovery_point
+from fluss_lab.server.tablet.log.batch_admission import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint

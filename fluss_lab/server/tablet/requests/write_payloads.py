@@ -10,10 +10,10 @@ from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
-from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.log.append_types import LogAppendInfo
+from fluss_lab.server.tablet.log.log_segments import LogAppendInfo
+from fluss_lab.server.tablet.log.payload_validation import check_payload
 
 #: How long a batch waits for its predecessor: requests overtake each other by thread switches, so by milliseconds. A
 #: predecessor that failed will not come before its sender has heard of it.

@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.server.lives import run_lives
 from tests.unit.server.tablet.tablet_kit import append, open_log

@@ -15,11 +15,11 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import decode_all, encode
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame
-from fluss_lab.server.tablet.append.payload_validation import check_payload
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
-from fluss_lab.server.tablet.log.append_types import LogAppendInfo, LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.log_segments import LogAppendInfo, LogOptions
+from fluss_lab.server.tablet.log.payload_validation import check_payload
 from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing.mock_clock import MockClock
 

@@ -10,7 +10,7 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.metrics.server_metrics import MetricsRegistry
-from fluss_lab.server.tablet.append.batch_admission import Seal
+from fluss_lab.server.tablet.log.batch_admission import Seal
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.ddl.test_auto_partitioner import DAY_MS, day, options

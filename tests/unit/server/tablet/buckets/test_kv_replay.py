@@ -22,9 +22,9 @@ from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.log import previous_offsets
-from fluss_lab.server.tablet.log.append_types import LogOptions
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.kv_crash import OPTIONS, WRITER_ID, changes
 from tests.unit.server.tablet.kv_kit import (

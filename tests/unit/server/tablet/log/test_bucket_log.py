@@ -14,7 +14,7 @@ from fluss_lab.errors import (
     StorageError,
 )
 from fluss_lab.server.tablet.log import bucket_log
-from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import START_MS, MockClock
 from tests.unit.server.tablet.tablet_kit import OPTIONS, Record, append, batch, checked, open_log, read_all
 

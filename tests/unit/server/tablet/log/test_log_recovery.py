@@ -16,7 +16,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.server.tablet.log.append_types import LogOptions
+from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import append, batch, checked, open_log, read_all, records_in
 

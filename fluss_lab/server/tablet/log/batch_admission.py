@@ -22,7 +22,7 @@ from fluss_lab.errors import (
     OutOfOrderSequenceError,
 )
 from fluss_lab.model.json_codec import from_plain
-from fluss_lab.server.tablet.append.payload_validation import CheckedBatch
+from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
 
 #: Batches remembered of each writer, as Apache Fluss: what a writer may have in flight at once.
 BATCHES_KEPT: Final = 5

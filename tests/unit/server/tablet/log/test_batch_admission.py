@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fluss_lab.errors import DuplicateSequenceError, NotLeaderError, OutOfOrderSequenceError
-from fluss_lab.server.tablet.append.batch_admission import (
+from fluss_lab.server.tablet.log.batch_admission import (
     SEQUENCE_MAX,
     Admission,
     WriterStates,
