@@ -16,7 +16,7 @@ from fluss_lab.client import Connection
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 BUCKETS: Final = 4

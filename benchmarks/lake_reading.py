@@ -26,9 +26,8 @@ from benchmarks.report import Figures
 from fluss_lab.client import Connection
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.readers import duckdb_connection
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.round.tiering_round import run_round
 
 BUCKETS: Final = 4

@@ -24,7 +24,7 @@ from benchmarks.report import Figures, Timing, timed
 from fluss_lab.lake import LakeSource, LakeSplit
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 RUNS: Final = 7

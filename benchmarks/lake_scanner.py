@@ -27,7 +27,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.model import OffsetSpec, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 BUCKETS: Final = 4

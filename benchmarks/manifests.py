@@ -27,7 +27,7 @@ from fluss_lab.lake.iceberg.metadata.metadata_files import read_manifest
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 RUNS: Final = 5

@@ -18,7 +18,7 @@ from benchmarks.report import Figures
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 HOUSE = str(Path(fluss_lab.__file__).parent)

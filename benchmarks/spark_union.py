@@ -24,7 +24,7 @@ import pyarrow as pa
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
 from fluss_lab.server.process.discovery import read
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench import Lab, Table
 

@@ -9,7 +9,7 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.spark.session.spark_session import spark_session
-from fluss_lab.testing.embedded_cluster import RESERVE
+from fluss_lab.testing.clusters import RESERVE
 
 # Of the servers that tests start as processes too: folders of tests stay for a while, and there are thousands.
 for _key, _value in RESERVE.items():

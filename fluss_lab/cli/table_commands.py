@@ -96,7 +96,7 @@ def tables(folder: Path, database: str | None) -> None:
 @folder_option
 def show(folder: Path, path: str) -> None:
     """Show the table PATH: columns, properties, buckets, lake snapshots."""
-    from fluss_lab.workbench.listing import Listing
+    from fluss_lab.workbench.table_display import Listing
 
     with opened_lab(folder) as lab:
         table = lab.table(path)

@@ -104,7 +104,7 @@ class Connection(ClusterClient):
 
         Cost: a call a bucket; of a primary-key table only until there are enough rows.
         """
-        from fluss_lab.client.kv.limit_scan import limit_scan
+        from fluss_lab.client.kv.kv_scan import limit_scan
 
         return limit_scan(self, self.table_info(TablePath.parse(path)), limit, partitions)
 

@@ -1,4 +1,4 @@
-"""Tierers in processes of their own, for tests that kill, stop and continue them."""
+"""Tierers in processes of their own, for tests that kill, stop and continue them; executors of tasks without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,11 +17,17 @@ from typing import Any, Final
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
-from fluss_lab.errors import FlussError, InternalError, error_code, error_from_code
+from fluss_lab.errors import FlussError, InternalError, UnavailableError, error_code, error_from_code
 from fluss_lab.lake import LakeStorage
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.task.tiering_task import TieringExecutor
+from fluss_lab.tiering.task.tiering_task import (
+    TaskNews,
+    TaskProgress,
+    TaskResult,
+    TieringExecutor,
+    parse_task,
+    run_task,
+)
 
 #: Imported once, before any process is forked; a gRPC channel or a thread would not survive the fork, imports do.
 PRELOAD: Final = (
@@ -52,6 +59,57 @@ MARK: Final = "FLUSS_LAB_TIERER"
 #: The longest honest wait: a round on a busy machine takes a second or two.
 WAIT_S: Final = 60.0
 _LOOK_S: Final = 0.01
+
+
+class LocalTieringExecutor:
+    """Runs tasks in the calling process, one after another or by threads. Passes everything as bytes, as Spark does.
+
+    Args:
+        threads: Tasks at a time; 1: in the calling thread.
+        parallelism: What the planner counts on; default: `threads`.
+    """
+
+    def __init__(self, threads: int = 1, *, parallelism: int | None = None) -> None:
+        self._threads = threads
+        self._parallelism = parallelism if parallelism is not None else threads
+        self._cancelled = threading.Event()
+
+    @property
+    def parallelism(self) -> int:
+        """Return how many tasks the planner may count on."""
+        return self._parallelism
+
+    @property
+    def is_alive(self) -> bool:
+        """Return True: there is nothing that could die."""
+        return True
+
+    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
+        """Run every task; return results in order. After `cancel` the rest of the results are errors."""
+        self._cancelled.clear()
+        if self._threads == 1:
+            results = [self._one(task) for task in tasks]
+        else:
+            with ThreadPoolExecutor(self._threads, thread_name_prefix="tiering-task") as pool:
+                results = list(pool.map(self._one, tasks))
+        if progress is not None:
+            found = [TaskResult.from_bytes(each) for each in results]
+            ended = [
+                TaskNews(at, each.rows + each.events, each.size_bytes)
+                for at, each in enumerate(found)
+                if each.error is None
+            ]
+            progress(len(results), len(tasks), ended)
+        return results
+
+    def cancel(self) -> None:
+        """Begin no further task."""
+        self._cancelled.set()
+
+    def _one(self, task: bytes) -> bytes:
+        if self._cancelled.is_set():
+            return TaskResult(parse_task(task).index, error=UnavailableError("tiering tasks: cancelled")).to_bytes()
+        return run_task(task)
 
 
 class ClockAhead:

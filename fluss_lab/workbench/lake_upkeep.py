@@ -17,9 +17,15 @@ from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport,
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute
-from fluss_lab.workbench.listing import Listing
 from fluss_lab.workbench.round_progress_view import RoundProgress
-from fluss_lab.workbench.table_display import FILE_COLUMNS, SCHEMA_COLUMNS, SNAPSHOT_COLUMNS, file_row, snapshot_row
+from fluss_lab.workbench.table_display import (
+    FILE_COLUMNS,
+    SCHEMA_COLUMNS,
+    SNAPSHOT_COLUMNS,
+    Listing,
+    file_row,
+    snapshot_row,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

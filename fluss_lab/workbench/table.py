@@ -22,8 +22,7 @@ from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext
-from fluss_lab.workbench.listing import Listing
-from fluss_lab.workbench.table_display import BUCKET_COLUMNS, bucket_row, table_html, table_row, table_text
+from fluss_lab.workbench.table_display import BUCKET_COLUMNS, Listing, bucket_row, table_html, table_row, table_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import ServerProcess
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.across.log_looks import LogLooks
 from tests.across.looks import UnionLooks, plain, same

@@ -16,8 +16,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.samples import nyc_flights
 from tests.across.world import FAR_MS

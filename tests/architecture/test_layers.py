@@ -57,7 +57,7 @@ def test_no_test_sleeps():
 
 _BROKEN = [
     ("command line", "fluss_lab.workbench.lab", "from fluss_lab.cli.commands import main"),
-    ("command line", "fluss_lab.testing.embedded_cluster", "def f():\n    import fluss_lab.cli"),
+    ("command line", "fluss_lab.testing.clusters", "def f():\n    import fluss_lab.cli"),
     ("floors", "fluss_lab.model.schema", "from fluss_lab.rpc import channel"),
     ("floors", "fluss_lab.model.schema", "import fluss_lab.rpc.channel"),
     ("floors", "fluss_lab.lake.iceberg.commit", "from fluss_lab import tiering"),

@@ -27,8 +27,8 @@ import pyarrow as pa
 import fluss_lab as fl
 from fluss_lab.client import AppendWriter
 from fluss_lab.errors import FlussError, NotFoundError, WriteInterruptedError
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.mock_clock import wait_until
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 #: A call or a cycle that takes longer hangs. They take milliseconds.

@@ -16,8 +16,7 @@ from pyiceberg.table import Table
 from fluss_lab.errors import TieringInProgressError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.testing import EmbeddedCluster, wait_until
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import TiererProcess, maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, TiererProcess, maintain_by_hand
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -8,7 +8,7 @@ from typing import Any
 from fluss_lab.client import Connection
 from fluss_lab.lake import CommitterInitContext, LakeTieringFactory
 from fluss_lab.model import TableInfo
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.tiering_committer import TieringCommitter, WrittenSplit
 from fluss_lab.tiering.round.tiering_round import TieringRound

@@ -9,7 +9,7 @@ from fluss_lab.errors import InvalidSchemaError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import ServerProcess
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 PATH = TablePath("d", "t")

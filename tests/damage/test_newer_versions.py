@@ -32,9 +32,8 @@ KINDS = {
         "tablet/data/t#/b#/#.log: batch",
     },
     "records/blocks.py": {"remote/log/db/#/#/#/#.blocks: header"},
-    "records/kv_manifest.py": {"remote/kv/db/#/#/#.manifest: json"},
+    "records/kv_manifest.py": {"remote/kv/db/#/#/#.manifest: json", "metadata.db: kv_snapshots.completed"},
     "server/coordinator/metadata/metadata_store.py": {"metadata.db: user_version"},
-    "server/kv/snapshots/completed_snapshot.py": {"metadata.db: kv_snapshots.completed"},
     "server/process/server_process.py": {"server-options.json: json"},
     "server/folder/remote_storage.py": {"remote/owner.json: json"},
     "server/tablet/log/recovery_point.py": {

@@ -21,8 +21,8 @@ from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.mock_clock import MockClock
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 LOGGED, KEYED = TablePath("db", "logged"), TablePath("db", "keyed")

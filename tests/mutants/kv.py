@@ -31,7 +31,7 @@ KV = (
         (EVERY_KEY,),
     ),
     Mutant(
-        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/keys/prefix_index.py",
+        "kv_prefixes_not_compared", "P4", "fluss_lab/server/kv/keys/key_index.py",
         "owner, rows = owner[same], rows[same]",
         "assert same.size >= 0",
         (EVERY_KEY,),

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import IN_FILES, Mutant
 
-COMMITTER = "fluss_lab/testing/parquet_lake/parquet_committer.py"
+COMMITTER = "fluss_lab/testing/parquet_lake/parquet_writer.py"
 IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
 
 #: P2: each offset reaches the lake once; P5: only the newest holder commits; P7: bytes of unknown form are refused.

@@ -7,7 +7,7 @@ STRANGERS = "fluss_lab/rpc/serving/anonymous_connections.py"
 SERVING = "fluss_lab/rpc/serving/grpc_server.py"
 MEMORY = "fluss_lab/rpc/malloc_settings.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
-PAGE = "fluss_lab/server/metrics/metrics_page.py"
+PAGE = "fluss_lab/server/metrics/server_metrics.py"
 
 IN_UNREAD = "tests/unit/rpc/serving/test_unread_answers.py"
 IN_MEMORY = "tests/unit/rpc/test_malloc_settings.py"

@@ -11,7 +11,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import rows_of, same
 

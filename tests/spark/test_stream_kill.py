@@ -12,8 +12,7 @@ import pytest
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from tests.spark.streamer import Streamer
 from tests.unit.read.kit import OPTIONS, ModelTable
 

@@ -17,7 +17,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source.log_range_source import divide_ranges
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import BUCKETS, OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows

@@ -32,8 +32,7 @@ from fluss_lab.server.kv.change_derivation import (
 )
 from fluss_lab.server.kv.chunk_compaction import CompactionLimits, Rewriter
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs
-from fluss_lab.server.kv.keys.key_index import HashIndex
-from fluss_lab.server.kv.keys.prefix_index import prefix_rows
+from fluss_lab.server.kv.keys.key_index import HashIndex, prefix_rows
 from fluss_lab.server.kv.keys.row_equality import Mask, equal_across, group_keys
 from fluss_lab.server.kv.merge_engines import (
     MergeRules,

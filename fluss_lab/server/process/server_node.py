@@ -29,8 +29,7 @@ from fluss_lab.server.folder.lab_relocation import check_place
 from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_lake_format, check_metadata_is_there
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import claim_remote
-from fluss_lab.server.metrics.metrics_page import MetricsPage, open_page
-from fluss_lab.server.metrics.server_metrics import Collector, request_families
+from fluss_lab.server.metrics.server_metrics import Collector, MetricsPage, open_page, request_families
 from fluss_lab.server.process import discovery, server_process
 from fluss_lab.server.process.listener import listen, server_identity
 from fluss_lab.server.process.tablet_launch import (

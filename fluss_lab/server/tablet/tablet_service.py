@@ -21,6 +21,7 @@ from fluss_lab.errors import (
 from fluss_lab.model.config import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
+from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import Frame, bucket_of, partition_id_of
@@ -28,7 +29,6 @@ from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_root, remove_bucket_folders
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.metrics.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer

@@ -18,13 +18,12 @@ from fluss_lab.lake import LakeStorage
 from fluss_lab.model import DataType, OffsetSpec, TableInfo, TablePath, make_descriptor
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.table_reader import TableReader
+from fluss_lab.testing.clusters import EmbeddedCluster
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, row_of
-from fluss_lab.testing.embedded_cluster import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
 from fluss_lab.testing.mock_clock import MockClock, wait_until
 from fluss_lab.testing.rows import plain, plain_rows
-from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, TiererProcess
+from fluss_lab.testing.tierers import RECOVERY_STEPS, STEPS, LocalTieringExecutor, TiererProcess
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round

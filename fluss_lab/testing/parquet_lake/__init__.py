@@ -9,10 +9,9 @@ It is installed under the name ``parquet``. Its one option is ``warehouse``, a p
     EmbeddedCluster(options={"datalake.format": "parquet", "datalake.parquet.warehouse": str(folder)})
 
 * `table_versions`: versions of a table, and the one atomic step by which the next one is made.
-* `parquet_catalog`: tables made, altered, dropped.
-* `parquet_writer`, `parquet_committer`: a tiering round.
+* `parquet_writer`: a tiering round.
 * `parquet_source`: rows and log read back.
-* `parquet_storage`: where everything else comes from, and the rows of a primary-key table.
+* `parquet_storage`: where everything else comes from; tables made, altered, dropped; the rows of a primary-key table.
 """
 
 from fluss_lab.testing.parquet_lake.parquet_storage import ParquetLakeStorage, read_state

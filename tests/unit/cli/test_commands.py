@@ -13,7 +13,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.embedded_cluster import RESERVE
+from fluss_lab.testing.clusters import RESERVE
 
 
 def run(

@@ -10,7 +10,7 @@ from fluss_lab.errors import LabMovedError
 from fluss_lab.model import TablePath
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 #: A partitioned log table and a primary-key table, each partly in the lake, and a table without a lake; with index

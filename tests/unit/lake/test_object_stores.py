@@ -10,8 +10,7 @@ import pytest
 
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.lab import Lab
 

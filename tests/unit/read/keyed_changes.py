@@ -17,8 +17,7 @@ from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import LAKE, until

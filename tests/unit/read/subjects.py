@@ -3,8 +3,7 @@
 import time
 
 from fluss_lab.model.changes import CHANGE_SYMBOLS
-from fluss_lab.testing.executors import LocalTieringExecutor
-from fluss_lab.testing.tierers import maintain_by_hand
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from tests.unit.read.keyed_changes import DAY_MS, KeyedTable
 
 PATIENCE_S = 60.0

@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.client import Connection
 from fluss_lab.errors import FlussError, InvalidRequestError, TableNotFoundError
 from fluss_lab.model import OffsetSpec
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.lab import Lab

@@ -11,7 +11,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.keyed_changes import DAY_MS, KeyedTable
 from tests.unit.server.tablet.tablet_kit import TABLE_ID, Tablet, batch

@@ -17,7 +17,7 @@ from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.records.batch import BatchHeader, read_header
 from fluss_lab.server.tablet.log import recovery_point
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.damage_repair import give_up_damage, plan_damage_repair
 from fluss_lab.tiering.repair.damage_repair_plan import DamagePlan
 from tests.unit.tiering.kit import LAKE, Tables

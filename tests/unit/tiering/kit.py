@@ -10,7 +10,7 @@ import pyarrow as pa
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -1,6 +1,6 @@
 """Rows and definitions of a lab's table."""
 
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 SCHEMA = {"id": "bigint", "month": "string", "price": "decimal(10, 2)"}

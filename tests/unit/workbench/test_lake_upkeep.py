@@ -6,7 +6,7 @@ import pytest
 
 import fluss_lab as fl
 from fluss_lab import errors
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 LAKE = {"table.datalake.enabled": True}

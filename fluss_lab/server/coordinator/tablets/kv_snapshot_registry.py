@@ -19,12 +19,11 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.records.kv_manifest import SnapshotManifest, manifest_name, read_manifest
+from fluss_lab.records.kv_manifest import FORMAT, CompletedSnapshot, SnapshotManifest, manifest_name, read_manifest
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, TableCatalog
-from fluss_lab.server.kv.snapshots.completed_snapshot import FORMAT, CompletedSnapshot
 
 log = logging.getLogger(__name__)
 

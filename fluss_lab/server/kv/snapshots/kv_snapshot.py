@@ -22,9 +22,15 @@ from fluss_lab.errors import CorruptDataError, NotLeaderError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_files import ChunkRows, read_chunks, write_chunks, write_live
-from fluss_lab.records.kv_manifest import CHUNKS_SUFFIX, LIVE_SUFFIX, ChunkFile, ChunkMark, SnapshotManifest
+from fluss_lab.records.kv_manifest import (
+    CHUNKS_SUFFIX,
+    LIVE_SUFFIX,
+    ChunkFile,
+    ChunkMark,
+    CompletedSnapshot,
+    SnapshotManifest,
+)
 from fluss_lab.server.kv.row_chunks import KvChunk
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
 

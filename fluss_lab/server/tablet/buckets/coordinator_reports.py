@@ -9,10 +9,10 @@ from typing import Final
 
 from fluss_lab.errors import FlussError, NotFoundError
 from fluss_lab.model.names import TableBucket
+from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import path_message
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.model.names import TableBucket
+from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.coordinator_reports import KvSnapshotReporter

@@ -1,6 +1,4 @@
-"""The segments of a log: the one being written, the rolled ones before it, the dropped ones until their files are gone; and the
-entries that are written into them.
-"""
+"""The segments of a log: the one that entries are written into, the rolled ones before it, the dropped ones until they are gone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from fluss_lab.client import read_range
 from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster, MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 PATIENCE_S = 60.0

@@ -18,7 +18,7 @@ from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.filter.predicates import LEAVES_MAX, Among, leaves
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 COLUMNS = {

@@ -13,7 +13,7 @@ from fluss_lab.errors import InvalidFilterError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_row, all_types_rows

@@ -16,7 +16,7 @@ import pytest
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 pytestmark = pytest.mark.slow

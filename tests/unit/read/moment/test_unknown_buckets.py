@@ -17,7 +17,7 @@ from fluss_lab.model import OffsetSpec, TablePath
 from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import plan_repair
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.service.tiering_status import table_lag

@@ -30,7 +30,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Request
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import SYSTEM, rows_of, same, until
 from tests.unit.read.types import ALL_TYPES, all_types_rows

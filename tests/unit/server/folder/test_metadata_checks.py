@@ -5,7 +5,7 @@ import pytest
 from fluss_lab.errors import LabError, TableNotFoundError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 PATH = TablePath("db", "events")

@@ -18,7 +18,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster as clusters
 from fluss_lab.server.folder import read_only_lab
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.server.disks import read_only
 

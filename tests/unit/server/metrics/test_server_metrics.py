@@ -13,9 +13,8 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, CallMetrics
-from fluss_lab.server.metrics import metrics_page
-from fluss_lab.server.metrics.metrics_page import MetricsPage
-from fluss_lab.server.metrics.server_metrics import Family, MetricsRegistry, request_families
+from fluss_lab.server.metrics import server_metrics
+from fluss_lab.server.metrics.server_metrics import Family, MetricsPage, MetricsRegistry, request_families
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
@@ -231,7 +230,7 @@ def test_a_caller_that_dawdles_does_not_hold_up_the_next():
 
 
 def test_a_page_ends_without_waiting_for_its_next_look(monkeypatch):
-    monkeypatch.setattr(metrics_page, "_LOOK_INTERVAL_S", 300.0)
+    monkeypatch.setattr(server_metrics, "_LOOK_INTERVAL_S", 300.0)
     page = MetricsPage(MetricsRegistry(), 0, "secret")
     page.start()
     assert get(page.port, "Bearer secret")[0] == 200
@@ -243,7 +242,7 @@ def test_a_page_ends_without_waiting_for_its_next_look(monkeypatch):
 
 def test_callers_that_drip_hold_up_nobody_and_end(monkeypatch):
     """A byte from time to time ends no time-out of a socket; and as many threads as there are callers would be too many."""
-    monkeypatch.setattr(metrics_page, "_REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(server_metrics, "_REQUEST_TIMEOUT_S", 0.5)
     page = MetricsPage(MetricsRegistry(), 0, "secret")
     page.start()
     with ExitStack() as opened:
@@ -252,7 +251,7 @@ def test_callers_that_drip_hold_up_nobody_and_end(monkeypatch):
         slow = [opened.enter_context(socket.create_connection(place, timeout=30)) for _ in range(30)]
         assert get(page.port, "Bearer secret")[0] == 200
         threads = [each for each in threading.enumerate() if "process_request_thread" in each.name]
-        assert len(threads) <= metrics_page._REQUESTS_MAX + 1
+        assert len(threads) <= server_metrics._REQUESTS_MAX + 1
         left = slow[-1]
 
         def is_cut_off():

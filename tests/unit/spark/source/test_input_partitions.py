@@ -17,7 +17,7 @@ from fluss_lab.read.union.read_columns import make_columns
 from fluss_lab.read.union.read_parts import Request
 from fluss_lab.spark.source.input_partitions import Share, change_shares, ranges_from_json, ranges_to_json, row_shares
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 pytestmark = pytest.mark.slow

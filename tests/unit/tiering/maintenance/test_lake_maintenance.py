@@ -16,7 +16,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import (

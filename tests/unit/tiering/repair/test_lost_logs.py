@@ -12,7 +12,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server.tablet.buckets import bucket_store
 from fluss_lab.server.tablet.damage import log_cut
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS, give_up_damage, plan_damage_repair
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, batches, flip, inside_a_segment, nothing
 from tests.unit.tiering.kit import LAKE, Tables

@@ -10,7 +10,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import FailedTieringEvent, TieringSourceEnumerator
 from tests.unit.tiering.keyed_kit import PARTITIONED, KeyedTable

@@ -17,7 +17,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import CommitterInitContext, LakeCommitter
 from fluss_lab.model import LakeOffset, OffsetSpec, TableBucket, TablePath, make_descriptor
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import (
     FailedTieringEvent,

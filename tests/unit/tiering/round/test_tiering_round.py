@@ -14,7 +14,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -9,7 +9,7 @@ from fluss_lab.errors import InvalidRequestError, StorageError, UnavailableError
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service import tiering_service
 from fluss_lab.tiering.service.tiering_service import TieringService

@@ -9,7 +9,7 @@ import pytest
 
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 
 WAIT_S = 60.0
 #: Stages of a round, and whether its rows are in the lake when it is stopped there.

@@ -2,7 +2,7 @@
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 from fluss_lab.tiering.round.tiering_round import run_round
 

@@ -15,9 +15,9 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model.names import TableBucket
+from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from tests.unit.server.coordinator.rig import path
 from tests.unit.server.kv.snapshot_kit import Puts, store, write
 

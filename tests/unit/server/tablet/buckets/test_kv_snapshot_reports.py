@@ -9,8 +9,8 @@ from fluss_lab import failpoints
 from fluss_lab.client.kv.kv_snapshot_reader import read_snapshot
 from fluss_lab.errors import KvSnapshotNotFoundError, TableNotFoundError
 from fluss_lab.model import TableBucket, TablePath, make_descriptor
+from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.kv.snapshots.completed_snapshot import CompletedSnapshot
 from fluss_lab.testing import EmbeddedCluster
 
 PATH = TablePath("d", "people")

@@ -16,7 +16,7 @@ from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, StorageErr
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock, wait_until
-from fluss_lab.testing.executors import LocalTieringExecutor
+from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
 PATIENCE_S = 60.0

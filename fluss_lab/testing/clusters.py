@@ -1,23 +1,35 @@
-"""A real server process that a test may kill."""
+"""Clusters for tests: one inside this process, and a real server process that a test may kill."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from fluss_lab.client import Connection, ServerAddress
-from fluss_lab.model.config.options import TABLET_SERVERS
+from fluss_lab.clock import Clock
+from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.lake.format_plugin import load_lake
+from fluss_lab.model.config.options import DISK_RESERVE, TABLET_SERVERS
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import reachable
 from fluss_lab.server import cluster
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import ServerEntry
+from fluss_lab.server.process.node_hosting import make_node
+from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.server_process import OPTIONS_FILE, START_TIMEOUT_S, wait_until_gone
+from fluss_lab.server.process.tablet_launch import LocalTablets, ResidentTablet
+from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing.mock_clock import wait_until
+
+#: Of many clusters that are left for a look, each would else keep some MB of the disk.
+RESERVE: Final = {DISK_RESERVE.key: "64kb"}
 
 
 class ServerProcess:
@@ -154,3 +166,126 @@ class ServerProcess:
 def _lives(pid: int, started: int = -1) -> bool:
     """Return whether a process lives; one that only waits to be reaped does not."""
     return cluster.is_alive(ServerEntry(pid, "", 0, "", (), discovery.NO_TABLET, started))
+
+
+class EmbeddedCluster:
+    """A real node with real gRPC on loopback, in threads of this process. Use it as a context manager.
+
+    Args:
+        folder: Its folder, which stays; None: a temporary one, which goes.
+        options: Cluster options by name; without one for it the disk reserve is of 64 kB.
+        clock: The servers' clock, for instance a `MockClock`; None: the machine's.
+        lake: Whether there is a lake: by default a SQLite catalog and a warehouse in the folder.
+        tablet_servers: How many; with more than one, each has its own port and the coordinator another.
+        client: Client options of `connection`.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        options: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+        lake: bool = True,
+        *,
+        tablet_servers: int | None = None,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="fluss-lab-") if folder is None else None
+        self.folder = Path(self._temporary.name) / "lab" if self._temporary is not None else Path(folder or ".")
+        self.options = {**RESERVE, **(options or {})}
+        if tablet_servers is not None:
+            self.options[TABLET_SERVERS.key] = tablet_servers
+        self._clock = clock
+        self._lake = lake
+        self._client = dict(client or {})
+        self._node: ServerNode | None = None
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedCluster {self.folder}>"
+
+    @property
+    def node(self) -> ServerNode:
+        """Return the running node."""
+        assert self._node is not None, "the cluster is not running"
+        return self._node
+
+    @property
+    def address(self) -> ServerAddress:
+        """Return where the cluster listens now, with its token.
+
+        Raises:
+            ServerUnavailableError: It is not running.
+        """
+        if self._node is None:
+            raise ServerUnavailableError("the embedded cluster is not running")
+        host, port = self.node.address
+        return ServerAddress.of(reachable(host), port, self.node.secret, self.node.trust)
+
+    @property
+    def connection(self) -> Connection:
+        """Return a connection, which finds the cluster again after a restart."""
+        if self._connection is None:
+            self._connection = Connection(lambda: self.address, self._client)
+        return self._connection
+
+    def start(self) -> None:
+        """Start the node; it must not be running."""
+        assert self._node is None, "the cluster is running"
+        node = make_node(self.folder, load_lake if self._lake else None, options=self.options, clock=self._clock)
+        node.start()
+        self._node = node
+
+    def stop(self) -> None:
+        """Stop the node gracefully; the folder stays."""
+        node, self._node = self._node, None
+        if node is not None:
+            node.stop(grace_s=1.0)
+
+    def stop_tablet(self, server_id: int) -> None:
+        """Stop one of several tablet servers gracefully: its buckets have no leader until it is started again."""
+        self._local.stop_one(server_id, grace_s=1.0)
+
+    def start_tablet(self, server_id: int) -> None:
+        """Start a tablet server that was stopped; return when it holds its buckets."""
+        self._local.start_one(server_id)
+
+    def tablet(self, server_id: int = 0) -> TabletService:
+        """Return a running tablet server itself, to look at or to call without a connection."""
+        tablets = self.node.tablets
+        if isinstance(tablets, ResidentTablet):
+            assert server_id == 0, "the cluster has one tablet server"
+            assert tablets.tablet is not None, "the cluster is not running"
+            return tablets.tablet
+        return self._local.nodes[server_id].tablet
+
+    @property
+    def _local(self) -> LocalTablets:
+        tablets = self.node.tablets
+        assert isinstance(tablets, LocalTablets), "the cluster has one tablet server, beside the coordinator"
+        return tablets
+
+    def restart(self, options: Mapping[str, object] | None = None) -> None:
+        """Stop and start on the same folder, with other options if given."""
+        self.stop()
+        if options is not None:
+            self.options = {**RESERVE, **options}
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove a temporary folder."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
