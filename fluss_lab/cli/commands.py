@@ -210,7 +210,7 @@ def doctor(folder: Path, deep: bool) -> None:
 def _deep(folder: Path) -> bool:
     """Print the findings in a lab's files; return whether there is a harmful one."""
     from fluss_lab.server.folder.folder_lock import lock_out_servers
-    from fluss_lab.server.inspection.lab_inspection import inspect_lab
+    from fluss_lab.server.folder.lab_inspection import inspect_lab
 
     failed = False
     with lock_out_servers(folder):

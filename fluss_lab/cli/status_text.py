@@ -11,8 +11,8 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
-from fluss_lab.server.metrics.server_metrics import HOST, PATH
 from fluss_lab.server.process.discovery import Discovery
+from fluss_lab.server.server_metrics import HOST, PATH
 
 #: Most damaged buckets shown; the server's log has all.
 TROUBLES_MAX: Final = 10

@@ -14,7 +14,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model import TableBucket, TablePath, make_descriptor
 from fluss_lab.read.changelog.stream_offsets import StreamOffset
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.server.inspection.lab_inspection import inspect_lab
+from fluss_lab.server.folder.lab_inspection import inspect_lab
 from fluss_lab.server.process import discovery, server_process
 from fluss_lab.spark.sink.sink_journal import Intent, IntentBucket, SendPosition, SinkFolder, SinkState
 from fluss_lab.testing.parquet_lake.table_versions import LakeFolder, Manifest

@@ -4,8 +4,8 @@ from tests.mutants.mutant import RECOVERY, Mutant
 
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_DOCTOR = "tests/unit/cli/test_doctor.py"
-IN_INSPECTION = "tests/unit/server/inspection/test_lab_inspection.py"
-LOSSES = "fluss_lab/server/inspection/lab_inspection.py"
+IN_INSPECTION = "tests/unit/server/folder/test_lab_inspection.py"
+LOSSES = "fluss_lab/server/folder/lab_inspection.py"
 LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_told_exactly_and_who_else_holds_them",)
 TOLD = (f"{IN_RANGE}::test_damage_is_told_with_table_bucket_file_and_offsets",)
 

@@ -7,8 +7,8 @@ LIMITS = "fluss_lab/rpc/rpc_methods.py"
 INSPECTION = "fluss_lab/server/tablet/buckets/bucket_inspection.py"
 
 IN_GUARD = "tests/unit/rpc/serving/test_guard.py"
-IN_METRICS = "tests/unit/server/metrics/test_server_metrics.py"
-IN_INSPECTION = "tests/unit/server/inspection/test_lab_inspection.py"
+IN_METRICS = "tests/unit/server/test_server_metrics.py"
+IN_INSPECTION = "tests/unit/server/folder/test_lab_inspection.py"
 IN_FAULTS = "tests/unit/server/folder/test_disk_faults.py"
 IN_HOSTILE = "tests/unit/server/test_hostile_requests.py"
 
@@ -21,7 +21,7 @@ GUARD = (
         (f"{IN_GUARD}::test_without_the_token_nothing_is_read",),
     ),
     Mutant(
-        "metrics_told_to_anybody", "P10", "fluss_lab/server/metrics/server_metrics.py",
+        "metrics_told_to_anybody", "P10", "fluss_lab/server/server_metrics.py",
         "if not token.is_valid(given, self.server.secret):",
         "if given is None:",
         (f"{IN_METRICS}::test_the_page_wants_the_token",),

@@ -102,7 +102,7 @@ INTEGRITY = (
         (f"{IN_ABSENT}::test_what_goes_away_under_the_server_is_not_written_to",),
     ),
     Mutant(
-        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/snapshots/kv_snapshot.py",
+        "snapshots_looked_for_where_nothing_is", "P7", "fluss_lab/server/kv/kv_snapshot.py",
         "        check()\n",
         "",
         (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
@@ -153,7 +153,7 @@ INTEGRITY = (
         "lost_start_not_inspected", "P7", "fluss_lab/server/tablet/buckets/bucket_inspection.py",
         "    if bases and bases[0] > expected:\n",
         "    if bases and bases[0] < 0:\n",
-        ("tests/unit/server/inspection/test_lab_inspection.py::test_a_log_without_its_first_segment_is_found",),
+        ("tests/unit/server/folder/test_lab_inspection.py::test_a_log_without_its_first_segment_is_found",),
     ),
     Mutant(
         "last_rows_before_the_damage", "P7", "fluss_lab/server/tablet/requests/bucket_scans.py",

@@ -2,16 +2,16 @@
 
 from tests.mutants.mutant import Mutant
 
-SNAPSHOT = "fluss_lab/server/kv/snapshots/kv_snapshot.py"
-FOLDER = "fluss_lab/server/kv/snapshots/snapshot_folder.py"
+SNAPSHOT = "fluss_lab/server/kv/kv_snapshot.py"
+FOLDER = "fluss_lab/server/kv/snapshot_folder.py"
 KV_FILES = "fluss_lab/records/kv_files.py"
 MANIFEST = "fluss_lab/records/kv_manifest.py"
 SNAPSHOTS = "fluss_lab/server/tablet/buckets/kv_snapshotter.py"
 COORDINATOR = "fluss_lab/server/coordinator/tablets/kv_snapshot_registry.py"
 
-IN_STORE = "tests/unit/server/kv/snapshots/test_kv_snapshot.py"
-IN_DAMAGE = "tests/unit/server/kv/snapshots/test_snapshot_damage.py"
-IN_CRASHES = "tests/unit/server/kv/snapshots/test_snapshot_crashes.py"
+IN_STORE = "tests/unit/server/kv/test_kv_snapshot.py"
+IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"
+IN_CRASHES = "tests/unit/server/kv/test_snapshot_crashes.py"
 IN_TABLET = "tests/unit/server/tablet/buckets/test_kv_snapshotter.py"
 IN_COORDINATOR = "tests/unit/server/coordinator/tablets/test_kv_snapshot_registry.py"
 

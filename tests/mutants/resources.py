@@ -7,14 +7,14 @@ STRANGERS = "fluss_lab/rpc/serving/anonymous_connections.py"
 SERVING = "fluss_lab/rpc/serving/grpc_server.py"
 MEMORY = "fluss_lab/rpc/malloc_settings.py"
 KV_BUCKET = "fluss_lab/server/tablet/buckets/kv_bucket.py"
-PAGE = "fluss_lab/server/metrics/server_metrics.py"
+PAGE = "fluss_lab/server/server_metrics.py"
 
 IN_UNREAD = "tests/unit/rpc/serving/test_unread_answers.py"
 IN_MEMORY = "tests/unit/rpc/test_malloc_settings.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
 IN_SUPERVISOR = "tests/unit/server/process/test_supervisor.py"
 IN_CATCHING_UP = "tests/unit/server/tablet/buckets/test_kv_catching_up.py"
-IN_METRICS = "tests/unit/server/metrics/test_server_metrics.py"
+IN_METRICS = "tests/unit/server/test_server_metrics.py"
 
 RESOURCES = (
     Mutant(

@@ -9,7 +9,7 @@ from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
 from fluss_lab.server.coordinator.tiering.tiering_states import TableTiering, TieringState
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
-from fluss_lab.server.metrics.server_metrics import Family, single
+from fluss_lab.server.server_metrics import Family, single
 
 
 def cluster_families(catalog: TableCatalog, servers: Sequence[pb.PbServerNode], *, attached: int) -> Iterator[Family]:

@@ -50,7 +50,7 @@ from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
 from fluss_lab.server.folder.remote_storage import META_KEY as REMOTE_OWNER_KEY
-from fluss_lab.server.metrics.server_metrics import Family
+from fluss_lab.server.server_metrics import Family
 from fluss_lab.server.tablet.periodic_work import Ticker
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,6 @@ from fluss_lab.server.folder.lab_relocation import check_place
 from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_lake_format, check_metadata_is_there
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import claim_remote
-from fluss_lab.server.metrics.server_metrics import Collector, MetricsPage, open_page, request_families
 from fluss_lab.server.process import discovery, server_process
 from fluss_lab.server.process.listener import listen, server_identity
 from fluss_lab.server.process.tablet_launch import (
@@ -40,6 +39,7 @@ from fluss_lab.server.process.tablet_launch import (
     TabletLaunch,
     Tablets,
 )
+from fluss_lab.server.server_metrics import Collector, MetricsPage, open_page, request_families
 from fluss_lab.server.server_options import check_server_options, with_remote_dir
 from fluss_lab.server.tablet.periodic_work import Ticker
 

@@ -27,8 +27,8 @@ from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.server.folder.folder_lock import FolderLock
-from fluss_lab.server.metrics.server_metrics import MetricsPage, open_page, request_families
 from fluss_lab.server.process.listener import listen, serve_tablet
+from fluss_lab.server.server_metrics import MetricsPage, open_page, request_families
 from fluss_lab.server.tablet.tablet_service import TabletService
 
 log = logging.getLogger(__name__)

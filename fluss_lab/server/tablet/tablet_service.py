@@ -29,7 +29,7 @@ from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_root, remove_bucket_folders
-from fluss_lab.server.metrics.server_metrics import Family
+from fluss_lab.server.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown

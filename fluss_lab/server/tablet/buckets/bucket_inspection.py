@@ -25,7 +25,6 @@ from fluss_lab.records.batch import (
     decode_checked,
     read_header,
 )
-from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE, load_given_up
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
@@ -41,6 +40,31 @@ _CHUNK_BYTES: Final = 4 << 20
 _SIDE_SUFFIXES: Final = (OFFSET_SUFFIX, TIME_SUFFIX, VALUES_SUFFIX, MARKS_SUFFIX)
 _COPY: Final = "Restore the file from a copy if there is one"
 _NOTHING: Final = "Nothing need be done"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem found in a file or folder.
+
+    Attributes:
+        path: The file or folder.
+        position: The byte at which it begins; None: it concerns the whole.
+        found: What was expected, and what was found.
+        meaning: The consequence.
+        advice: The remedy.
+        is_harmless: Whether the next start of the server repairs it, and nothing is lost.
+    """
+
+    path: Path
+    position: int | None
+    found: str
+    meaning: str
+    advice: str
+    is_harmless: bool = False
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path} at byte {self.position}"
+        return f"{place}: {self.found}. {self.meaning}. {self.advice}."
 
 
 @dataclass(slots=True)

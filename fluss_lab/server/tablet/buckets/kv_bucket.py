@@ -26,8 +26,8 @@ from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import KvChange
+from fluss_lab.server.kv.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.kv_store import KvStore
-from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.store_view import KvImage, KvView
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_replay import Replay

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import CompletedSnapshot
+from fluss_lab.server.kv.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.row_chunks import KvChunk
-from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.store_view import KvImage
 
 BUCKET = TableBucket(7, None, 0)

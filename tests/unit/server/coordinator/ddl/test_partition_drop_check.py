@@ -9,7 +9,7 @@ from fluss_lab import errors
 from fluss_lab.model import TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.metrics.server_metrics import MetricsRegistry
+from fluss_lab.server.server_metrics import MetricsRegistry
 from fluss_lab.server.tablet.log.batch_admission import Seal
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS

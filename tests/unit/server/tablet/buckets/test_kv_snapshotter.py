@@ -10,7 +10,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CorruptDataError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.model.config.options import KV_SNAPSHOT_INTERVAL
 from fluss_lab.model.names import TableBucket
-from fluss_lab.server.kv.snapshots.kv_snapshot import SnapshotStore
+from fluss_lab.server.kv.kv_snapshot import SnapshotStore
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, Model, upserts
 from tests.unit.server.tablet.tablet_kit import TABLE_ID as LOG_TABLE_ID
 from tests.unit.server.tablet.tablet_kit import Tablet

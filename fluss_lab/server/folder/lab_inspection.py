@@ -27,9 +27,8 @@ from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, owner_of, remote_root
-from fluss_lab.server.inspection.findings import Finding
 from fluss_lab.server.process import server_process
-from fluss_lab.server.tablet.buckets.bucket_inspection import inspect_bucket
+from fluss_lab.server.tablet.buckets.bucket_inspection import Finding, inspect_bucket
 from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, damaged_ranges, log_end
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX

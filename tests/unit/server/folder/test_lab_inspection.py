@@ -12,8 +12,8 @@ from fluss_lab.errors import LabLockedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.folder_lock import lock_out_servers
-from fluss_lab.server.inspection.findings import Finding
-from fluss_lab.server.inspection.lab_inspection import inspect_lab
+from fluss_lab.server.folder.lab_inspection import inspect_lab
+from fluss_lab.server.tablet.buckets.bucket_inspection import Finding
 from fluss_lab.testing import EmbeddedCluster
 
 TYPES = {"id": "bigint not null", "text": "string"}

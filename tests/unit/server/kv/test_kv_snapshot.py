@@ -10,7 +10,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import CompletedSnapshot, read_manifest
-from fluss_lab.server.kv.snapshots import kv_snapshot
+from fluss_lab.server.kv import kv_snapshot
 from tests.unit.server.kv.snapshot_kit import BUCKET, SCHEMAS, Puts, names, restored, rows_of, store, write
 
 STEPS = [

@@ -31,7 +31,7 @@ from fluss_lab.records.kv_manifest import (
     SnapshotManifest,
 )
 from fluss_lab.server.kv.row_chunks import KvChunk
-from fluss_lab.server.kv.snapshots.snapshot_folder import SnapshotFolder
+from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.serving.call_metrics import TIME_EDGES_MS, CallMetrics
-from fluss_lab.server.metrics import server_metrics
-from fluss_lab.server.metrics.server_metrics import Family, MetricsPage, MetricsRegistry, request_families
+from fluss_lab.server import server_metrics
+from fluss_lab.server.server_metrics import Family, MetricsPage, MetricsRegistry, request_families
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
