@@ -89,13 +89,6 @@ class StagedSnapshot:
     discard: Callable[[], None]
 
 
-def stage_append(
-    lake: Table, files: Sequence[DataFile], summary: Mapping[str, str], *, entries: EntryCache | None = None
-) -> StagedSnapshot:
-    """Write the manifests of an append to a table's main branch: `stage_row_delta` without deletes."""
-    return stage_row_delta(lake, files, (), summary, entries=entries)
-
-
 def stage_delete(
     lake: Table,
     files: Sequence[DataFile],

@@ -99,11 +99,6 @@ class DataFileWriter:
         """Return, of every file that was begun, how many rows were written before it, and its location."""
         return self._begun
 
-    @property
-    def written_rows(self) -> int:
-        """Return how many rows have gone into files; those taken since are still gathered."""
-        return self._written_rows
-
     def append(self, records: LogRecords) -> None:
         """Take rows of the table as planned, ascending by offset across calls.
 

@@ -45,6 +45,8 @@ NO_PATH: Final = ""
 NO_POSITION: Final = -1
 _READ_ROWS: Final = 64 * 1024
 _SYMBOLS: Final = pa.array([ChangeType.UPDATE_BEFORE.symbol, ChangeType.DELETE.symbol])
+#: A column of texts: plain as it is read; of the writer, by dictionary.
+TEXT: Final = pa.string()
 SYMBOL_TYPE: Final = pa.dictionary(pa.int8(), pa.string())
 _RANGES: Final = re.compile(r"-e(\d+)_(\d+)-t(-?\d+)_(-?\d+)-[0-9a-f]{32}\.parquet$")
 
@@ -72,21 +74,23 @@ def event_range(path: str) -> EventRange | None:
     return None if found is None else EventRange(*(int(number) for number in found.groups()))
 
 
-def delete_schema(schema: Schema) -> pa.Schema:
+def delete_schema(schema: Schema, path_type: pa.DataType = TEXT, symbol_type: pa.DataType = TEXT) -> pa.Schema:
     """Return the columns of a position-delete file that carries rows of a table.
 
     Args:
         schema: The table's columns in the lake, user's then system.
+        path_type: A string, plain or by dictionary.
+        symbol_type: Of the change types, likewise.
     """
-    path = reserved_field(PATH_COLUMN, pa.string(), PATH_ID)
+    path = reserved_field(PATH_COLUMN, path_type, PATH_ID)
     return pa.schema(
-        [path, reserved_field(POSITION_COLUMN, pa.int64(), POSITION_ID), *event_fields(schema, pa.string())]
+        [path, reserved_field(POSITION_COLUMN, pa.int64(), POSITION_ID), *event_fields(schema, symbol_type)]
     )
 
 
-def equality_schema(schema: Schema) -> pa.Schema:
+def equality_schema(schema: Schema, symbol_type: pa.DataType = TEXT) -> pa.Schema:
     """Return the columns of an equality-delete file: the table's under their names, then those of the event."""
-    return pa.schema([*lake_arrow_schema(schema), *change_fields(pa.string())])
+    return pa.schema([*lake_arrow_schema(schema), *change_fields(symbol_type)])
 
 
 def read_events(io: FileIO, file: DataFile) -> Iterator[pa.RecordBatch]:

@@ -22,26 +22,24 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.parquet_output import FinishedParquet, ParquetOutput, StatisticsPlan, data_file
 from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choose_encodings
-from fluss_lab.lake.iceberg.write.data_file_writer import RecordBuffer, even_groups, lake_arrow_schema, lake_rows
+from fluss_lab.lake.iceberg.write.data_file_writer import RecordBuffer, even_groups, lake_rows
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_COLUMN,
     CHANGE_TYPE_ID,
     NO_PATH,
     NO_POSITION,
-    PATH_COLUMN,
     PATH_ID,
-    POSITION_COLUMN,
     POSITION_ID,
     PREVIOUS_OFFSET_COLUMN,
     PREVIOUS_OFFSET_ID,
     SYMBOL_TYPE,
-    change_fields,
     change_symbols,
     conform_events,
+    delete_schema,
+    equality_schema,
     event_fields,
     field_id_of,
     read_events,
-    reserved_field,
 )
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, RowLocator
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget, WriteTarget
@@ -104,11 +102,8 @@ class DeleteFileWriter:
         self._settings = ParquetSettings.of_deletes(target.table.properties)
         schema = target.table.schema
         self._events = pa.schema(event_fields(schema, SYMBOL_TYPE))
-        path = reserved_field(PATH_COLUMN, pa.dictionary(pa.int32(), pa.string()), PATH_ID)
-        self._position_schema = pa.schema(
-            [path, reserved_field(POSITION_COLUMN, pa.int64(), POSITION_ID), *self._events]
-        )
-        self._equality_schema = pa.schema([*lake_arrow_schema(schema), *change_fields(SYMBOL_TYPE)])
+        self._position_schema = delete_schema(schema, pa.dictionary(pa.int32(), pa.string()), SYMBOL_TYPE)
+        self._equality_schema = equality_schema(schema, SYMBOL_TYPE)
         offset_id, timestamp_id = (field.field_id for field in schema.fields[-2:])
         self._ascending = {POSITION_ID, PREVIOUS_OFFSET_ID, offset_id, timestamp_id}
         self._gathered = RecordBuffer()

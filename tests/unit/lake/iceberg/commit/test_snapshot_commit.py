@@ -25,7 +25,7 @@ from fluss_lab.lake.iceberg.commit import snapshot_commit as commits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX
 from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata import snapshot_builder
-from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_append, stage_replace
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace, stage_row_delta
 from tests.unit.lake.changelogs import Changelog, state_of
 from tests.unit.lake.conftest import Lake, summary
 from tests.unit.lake.iceberg.commit.test_round_commit import failing
@@ -398,7 +398,7 @@ def test_commits_on_top_of_anything(table):
     mine = summary("mine")
 
     def stage(current):
-        return stage_append(current, [], mine)
+        return stage_row_delta(current, [], [], mine)
 
     with pytest.raises(CommitConflictError):
         commits.commit(stage, None, mine)
