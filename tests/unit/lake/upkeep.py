@@ -11,6 +11,7 @@ import pyarrow as pa
 from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.merge_reader import read_live
 from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.readers import duckdb_rows
@@ -66,7 +67,11 @@ class Upkeep:
 
     def expire(self, **options):
         given = {"older_than_ms": None, "keep": None, "protected": frozenset(), "partition_ids": {}} | options
-        return self.maintenance.expire_snapshots(**given)
+        is_due = self.maintenance.expiry_due(given.get("fewest", 1))
+        done = self.maintenance.expire_snapshots(**given)
+        if given["older_than_ms"] is None and given["keep"] is None and not is_due:
+            assert done == ExpiredSnapshots((), 0, 0, {}), "what was not due was done"
+        return done
 
     def orphans(self, *, age_ms: int = 0, dry_run: bool = True, **options) -> list[str]:
         moment = self.clock.now_ms() - age_ms

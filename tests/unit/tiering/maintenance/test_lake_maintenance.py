@@ -17,7 +17,7 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
-from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS
+from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import (
     CompactionReport,
@@ -70,6 +70,12 @@ def test_after_some_rounds_small_files_are_put_together(tables):
     tables.check(info)
     log_rounds(tables, info, 1)
     tables.check(info)
+
+
+def test_what_is_not_due_is_not_planned(tables, monkeypatch):
+    for unwanted in ("expire", "remove_orphans"):
+        monkeypatch.delattr(TableMaintenance, unwanted)
+    assert log_rounds(tables, tables.create(buckets=2), 2).maintenance is None
 
 
 def test_without_auto_maintenance_nothing_is_done(tables):

@@ -110,7 +110,9 @@ def test_without_a_wish_there_are_never_very_many(lake, info, monkeypatch):
 def test_few_are_not_worth_it(lake, info):
     ids = appended(lake, info, 6)
     upkeep = Upkeep(lake, info)
+    assert not upkeep.maintenance.expiry_due(1)  # all are young
     upkeep.clock.advance(2 * DAY_MS)
+    assert [upkeep.maintenance.expiry_due(fewest) for fewest in (4, 3)] == [False, True]
     assert upkeep.expire(fewest=4).snapshot_ids == ()
     assert upkeep.expire(fewest=3).snapshot_ids == tuple(ids[:3])
 
