@@ -121,10 +121,7 @@ def method_of(service: str, name: str) -> Method:
 def _encoder(message_type: type[Message]) -> Callable[[Any], bytes]:
     if message_type.DESCRIPTOR.name in message_codec.PAYLOAD_PATHS:
         return message_codec.encode
-
-    def encode(message: Message) -> bytes:
-        return bytes(message.SerializeToString())
-
+    encode: Callable[[Any], bytes] = message_type.SerializeToString
     return encode
 
 
@@ -138,11 +135,13 @@ def _request_decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
             return frame
 
         return decode_frame
-    decode_plain = _decoder(message_type)
 
     def decode(data: bytes) -> Any:
         check_size(message_type, len(data))
-        message = decode_plain(data)
+        try:
+            message = message_type.FromString(data)
+        except DecodeError as error:
+            raise InvalidRequestError(f"not a {message_type.DESCRIPTOR.name}: {error}") from error
         check_fields(message)
         return message
 
@@ -150,13 +149,8 @@ def _request_decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
 
 
 def _decoder(message_type: type[Message]) -> Callable[[bytes], Any]:
+    """Return the decoder of answers; of one that is no such message gRPC itself says so, whatever is raised here."""
     if message_type.DESCRIPTOR.name in message_codec.PAYLOAD_PATHS:
-        return lambda data: message_codec.decode(data, message_type)
-
-    def decode(data: bytes) -> Message:
-        try:
-            return message_type.FromString(data)
-        except DecodeError as error:
-            raise InvalidRequestError(f"not a {message_type.DESCRIPTOR.name}: {error}") from error
-
+        return partial(message_codec.decode, message_type=message_type)
+    decode: Callable[[bytes], Any] = message_type.FromString
     return decode
