@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses
+from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses, lake_snapshot
 from fluss_lab.client.cluster.log_damage import DamagedBucket, damaged_buckets, give_up_range
-from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.cluster.offset_lookup import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.client.kv.kv_snapshot_reader import (
     KvSnapshot,
@@ -31,7 +30,6 @@ from fluss_lab.lake.format_plugin import check_format
 from fluss_lab.model import (
     Column,
     DataType,
-    LakeOffset,
     LakeSnapshot,
     OffsetSpec,
     PartitionInfo,
@@ -46,7 +44,7 @@ from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.schema import make_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
-from fluss_lab.rpc.message_codec import bucket_of, path_message
+from fluss_lab.rpc.message_codec import path_message
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -355,21 +353,7 @@ class Admin:
             TableNotFoundError: There is no such table; or another one has its path now.
             LakeSnapshotNotFoundError: There is no such snapshot, or the table was never tiered.
         """
-        request = pb.GetLakeSnapshotRequest(table_path=path_message(path))
-        if snapshot_id is not None:
-            request.snapshot_id = snapshot_id
-        response = self._connection.coordinator().get_lake_snapshot(request)
-        if table_id is not None:
-            check_table_id(path, table_id, response.table_id)
-        offsets, starts = {}, {}
-        for entry in response.bucket_snapshots:
-            name = entry.partition_name if entry.HasField("partition_name") else None
-            timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
-            bucket = bucket_of(entry, response.table_id)
-            offsets[bucket] = LakeOffset(entry.log_offset, timestamp_ms, name)
-            if entry.HasField("log_start_offset"):
-                starts[bucket] = entry.log_start_offset
-        return LakeSnapshot(response.snapshotId, offsets, starts)
+        return lake_snapshot(self._connection, path, snapshot_id, table_id)
 
     def latest_kv_snapshots(
         self, path: TablePath, partition: PartitionInfo | str | None = None

@@ -1,4 +1,4 @@
-"""The status of each bucket of a table, fetched from the servers that hold them."""
+"""The status of a table's buckets and its lake snapshots, as the cluster knows them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from fluss_lab.client.cluster.leader_requests import (
     call_leaders,
     call_leaders_once,
 )
+from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.errors import (
     FlussError,
     InternalError,
     NotLeaderError,
     error_from_code,
 )
-from fluss_lab.model import TableBucket, TableInfo, TablePath
+from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
-from fluss_lab.rpc.message_codec import bucket_of
+from fluss_lab.rpc.message_codec import bucket_of, path_message
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -254,3 +255,24 @@ def _named(error: FlussError, path: TablePath, bucket: TableBucket, partition: s
     """Return an error with the bucket that it is about."""
     where = "" if partition is None else f" of partition {partition!r}"
     return type(error)(f"table {path}, bucket {bucket.bucket}{where}: what it holds is not known: {error}")
+
+
+def lake_snapshot(
+    connection: ClusterClient, path: TablePath, snapshot_id: int | None = None, table_id: int | None = None
+) -> LakeSnapshot:
+    """Return a lake snapshot as the cluster knows it. See `Admin.lake_snapshot`."""
+    request = pb.GetLakeSnapshotRequest(table_path=path_message(path))
+    if snapshot_id is not None:
+        request.snapshot_id = snapshot_id
+    response = connection.coordinator().get_lake_snapshot(request)
+    if table_id is not None:
+        check_table_id(path, table_id, response.table_id)
+    offsets, starts = {}, {}
+    for entry in response.bucket_snapshots:
+        name = entry.partition_name if entry.HasField("partition_name") else None
+        timestamp_ms = entry.log_max_timestamp if entry.HasField("log_max_timestamp") else -1
+        bucket = bucket_of(entry, response.table_id)
+        offsets[bucket] = LakeOffset(entry.log_offset, timestamp_ms, name)
+        if entry.HasField("log_start_offset"):
+            starts[bucket] = entry.log_start_offset
+    return LakeSnapshot(response.snapshotId, offsets, starts)

@@ -29,7 +29,13 @@ from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSo
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
-from fluss_lab.model.config.options import CLIENT_REQUEST_TIMEOUT, CLIENT_TLS_CA, client_options, client_time_zone
+from fluss_lab.model.config.options import (
+    CLIENT_REQUEST_TIMEOUT,
+    CLIENT_TLS_CA,
+    FETCH_SIZE_MAX,
+    client_options,
+    client_time_zone,
+)
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
@@ -70,6 +76,7 @@ class ClusterClient(Closing):
         self.options = client_options(options or {})
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
+        self.fetch_bytes_max = FETCH_SIZE_MAX.of(self.options)
         self.time_zone = client_time_zone(self.options)
         self._locate = locate
         self.closed = Flag()
@@ -80,7 +87,8 @@ class ClusterClient(Closing):
         """Begin afresh in this process: channels and locks of a parent process are of no use."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._links: dict[ServerAddress, _Link] = {}
+        #: By the coordinator's address, and host and port of a tablet server as the coordinator gives them; None: itself.
+        self._links: dict[tuple[ServerAddress, tuple[str, int] | None], _Link] = {}
         self._address: ServerAddress | None = None
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
@@ -104,8 +112,8 @@ class ClusterClient(Closing):
             with self._lock:
                 links, self._links = self._links, {}
             if self._pid == os.getpid():
-                for link in links.values():
-                    link.channel.close()
+                for channel in {link.channel for link in links.values()}:
+                    channel.close()
 
     @property
     def address(self) -> ServerAddress:
@@ -285,7 +293,7 @@ class ClusterClient(Closing):
         """
         if (place := self._cache().server(server_id)) is None:
             raise NotLeaderError(f"tablet server {server_id} is not known; look up the bucket's leader again")
-        return self._link(self._coordinator_address().at(*place)).tablet_server
+        return self._link(self._coordinator_address(), place).tablet_server
 
     def servers(self) -> list[int]:
         """Return the ids of all tablet servers, as the coordinator knows them now."""
@@ -311,7 +319,7 @@ class ClusterClient(Closing):
         if isinstance(error, NotFoundError):
             self.present_leaders([bucket], attempts)
 
-    def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
+    def attempts(self, what: object, timeout_ms: int | None = None) -> Attempts:
         """Return fresh attempts of a call, for so long; None: ``client.request-timeout``."""
         return Attempts(what, self.request_timeout_ms if timeout_ms is None else timeout_ms, self.closed)
 
@@ -368,17 +376,20 @@ class ClusterClient(Closing):
             self._start()
         return self._metadata
 
-    def _link(self, address: ServerAddress) -> _Link:
+    def _link(self, coordinator: ServerAddress, place: tuple[str, int] | None = None) -> _Link:
         with Held(), self._lock:
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")
-            if (link := self._links.get(address)) is None:
-                timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
-                channel = Channel(
-                    address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust()
-                )
-                link = self._links[address] = _Link(channel, channel.coordinator(), channel.tablet_server())
+            if (link := self._links.get((coordinator, place))) is None:
+                address = coordinator if place is None else coordinator.at(*place)
+                link = self._links.get((address, None)) or self._opened(address)
+                self._links[coordinator, place] = self._links[address, None] = link
             return link
+
+    def _opened(self, address: ServerAddress) -> _Link:
+        timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
+        channel = Channel(address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust())
+        return _Link(channel, channel.coordinator(), channel.tablet_server())
 
 
 class _RetryingCoordinator:

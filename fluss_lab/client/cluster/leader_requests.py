@@ -32,12 +32,12 @@ class Attempts:
     """The attempts of one call: counts failures, waits between them, and ends them when the time is up.
 
     Args:
-        what: The call, for messages.
+        what: The call, for messages: a text, or what becomes one when a message needs it.
         timeout_ms: From now to the last attempt; 0 for a single one.
         closed: Set when the connection is closed; ends every wait.
     """
 
-    def __init__(self, what: str, timeout_ms: int, closed: threading.Event) -> None:
+    def __init__(self, what: object, timeout_ms: int, closed: threading.Event) -> None:
         self.what = what
         self.failures = 0
         self._closed = closed
@@ -83,7 +83,7 @@ class Attempts:
 class LeaderConnection(Protocol):
     """A connection as requests to leaders need it; `ClusterClient` is one."""
 
-    def attempts(self, what: str) -> Attempts:
+    def attempts(self, what: object) -> Attempts:
         """Return fresh attempts of a call."""
         ...
 
@@ -153,7 +153,7 @@ class LeaderCall(Generic[Q, A]):
 def call_leader(
     connection: LeaderConnection,
     bucket: TableBucket,
-    what: str,
+    what: object,
     call: Callable[[TabletServerGateway], A],
     attempts: Attempts | None = None,
 ) -> A:

@@ -28,7 +28,6 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords, decode_all, records_of
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
@@ -100,7 +99,7 @@ class KvScan(Closing):
         self._info = info
         self._bucket = bucket
         self._projection = Projection(info, columns, partial(connection.schema, info))
-        self._batch_bytes = FETCH_SIZE_MAX.of(connection.options)
+        self._batch_bytes = connection.fetch_bytes_max
         self._what = f"scan of the rows of {info.path}, bucket {bucket}"
         self._scanner_id: bytes | None = None
         self._calls = 0

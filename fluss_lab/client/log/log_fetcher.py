@@ -25,7 +25,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext, FlussLogSource
 from fluss_lab.model import TableInfo
-from fluss_lab.model.config.options import FETCH_SIZE_MAX, FETCH_WAIT_MAX
+from fluss_lab.model.config.options import FETCH_WAIT_MAX
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
@@ -66,8 +66,8 @@ class LogFetcher:
         self._projection = projection
         self._positions = positions
         self._source: FlussLogSource | None = None
-        options = connection.options
-        self._limits = FetchLimits(FETCH_SIZE_MAX.of(options), FETCH_WAIT_MAX.of(options), True, previous_offsets)
+        wait_ms = FETCH_WAIT_MAX.of(connection.options)
+        self._limits = FetchLimits(connection.fetch_bytes_max, wait_ms, True, previous_offsets)
         self._servers: set[int] = set()
         self._starting = threading.Lock()
         self._fetchers = 0

@@ -31,7 +31,6 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class LogScanner(Closing):
         self._projection = Projection(info, projection, partial(connection.schema, info))
         self._previous_offsets = previous_offsets and not info.is_log_table
         timeout_s = connection.request_timeout_ms / 1000
-        self._positions = ScannedBuckets(FETCH_SIZE_MAX.of(connection.options), timeout_s)
+        self._positions = ScannedBuckets(connection.fetch_bytes_max, timeout_s)
         self._fetcher: LogFetcher | None = None
         self._closing = Flag()
         self._discovery: threading.Thread | None = None

@@ -30,7 +30,6 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext, FlussLogSource
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import LogRecords
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -79,7 +78,7 @@ def read_range(
     """
     columns = Projection(info, projection, partial(connection.schema, info))
     limits = FetchLimits(
-        FETCH_SIZE_MAX.of(connection.options), 0, lake, previous_offsets=previous_offsets and not info.is_log_table
+        connection.fetch_bytes_max, 0, lake, previous_offsets=previous_offsets and not info.is_log_table
     )
     yield from _RangeReader(connection, info, bucket, partition, columns, limits).read(start, stop)
 
@@ -103,9 +102,12 @@ class _RangeReader:
         self._source: FlussLogSource | None = None
         self._limits = limits
 
+    def __str__(self) -> str:
+        return f"read of bucket {self._bucket} of {self._info.path}"
+
     def read(self, start: int, stop: int) -> Iterator[LogRecords]:
         offset = start
-        attempts = self._connection.attempts(f"read of bucket {self._bucket} of {self._info.path}")
+        attempts = self._connection.attempts(self)
         gone = GoneSegments()
         while offset < stop:
             begin = offset
@@ -121,7 +123,7 @@ class _RangeReader:
                     attempts.wait_after(error, "the lake")
                     continue
             except SegmentGoneError as error:
-                gone.note(error, attempts.what)
+                gone.note(error, str(self))
                 continue
             if offset == begin and fetched.lake is None:
                 raise OffsetOutOfRangeError(
@@ -152,12 +154,12 @@ class _RangeReader:
         def call(gateway: TabletServerGateway) -> FetchedBucket:
             fetched = next(fetched_buckets(gateway.fetch_log(request)), None)
             if fetched is None or fetched.bucket != self._bucket:
-                raise InternalError(f"{attempts.what}: the server's answer leaves the bucket out")
+                raise InternalError(f"{self}: the server's answer leaves the bucket out")
             if fetched.error is not None:
                 raise fetched.error
             return fetched
 
-        return call_leader(self._connection, self._bucket, attempts.what, call, attempts)
+        return call_leader(self._connection, self._bucket, self, call, attempts)
 
     def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         what = f"bucket {self._bucket} of {self._info.path}"

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from fluss_lab.client import BucketOffset, BucketStatus, Connection, KnownBucket, UnknownBucket
+from fluss_lab.client.cluster.bucket_status import bucket_statuses, lake_snapshot
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.errors import (
     FlussError,
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 #: A partition may be dropped between the questions of one look; more often than this is no accident.
 LOOKS_MAX = 5
+#: Of a lake snapshot's id: a larger number is none.
+_ID_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +216,10 @@ class TableSource:
         seen = None if self._seen is None else self._seen.snapshot
         if seen is not None and seen.snapshot_id == snapshot_id:
             return seen
+        if snapshot_id is not None and snapshot_id.bit_length() > _ID_BITS:
+            return None
         try:
-            return self.connection.admin().lake_snapshot(self.info.path, snapshot_id, table_id=self.info.table_id)
+            return lake_snapshot(self.connection, self.info.path, snapshot_id, self.info.table_id)
         except (LakeSnapshotNotFoundError, LakeNotConfiguredError):
             return None
 
@@ -239,7 +244,7 @@ class TableSource:
             # The lake first: what is tiered between the two questions then only looks untiered.
             snapshot = self.snapshot()
             try:
-                statuses = self.connection.admin().buckets(self.info)
+                statuses = bucket_statuses(self.connection, self.info, patient=True)
             except PartitionNotFoundError:
                 if attempt == LOOKS_MAX - 1:
                     raise

@@ -40,7 +40,6 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.config.options import FETCH_SIZE_MAX
 from fluss_lab.records import encode
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -180,7 +179,7 @@ class _NumberedSender:
             PartitionNotFoundError, ServerUnavailableError: As for any read.
         """
         columns = Projection(self._info, self._info.schema.names[:1])
-        limits = FetchLimits(FETCH_SIZE_MAX.of(self._connection.options), 0, enable_lake=False)
+        limits = FetchLimits(self._connection.fetch_bytes_max, 0, enable_lake=False)
         offset = start
         while True:
             request = fetch_request(self._info.table_id, [(bucket, offset)], columns, limits)
