@@ -48,8 +48,8 @@ UNION_READING = (
         "gap_between_lake_and_log_read_over",
         "P4",
         KEYED_PLAN,
-        "if lake_stop == part.stop or not source.is_looked_at or _is_held(",
-        "if lake_stop <= part.stop or not source.is_looked_at or _is_held(",
+        "if lake_stop == part.stop or source.may_hold(",
+        "if lake_stop <= part.stop or source.may_hold(",
         (f"{IN_KEYED}::test_a_lake_that_was_switched_off_does_not_hide_what_came_after",),
     ),
     Mutant(

@@ -277,6 +277,15 @@ class TableSource:
         """Return a bucket as it was at the last look; None when there was none, or it was not there."""
         return None if self._seen is None else self._seen.by_bucket.get(bucket)
 
+    def may_hold(self, bucket: TableBucket, offset: int) -> bool:
+        """Return whether the cluster may hold a bucket's log from an offset on: true unless the last look says otherwise.
+
+        Raises:
+            FlussError: The cluster does not know the bucket.
+        """
+        known = self.known_state(bucket)
+        return self._seen is None or (known is not None and known.holds_from(offset))
+
     def bucket_state(self, bucket: TableBucket) -> BucketState | None:
         """Return a bucket as it was at the last look, or as it is now without one; None when it is not there."""
         if self._seen is None:

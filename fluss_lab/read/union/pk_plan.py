@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +37,7 @@ def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | N
     if end and start <= part.stop:
         lake_stop = max(part.start, min(end, part.stop))
         # Where the log has left a gap behind the lake, the lake does not help.
-        if lake_stop == part.stop or not source.is_looked_at or _is_held(source.known_state(part.bucket), lake_stop):
+        if lake_stop == part.stop or source.may_hold(part.bucket, lake_stop):
             return replace(part, lake_stop=lake_stop, splits=(), live=False)
     held = source.bucket_state(part.bucket)
     if held is None or held.is_dropped:
@@ -50,16 +49,6 @@ def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | N
     if held.holds_from(part.stop):
         return replace(part, lake_stop=part.start, splits=(), live=True)
     raise _beyond_reach(source, part, earliest_available(held, snapshot))
-
-
-def joins(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot) -> bool:
-    """Return whether the log still follows what a snapshot holds of each part, as far as is known without a call."""
-    for part in parts:
-        end, _ = _lake(snapshot, part)
-        held_from = max(end, part.start)
-        if end < part.stop and source.is_looked_at and not _is_held(source.known_state(part.bucket), held_from):
-            return False
-    return True
 
 
 def _lake(snapshot: LakeSnapshot | None, part: BucketPart) -> tuple[int, int]:
@@ -84,15 +73,6 @@ def earliest_available(bucket: BucketState, snapshot: LakeSnapshot | None) -> in
     if (start := bucket.start) is not None:
         starts.append(start)
     return min(starts, default=bucket.end)
-
-
-def _is_held(bucket: BucketState | None, offset: int) -> bool:
-    """Return whether the cluster holds a bucket's log from an offset on.
-
-    Raises:
-        FlussError: The cluster does not know it.
-    """
-    return bucket is not None and bucket.holds_from(offset)
 
 
 def _gone(source: TableSource, part: BucketPart, start: int, end: int) -> OffsetOutOfRangeError:

@@ -26,7 +26,7 @@ from fluss_lab.read.filter.predicates import bounds, equal_values
 from fluss_lab.read.moment.log_retention import check_gaps
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
-from fluss_lab.read.union.pk_plan import joins, place_part
+from fluss_lab.read.union.pk_plan import place_part
 from fluss_lab.read.union.read_parts import BucketPart, Plan, Selection
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
@@ -162,7 +162,7 @@ def make_plan(
         OffsetOutOfRangeError: Records are known to be gone for good; the text names them.
     """
     hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
-    if hint is not None and joins(source, parts, hint):
+    if hint is not None and _joins(source, parts, hint):
         try:
             return _planned(source, parts, where, hint)
         except LakeSnapshotNotFoundError:
@@ -182,6 +182,15 @@ def make_plan(
                 raise
             source.look()
     raise AssertionError
+
+
+def _joins(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot) -> bool:
+    """Return whether the log still follows what a snapshot holds of each part, as far as is known without a call."""
+    for part in parts:
+        end = _lake_end(snapshot, part.bucket)
+        if end < part.stop and not source.may_hold(part.bucket, max(end, part.start)):
+            return False
+    return True
 
 
 def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
