@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.read.union import plan_execution
+from fluss_lab.read.union import read_plan
 from fluss_lab.testing import MockClock
 from tests.across.program import Step, from_text, shrunk, to_text
 from tests.across.walk import ProgramError, Walker, random_program
@@ -50,7 +50,7 @@ def test_a_planted_defect_is_told_by_a_short_program(monkeypatch):
     def one_short(connection, info, bucket, start, stop, **more):
         yield from read_range(connection, info, bucket, start + 1 if start else 0, stop, **more)
 
-    monkeypatch.setattr(plan_execution, "read_range", one_short)
+    monkeypatch.setattr(read_plan, "read_range", one_short)
     program = random_program(
         random.Random(5), 12, without=["moving", "scanner", "replay", "seek", "too_early", "foreign"]
     )

@@ -52,7 +52,7 @@ ACROSS = (
         (EVERY_ROW,),
     ),
     Mutant(
-        "interrupted_read_begins_again", "P4", "fluss_lab/read/union/plan_execution.py",
+        "interrupted_read_begins_again", "P4", "fluss_lab/read/union/read_plan.py",
         "pending[0] = part = replace(part, start=position)",
         "pending[0] = part = replace(part, start=part.start)",
         (MUCH_LEFT,),

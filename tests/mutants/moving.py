@@ -252,7 +252,7 @@ READING = (
         (f"{IN_UNION}::test_rows_say_where_they_came_from",),
     ),
     Mutant(
-        "union_log_begins_one_early", "P4", "fluss_lab/read/union/plan_execution.py",
+        "union_log_begins_one_early", "P4", "fluss_lab/read/union/read_plan.py",
         "position = max(part.start, part.lake_stop)",
         "position = max(part.start, part.lake_stop - 1)",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),

@@ -95,7 +95,7 @@ UNION_READING = (
     Mutant(
         "read_begins_again_where_it_was",
         "P4",
-        "fluss_lab/read/union/plan_execution.py",
+        "fluss_lab/read/union/read_plan.py",
         "                pending[0] = part = replace(part, start=position)\n",
         "",
         (

@@ -29,10 +29,10 @@ from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.changelog.offset_ranges import LogRange, resolve_ranges
 from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.table_state import TableSource, TableState
-from fluss_lab.read.union.plan_execution import FAILURES_MAX, gone
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED
+from fluss_lab.read.union.read_plan import FAILURES_MAX, gone
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:

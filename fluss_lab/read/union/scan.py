@@ -16,11 +16,10 @@ from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, w
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_merge import keyed_count
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
-from fluss_lab.read.union.read_plan import make_plan, wanted_parts
+from fluss_lab.read.union.read_plan import make_plan, read_rows, wanted_parts
 
 if TYPE_CHECKING:
     import pandas as pd

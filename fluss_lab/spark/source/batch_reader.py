@@ -40,9 +40,9 @@ from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_columns import SOURCE_COLUMN, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_parts import Request
+from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.input_partitions import Share, change_shares, ranges_from_json, ranges_to_json, row_shares

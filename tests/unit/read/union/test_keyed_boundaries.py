@@ -18,8 +18,8 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union import lake_rows, pk_merge
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Plan, Request
+from fluss_lab.read.union.read_plan import read_rows
 from tests.unit.read.kit import rows_of
 from tests.unit.read.union.boundaries_kit import check, row, unlaked
 

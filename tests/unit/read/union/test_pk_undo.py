@@ -10,8 +10,8 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.read.union import pk_plan, pk_undo
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Request
+from fluss_lab.read.union.read_plan import read_rows
 from tests.unit.read.kit import rows_of
 from tests.unit.read.union.boundaries_kit import check, row, unlaked
 

@@ -27,8 +27,8 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_parts import Request
+from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -12,9 +12,9 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.read.union.plan_execution import read_rows
 from fluss_lab.read.union.read_columns import make_columns
 from fluss_lab.read.union.read_parts import Request
+from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.spark.source.input_partitions import Share, change_shares, ranges_from_json, ranges_to_json, row_shares
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
