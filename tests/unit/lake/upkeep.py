@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.merge_reader import read_live
-from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.iceberg.table.layout import LakeColumns, known_layout
 from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.testing import MockClock

@@ -16,8 +16,7 @@ from pyiceberg.typedef import Record
 
 from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
-from fluss_lab.lake.iceberg.table.layout import LakeLayout, partition_values
+from fluss_lab.lake.iceberg.table.layout import LakeColumns, LakeLayout, partition_values
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.write_target import TABLE_FORMS, WriteTarget

@@ -21,9 +21,8 @@ from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX, table_starts
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeDelete, live_state, snapshot_of
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summaries, summary_of
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
-from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.iceberg.table.layout import LakeColumns, known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, SnapshotSummary, read_starts
 from fluss_lab.model.names import BucketKey

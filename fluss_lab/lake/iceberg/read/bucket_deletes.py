@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyiceberg.io import FileIO
 
-    from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
+    from fluss_lab.lake.iceberg.table.layout import LakeColumns
 
 NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
 

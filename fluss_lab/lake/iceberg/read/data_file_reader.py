@@ -21,64 +21,20 @@ from pyiceberg.types import NestedField
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
+from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
-from fluss_lab.lake.iceberg.table.layout import LakeLayout
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, holds, ids_of
-from fluss_lab.model import TableInfo
+from fluss_lab.lake.iceberg.table.layout import LakeColumns, match_columns
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, holds, ids_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyiceberg.io import FileIO
-    from pyiceberg.table.name_mapping import NameMapping
 
 #: How files are opened: what a scan needs of one is asked for in few, larger requests.
 PARQUET: Final = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LakeColumns:
-    """The columns of a table as they are handed out, and as they are called and typed in the lake.
-
-    Attributes:
-        layout: Field ids and lake types.
-        schema: The user's columns in Fluss's Arrow types, then the system columns.
-        name_mapping: For files that others added without field ids; None when the table has none.
-    """
-
-    layout: LakeLayout
-    schema: pa.Schema
-    name_mapping: NameMapping | None = None
-
-    @staticmethod
-    def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
-        """Return the columns of a Fluss table."""
-        return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
-
-    def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
-        """Return rows of a file in the table's own types.
-
-        Raises:
-            CorruptDataError: A value is none of its column's type, or null where there is none.
-        """
-        fields = [self.schema.field(name) for name in rows.schema.names]
-        columns = []
-        for column, field in zip(rows.columns, fields, strict=True):
-            if not field.nullable and column.null_count:
-                raise CorruptDataError(f"lake file {location}: column {field.name!r} is NOT NULL, but holds nulls")
-            try:
-                columns.append(column if column.type == field.type else column.cast(field.type))
-            except pa.ArrowException as error:
-                raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-    def named_in(self, expression: pc.Expression) -> list[str]:
-        """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
-        text = str(expression)
-        return [name for name in self.schema.names if name in text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,22 +229,6 @@ class DataFileReader(Closing):
         return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
 
 
-def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
-    by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
-    has_all_ids = len(by_id) == len(physical)
-    plain, absent = set(), set()
-    for field in columns.layout.schema.fields:
-        expected = arrow_field(field)
-        if field.field_id in by_id:
-            found, ids = by_id[field.field_id]
-            if found.name == field.name and ids == ids_of(field) and arrow_names(found) == arrow_names(expected):
-                plain.add(field.name)
-        elif has_all_ids and field.name not in physical.names and not field.required:
-            absent.add(field.name)
-    return frozenset(plain), frozenset(absent)
-
-
 def _as_wide(field: NestedField, in_file: Schema) -> NestedField:
     """Return a field in the type that a file has it in, where another engine widened it; its values are cast back."""
     try:
@@ -325,8 +265,3 @@ def clip_rows(rows: pa.Table, offsets: pa.ChunkedArray, start: int | None, stop:
     low = 0 if start is None else int(np.searchsorted(values, start))
     high = len(values) if stop is None else int(np.searchsorted(values, stop))
     return rows if high - low == len(values) else rows.slice(low, max(high - low, 0))
-
-
-def user_names(columns: LakeColumns) -> list[str]:
-    """Return the names of the user's columns, in order."""
-    return list(columns.schema.names[: -len(SYSTEM_COLUMNS)])

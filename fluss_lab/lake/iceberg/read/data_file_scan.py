@@ -25,8 +25,9 @@ from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
-from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET, match_columns
+from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.table.layout import match_columns
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.types import NestedField
 
-    from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
+    from fluss_lab.lake.iceberg.table.layout import LakeColumns
 
 _MICROS: Final = pa.timestamp("us", "UTC")
 

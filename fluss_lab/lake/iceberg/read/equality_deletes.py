@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.position_deletes import open_delete_file
+from fluss_lab.lake.iceberg.table.layout import LakeColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,12 +18,13 @@ from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutO
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
-from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, user_names
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
 from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.lake.iceberg.table.layout import user_names
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LogFiles, LookupContext
 from fluss_lab.model import TableInfo

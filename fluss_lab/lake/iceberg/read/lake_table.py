@@ -17,9 +17,9 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     live_state,
     snapshot_of,
 )
-from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, LakeColumns
+from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, readable_layout
+from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns, readable_layout
 from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey

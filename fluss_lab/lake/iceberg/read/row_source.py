@@ -30,10 +30,10 @@ from fluss_lab.lake.iceberg.read.bucket_deletes import (
     deletes_text,
     slice_ascending,
 )
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileScan, WantedFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey

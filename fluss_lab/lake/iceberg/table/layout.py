@@ -13,20 +13,37 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, TimestamptzType
 
-from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, TIMESTAMP_COLUMN
-from fluss_lab.lake.iceberg.table.type_mapping import holds, ids_of, inner_fields, lake_field
+from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.lake.format_interfaces import (
+    BUCKET_COLUMN,
+    OFFSET_COLUMN,
+    SYSTEM_COLUMNS,
+    SYSTEM_FIELDS,
+    TIMESTAMP_COLUMN,
+)
+from fluss_lab.lake.iceberg.table.type_mapping import (
+    arrow_field,
+    arrow_ids,
+    arrow_names,
+    holds,
+    ids_of,
+    inner_fields,
+    lake_field,
+)
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
+    from pyiceberg.table.name_mapping import NameMapping
 
 FORMAT_VERSION: Final = 2
 TABLE_ID_PROPERTY: Final = "fluss.table-id"
@@ -268,3 +285,66 @@ def check_spec(what: str, expected: PartitionSpec, found: PartitionSpec) -> None
     """Raise `UnsupportedError` unless a partition spec cuts rows as expected; names do not matter."""
     if [(f.source_id, f.transform) for f in expected.fields] != [(f.source_id, f.transform) for f in found.fields]:
         raise UnsupportedError(f"{what}: expected partition spec {expected}, found {found}; {_MEND}")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumns:
+    """The columns of a table as they are handed out, and as they are called and typed in the lake.
+
+    Attributes:
+        layout: Field ids and lake types.
+        schema: The user's columns in Fluss's Arrow types, then the system columns.
+        name_mapping: For files that others added without field ids; None when the table has none.
+    """
+
+    layout: LakeLayout
+    schema: pa.Schema
+    name_mapping: NameMapping | None = None
+
+    @staticmethod
+    def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
+        """Return the columns of a Fluss table."""
+        return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
+
+    def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        """Return rows of a file in the table's own types.
+
+        Raises:
+            CorruptDataError: A value is none of its column's type, or null where there is none.
+        """
+        fields = [self.schema.field(name) for name in rows.schema.names]
+        columns = []
+        for column, field in zip(rows.columns, fields, strict=True):
+            if not field.nullable and column.null_count:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r} is NOT NULL, but holds nulls")
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowException as error:
+                raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def named_in(self, expression: pc.Expression) -> list[str]:
+        """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
+        text = str(expression)
+        return [name for name in self.schema.names if name in text]
+
+
+def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
+    by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
+    has_all_ids = len(by_id) == len(physical)
+    plain, absent = set(), set()
+    for field in columns.layout.schema.fields:
+        expected = arrow_field(field)
+        if field.field_id in by_id:
+            found, ids = by_id[field.field_id]
+            if found.name == field.name and ids == ids_of(field) and arrow_names(found) == arrow_names(expected):
+                plain.add(field.name)
+        elif has_all_ids and field.name not in physical.names and not field.required:
+            absent.add(field.name)
+    return frozenset(plain), frozenset(absent)
+
+
+def user_names(columns: LakeColumns) -> list[str]:
+    """Return the names of the user's columns, in order."""
+    return list(columns.schema.names[: -len(SYSTEM_COLUMNS)])

@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.lake.iceberg.read.data_file_reader import LakeColumns
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes
-from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.iceberg.table.layout import LakeColumns, known_layout
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of
 from tests.unit.lake.conftest import records
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
