@@ -77,7 +77,7 @@ LAKE_STATE = (
     ),
     Mutant(
         "renamed_columns_read_by_name", "P4", FILE_SCAN,
-        "return found if needed <= self._simple(physical) else None",
+        "return found if needed <= self._columns.match(physical).direct else None",
         "return found",
         (f"{IN_SCHEMAS}::test_what_somebody_changed_is_read_right",),
     ),

@@ -6,16 +6,26 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from cachetools import LRUCache
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import TableProperties
 
 from fluss_lab.errors import CommitConflictError, CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manifest
-from fluss_lab.lake.iceberg.table.layout import FORMAT_VERSION, LakeLayout, check_spec, known_layout, partition_values
+from fluss_lab.lake.iceberg.table.layout import (
+    FIELD_IDS_PROPERTY,
+    FORMAT_VERSION,
+    LakeColumns,
+    LakeLayout,
+    check_spec,
+    known_layout,
+    partition_values,
+    readable_layout,
+)
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.names import BucketKey, partition_name
@@ -34,6 +44,8 @@ ENTRIES_MAX: Final = 50_000
 STATES_MAX: Final = 128
 #: Manifest lists kept: each of some twenty manifests, nearly all of which it shares with its neighbours.
 LISTS_MAX: Final = 2_000
+#: Columns kept, of all tables: some kB each.
+COLUMNS_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -45,7 +57,10 @@ class _DecodedManifest:
 
 
 class EntryCache:
-    """Decoded manifests and their lists, the least recently used dropped first; they never change. Safe in any thread."""
+    """What tables' metadata says, decoded: manifests, their lists, columns. Safe in any thread.
+
+    It never changes. The least recently used is dropped first.
+    """
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._lists: LRUCache[str, tuple[ManifestFile, ...]] = LRUCache(LISTS_MAX)
@@ -55,6 +70,9 @@ class EntryCache:
         )
         self._states: LRUCache[str, dict[BucketKey, BucketFiles]] = LRUCache(STATES_MAX)
         self._lock = threading.Lock()
+        self._columns: LRUCache[tuple[Any, ...], LakeColumns] = LRUCache(
+            COLUMNS_MAX, getsizeof=lambda columns: len(columns.schema)
+        )
 
     def entries(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """Return the live entries of a manifest.
@@ -109,6 +127,26 @@ class EntryCache:
         manifests = read_list(io, path)
         self.keep_list(path, manifests)
         return manifests
+
+    def columns(self, table: TableInfo, lake: Table) -> LakeColumns:
+        """Return the columns of a table whose files can be read, made once for each of its schemas.
+
+        Raises:
+            UnsupportedError: As `readable_layout`.
+        """
+        descriptor, metadata, properties = table.descriptor, lake.metadata, lake.properties
+        key = (
+            descriptor.schema, descriptor.partitioned_by, descriptor.bucket_key, descriptor.buckets,
+            metadata.table_uuid, metadata.current_schema_id,
+            properties.get(FIELD_IDS_PROPERTY), properties.get(TableProperties.DEFAULT_NAME_MAPPING),
+        )  # fmt: skip
+        with self._lock:
+            found = self._columns.get(key)
+        if found is None:
+            found = LakeColumns.of(table, readable_layout(table, lake), lake.name_mapping())
+            with self._lock:
+                self._columns[key] = found
+        return found
 
 
 class LakeFile(msgspec.Struct, frozen=True, array_like=True):

@@ -24,8 +24,8 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
-from fluss_lab.lake.iceberg.table.layout import LakeColumns, match_columns
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, holds, ids_of
+from fluss_lab.lake.iceberg.table.layout import LakeColumns
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds, ids_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +75,7 @@ class DataFileReader(Closing):
             check_footer(location)
             self._fragment = PARQUET.make_fragment(self._stream)
             self._physical: pa.Schema = self._fragment.physical_schema
-            self._plain, self._absent = match_columns(columns, self._physical)
+            self._match = columns.match(self._physical)
             self.groups = self._row_groups()
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             self.close()
@@ -105,7 +105,7 @@ class DataFileReader(Closing):
             where: Over columns whose types in the lake are the table's own.
         """
         filtered = self._columns.named_in(where)
-        if not set(filtered) <= {*self._plain, *self._absent}:
+        if not set(filtered) <= self._match.plain | self._match.absent:
             return list(groups)
         schema = pa.schema([self._scan_field(name) for name in filtered])
         if any(field.type != self._columns.schema.field(field.name).type for field in schema):
@@ -138,11 +138,11 @@ class DataFileReader(Closing):
         fragment = self._fragment.subset(row_group_ids=[group.index for group in groups])
         alive = None if dead is None else _alive(groups, dead)
         try:
-            if set(needed) <= {*self._plain, *self._absent} and alive is None:
+            if set(needed) <= self._match.plain | self._match.absent and alive is None:
                 rows = self._read_plain(fragment, wanted, filtered, where)
             else:
                 # Positions are found by counting rows: no filter may be pushed below the deletes.
-                is_plain = set(needed) <= {*self._plain, *self._absent}
+                is_plain = set(needed) <= self._match.plain | self._match.absent
                 rows = (
                     self._read_plain(fragment, needed, [], None) if is_plain else self._read_projected(fragment, needed)
                 )
@@ -166,9 +166,9 @@ class DataFileReader(Closing):
         return rows if exact or where is None else rows.filter(where).select(list(wanted))
 
     def _scan_field(self, name: str) -> pa.Field:
-        if name in self._plain:
+        if name in self._match.plain:
             return self._physical.field(self._physical.get_field_index(name))
-        return arrow_field(self._columns.layout.schema.find_field(name)).with_nullable(True)
+        return self._columns.stored[name]
 
     def _read_projected(self, fragment: Any, needed: Sequence[str]) -> pa.Table:
         """Read columns by field id, nested ones too, as Iceberg's rules of schema evolution have it."""

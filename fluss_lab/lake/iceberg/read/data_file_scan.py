@@ -27,8 +27,6 @@ from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
 from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
-from fluss_lab.lake.iceberg.table.layout import match_columns
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,12 +82,11 @@ class DataFileScan:
         self._names = list(names)
         self._where = where
         filtered = [] if where is None else self._columns.named_in(where)
-        types = {field.name: arrow_field(field).with_nullable(True) for field in self._columns.layout.schema.fields}
+        types = self._columns.stored
         #: What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
         self._pushed = where if all(types[n].type == self._columns.schema.field(n).type for n in filtered) else None
         self._filtered = filtered
         self._types = types
-        self._known: list[tuple[pa.Schema, frozenset[str]]] = []
 
     def read(self, files: Sequence[WantedFile]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield rows with the index of their file, file after file, each ascending by offset; no empty batch.
@@ -136,18 +133,7 @@ class DataFileScan:
         except FileNotFoundError as error:
             raise self._table.missing(file.snapshot_id, error) from error
         needed = {*self._names, *self._filtered, *file.dead.columns}
-        return found if needed <= self._simple(physical) else None
-
-    def _simple(self, physical: pa.Schema) -> frozenset[str]:
-        """Return the columns that Arrow's scan reads right out of files with a schema: by name, in the lake's types."""
-        for known, names in self._known:
-            if known.equals(physical, check_metadata=True):
-                return names
-        plain, absent = match_columns(self._columns, physical)
-        same = {name for name in plain if physical.field(name).type == self._types[name].type}
-        names = frozenset(same | absent)
-        self._known.append((physical, names))
-        return names
+        return found if needed <= self._columns.match(physical).direct else None
 
     def _read_together(
         self, files: Sequence[WantedFile], numbers: Sequence[int], fragments: Sequence[ds.ParquetFileFragment]

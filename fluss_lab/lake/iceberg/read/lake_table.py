@@ -19,7 +19,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
 )
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns, readable_layout
+from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns
 from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
@@ -164,7 +164,7 @@ class LakeTable:
                 f"lake table {self.info.path}: expected {TABLE_ID_PROPERTY}={self.info.table_id}, found {found}: the lake "
                 "holds another table of that name"
             )
-        self._columns = LakeColumns.of(self.info, readable_layout(self.info, lake), lake.name_mapping())
+        self._columns = self._entries.columns(self.info, lake)
         self._loaded = lake
         return lake
 

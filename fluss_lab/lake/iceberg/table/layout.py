@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -287,9 +288,28 @@ def check_spec(what: str, expected: PartitionSpec, found: PartitionSpec) -> None
         raise UnsupportedError(f"{what}: expected partition spec {expected}, found {found}; {_MEND}")
 
 
+#: Schemas of files that a table's columns were lately looked for in: few tables have files of more.
+MATCHES_KEPT: Final = 16
+
+
 @dataclass(frozen=True, slots=True)
+class ColumnMatch:
+    """Which columns of a table a file has, and how.
+
+    Attributes:
+        plain: Those that lie in it exactly as fluss_lab lays them.
+        absent: Those that it does not have at all.
+        direct: Those that Arrow's scan reads right out of it: plain ones in the lake's types, and absent ones.
+    """
+
+    plain: frozenset[str]
+    absent: frozenset[str]
+    direct: frozenset[str]
+
+
+@dataclass(frozen=True)
 class LakeColumns:
-    """The columns of a table as they are handed out, and as they are called and typed in the lake.
+    """The columns of a table as they are handed out, and as they are called and typed in the lake. Safe in any thread.
 
     Attributes:
         layout: Field ids and lake types.
@@ -328,21 +348,38 @@ class LakeColumns:
         text = str(expression)
         return [name for name in self.schema.names if name in text]
 
+    @cached_property
+    def stored(self) -> Mapping[str, pa.Field]:
+        """Return by name the columns in the Arrow types in which they are stored, each nullable: a file may lack it."""
+        return {field.name: arrow_field(field).with_nullable(True) for field in self.layout.schema.fields}
 
-def match_columns(columns: LakeColumns, physical: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the columns that lie in a file exactly as fluss_lab lays them, and those that it does not have at all."""
-    by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
-    has_all_ids = len(by_id) == len(physical)
-    plain, absent = set(), set()
-    for field in columns.layout.schema.fields:
-        expected = arrow_field(field)
-        if field.field_id in by_id:
-            found, ids = by_id[field.field_id]
-            if found.name == field.name and ids == ids_of(field) and arrow_names(found) == arrow_names(expected):
-                plain.add(field.name)
-        elif has_all_ids and field.name not in physical.names and not field.required:
-            absent.add(field.name)
-    return frozenset(plain), frozenset(absent)
+    @cached_property
+    def _matches(self) -> list[tuple[pa.Schema, ColumnMatch]]:
+        return []
+
+    def match(self, physical: pa.Schema) -> ColumnMatch:
+        """Return which columns a file of some schema has."""
+        for known, found in self._matches:
+            if known.equals(physical, check_metadata=True):
+                return found
+        found = self._match(physical)
+        self._matches[:] = [(physical, found), *self._matches[: MATCHES_KEPT - 1]]
+        return found
+
+    def _match(self, physical: pa.Schema) -> ColumnMatch:
+        by_id = {ids[0]: (field, ids) for field in physical if (ids := arrow_ids(field)) is not None}
+        has_all_ids = len(by_id) == len(physical)
+        plain, absent = set(), set()
+        for field in self.layout.schema.fields:
+            if field.field_id in by_id:
+                found, ids = by_id[field.field_id]
+                same_names = arrow_names(found) == arrow_names(self.stored[field.name])
+                if found.name == field.name and ids == ids_of(field) and same_names:
+                    plain.add(field.name)
+            elif has_all_ids and field.name not in physical.names and not field.required:
+                absent.add(field.name)
+        same = {name for name in plain if physical.field(name).type == self.stored[name].type}
+        return ColumnMatch(frozenset(plain), frozenset(absent), frozenset(same | absent))
 
 
 def user_names(columns: LakeColumns) -> list[str]:
