@@ -35,8 +35,8 @@ ACROSS = (
     ),
     Mutant(
         "rows_after_the_stop_shown", "P4", SOURCE,
-        "stop=stop if stop is not None and stop <= split.max_offset else None,",
-        "stop=None,",
+        "        if stop is not None and stop <= split.max_offset:\n            dead =",
+        "        if stop is not None and stop <= split.min_offset:\n            dead =",
         (EVERY_ROW,),
     ),
     Mutant(

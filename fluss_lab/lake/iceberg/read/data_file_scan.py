@@ -56,7 +56,7 @@ class WantedFile:
         rows: Rows in it.
         size_bytes: Its size.
         ascends: Whether it says that its rows ascend by offset.
-        dead: What of it is left out.
+        dead: What of it is left out; None: nothing.
     """
 
     path: str
@@ -64,7 +64,26 @@ class WantedFile:
     rows: int
     size_bytes: int
     ascends: bool
-    dead: DeadRows
+    dead: DeadRows | None
+
+    @property
+    def stop(self) -> int | None:
+        """Return the offset from which on rows are left out; None: none are by it."""
+        return None if self.dead is None else self.dead.stop
+
+    @property
+    def positions(self) -> NDArray[np.int64] | None:
+        """Return the positions of rows that are left out, ascending; None: none are by theirs."""
+        return self.dead.positions if self.dead is not None and len(self.dead.positions) else None
+
+    @property
+    def dead_columns(self) -> list[str]:
+        """Return the columns by which `live_rows` finds what is left out."""
+        return [] if self.dead is None else self.dead.columns
+
+    def live_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the file, ascending by offset, without those left out, positions apart."""
+        return rows if self.dead is None else self.dead.without(rows)
 
 
 class DataFileScan:
@@ -117,7 +136,7 @@ class DataFileScan:
 
     def _opened(self, file: WantedFile) -> _Opened:
         """Return a file as it can be read fast; None of one that cannot."""
-        place = arrow_place(self._table.io(), file.path) if file.ascends and not len(file.dead.positions) else None
+        place = arrow_place(self._table.io(), file.path) if file.ascends and file.positions is None else None
         if place is None:
             return None
         try:
@@ -132,20 +151,20 @@ class DataFileScan:
                 _check_rows(file, found.metadata.num_rows)
         except FileNotFoundError as error:
             raise self._table.missing(file.snapshot_id, error) from error
-        needed = {*self._names, *self._filtered, *file.dead.columns}
+        needed = {*self._names, *self._filtered, *file.dead_columns}
         return found if needed <= self._columns.match(physical).direct else None
 
     def _read_together(
         self, files: Sequence[WantedFile], numbers: Sequence[int], fragments: Sequence[ds.ParquetFileFragment]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         chosen = [files[at] for at in numbers]
-        extra = [name for file in chosen for name in file.dead.columns]
+        extra = [name for file in chosen for name in file.dead_columns]
         late = [] if self._pushed is self._where else self._filtered
         names = list(dict.fromkeys([*self._names, *late, *extra]))
         schema = pa.schema([self._types[name] for name in dict.fromkeys([*names, *self._filtered])])
         by_path = {fragment.path: at for at, fragment in zip(numbers, fragments, strict=True)}
         where = self._pushed
-        if (stop := chosen[0].dead.stop) is not None:
+        if (stop := chosen[0].stop) is not None:
             below = pc.field(OFFSET_COLUMN) < pa.scalar(stop, pa.int64())
             where = below if where is None else where & below
             schema = schema if OFFSET_COLUMN in names else schema.append(self._types[OFFSET_COLUMN])
@@ -169,7 +188,7 @@ class DataFileScan:
                 f"lake file {file.path}: the table's metadata says that it is sorted by {OFFSET_COLUMN!r}, but it is not; "
                 "its writer has to write it again"
             )
-        found = file.dead.without(rows)
+        found = file.live_rows(rows)
         if late and found.num_rows:
             found = found.filter(self._where)
         return found.select(self._names)
@@ -185,7 +204,7 @@ class DataFileScan:
 
     def _read_small(self, file: WantedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
         """Return the rows of a file that is in memory: of such a scan costs twice what reading them does."""
-        names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead.columns]))
+        names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead_columns]))
         with parquet_errors(file.path, "Parquet file"):
             present = [name for name in names if name in parquet.schema_arrow.names]
             rows = parquet.read(columns=present, use_threads=False)
@@ -197,15 +216,15 @@ class DataFileScan:
     # -- by itself -----------------------------------------------------------------------------------------------------
 
     def _read_alone(self, file: WantedFile) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys([*self._names, *file.dead.columns]))
-        stop, positions = file.dead.stop, file.dead.positions
+        names = list(dict.fromkeys([*self._names, *file.dead_columns]))
+        stop = file.stop
         with self._table.open(file.path, file.snapshot_id) as reader:
             groups = [group for group in reader.groups if stop is None or group.min_offset < stop]
             groups = groups if self._pushed is None else reader.matching(groups, self._pushed)
             for run in reader.runs(groups):
-                rows = reader.read(run, names, self._where, positions if len(positions) else None)
+                rows = reader.read(run, names, self._where, file.positions)
                 for batch in rows.combine_chunks().to_batches():
-                    yield file.dead.without(batch).select(self._names)
+                    yield file.live_rows(batch).select(self._names)
 
 
 def _ascends(offsets: NDArray[np.int64]) -> bool:
@@ -234,7 +253,7 @@ def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None] | No
     """Return what files that are read together have in common; None of one that is read alone."""
     if not isinstance(opened, ds.ParquetFileFragment):
         return None
-    return (opened.filesystem.type_name, file.dead.stop)
+    return (opened.filesystem.type_name, file.stop)
 
 
 def _ahead(files: Sequence[WantedFile]) -> dict[str, int]:

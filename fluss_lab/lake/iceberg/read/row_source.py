@@ -82,9 +82,9 @@ class IcebergLakeSource(LakeSource):
         for key in sorted(keys, key=lambda key: (key[0] or "", key[1])):
             stop = None if stops is None else stops[key]
             found_in, state = self._state(snapshot_id, key, stop)
-            deletes = deletes_text(state, stop)
+            deletes = deletes_text(state, stop) if state.deletes else ()
             splits += [
-                _split(file, deletes if applies(state.deletes, file) else (), found_in, orders)
+                _split(file, deletes if deletes and applies(state.deletes, file) else (), found_in, orders)
                 for file in state.data
                 if (stop is None or file.min_offset < stop) and might_match(file.file)
             ]
@@ -163,15 +163,13 @@ class IcebergLakeSource(LakeSource):
             return None
         detail = _SplitDetail.of(split)
         span = (split.min_offset, split.max_offset + 1)
-        dead = DeadRows()
+        dead: DeadRows | None = None
         if split.deletes:
             dead = self._deletes_of(split, detail, stop).of(split.path, *span, detail.number)
-        also = NO_NUMBERS if ended is None else slice_ascending(ended.get(key, NO_NUMBERS), *span)
-        dead = replace(
-            dead,
-            offsets=(*dead.offsets, also) if len(also) else dead.offsets,
-            stop=stop if stop is not None and stop <= split.max_offset else None,
-        )
+        if ended is not None and len(also := slice_ascending(ended.get(key, NO_NUMBERS), *span)):
+            dead = DeadRows((also,)) if dead is None else replace(dead, offsets=(*dead.offsets, also))
+        if stop is not None and stop <= split.max_offset:
+            dead = DeadRows(stop=stop) if dead is None else replace(dead, stop=stop)
         return WantedFile(split.path, detail.snapshot_id, split.rows, split.size_bytes, detail.ascends, dead)
 
     def _deletes_of(self, split: LakeSplit, detail: _SplitDetail, stop: int | None) -> BucketDeletes:
@@ -255,6 +253,8 @@ class _SplitDetail:
 def _counted(split: LakeSplit, file: WantedFile) -> int | None:
     """Return how many rows of a file are live; None when one has to look."""
     dead = file.dead
+    if dead is None:
+        return split.rows
     if dead.keys is not None or len(dead.positions):
         return None
     if not dead.offsets and dead.stop is None:
