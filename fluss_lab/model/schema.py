@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ class Column:
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """The columns of a table in order, and its primary key (empty for a log table)."""
 
@@ -56,6 +57,10 @@ class Schema:
 
     def arrow(self) -> pa.Schema:
         """Return the Arrow schema in which rows of the table travel: columns in order, keys not null."""
+        return self._arrow
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
         return pa.schema([column.type.arrow_field(column.name) for column in self.columns])
 
     def to_json(self) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def changelog_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
         pa.field(LOG_OFFSET, pa.int64(), nullable=False),
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
     ]
-    return pa.schema(fields + [info.schema.column(name).type.arrow_field(name) for name in columns])
+    return pa.schema(fields + [info.schema.arrow().field(name) for name in columns])
 
 
 def changelog_batch(

@@ -143,7 +143,7 @@ def _is_kept(leaf: tree.Leaf) -> bool:
 
 
 def _types(schema: Schema) -> dict[str, pa.DataType]:
-    return {column.name: column.type.arrow() for column in schema.columns} | SYSTEM_TYPES
+    return {field.name: field.type for field in schema.arrow()} | SYSTEM_TYPES
 
 
 def _text_of(where: object) -> str:

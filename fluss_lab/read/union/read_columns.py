@@ -83,7 +83,7 @@ def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool 
         InvalidSchemaError: There is no such column, or it is named twice.
         InvalidRequestError: No column at all.
     """
-    types = {column.name: column.type.arrow_field(column.name) for column in schema.columns}
+    types = {field.name: field for field in schema.arrow()}
     types |= {name: pa.field(name, dtype, nullable=False) for name, dtype in SYSTEM_TYPES.items()}
     if names is None:
         return Columns(tuple(schema.names), with_source, types)
