@@ -295,7 +295,7 @@ class TableReader:
 
 def _fixed(edge: Any, zone: tzinfo | None) -> Any:
     """Return where a changelog starts or ends, meaning the same whenever it is asked."""
-    if isinstance(edge, str) and edge in {EARLIEST, LATEST}:
+    if edge is None or (isinstance(edge, str) and edge in {EARLIEST, LATEST}):
         return edge
     try:
         return fixed_moment(edge, zone)

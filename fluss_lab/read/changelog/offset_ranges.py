@@ -282,7 +282,8 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
             if begin < low.get(bucket.key, 0):
                 lost.append(_Lost(bucket, begin, stop))
         found.append(LogRange(bucket.bucket, bucket.partition, begin, stop))
-    _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
+    if lost:
+        _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
 
 
@@ -300,7 +301,8 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
         if begin < low.get(bucket.key, 0) or bucket.key in first.reaches_back:
             lost.append(_Lost(bucket, begin))
         found[bucket.key] = begin
-    _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
+    if lost:
+        _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
 
 
