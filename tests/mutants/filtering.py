@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_ARROW_FILTER = "tests/unit/read/filter/test_arrow_filter.py"
-LITERALS = "fluss_lab/read/filter/filter_literals.py"
+LITERALS = "fluss_lab/read/filter/typed_conditions.py"
 ICEBERG_FILTER = "fluss_lab/read/filter/iceberg_filter.py"
 PREDICATES = "fluss_lab/read/filter/predicates.py"
 ARROW_FILTER = "fluss_lab/read/filter/arrow_filter.py"

@@ -1,6 +1,6 @@
 """Arrow expressions as trees of predicates.
 
-Comparisons of a column with a literal mean exactly what they mean in SQL text (`fluss_lab.read.filter.filter_literals`): no side is
+Comparisons of a column with a literal mean exactly what they mean in SQL text (`fluss_lab.read.filter.typed_conditions`): no side is
 rounded. What the words of `predicates` cannot say stays a part that Arrow evaluates as it is; all around it is understood.
 """
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Reference
+from fluss_lab.read.filter.typed_conditions import fit_literal
 
 _DIGITS_MAX: Final = 38
 _BIGINT: Final = pa.int64()

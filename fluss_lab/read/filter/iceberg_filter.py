@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.read.filter import predicates as tree
-from fluss_lab.read.filter.filter_literals import as_integer
-from fluss_lab.read.filter.typed_conditions import Conditions
+from fluss_lab.read.filter.typed_conditions import Conditions, as_integer
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

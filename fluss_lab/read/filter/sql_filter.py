@@ -11,7 +11,7 @@ Grammar (keywords in any case; what binds more closely stands lower)::
     literal := number | 'text' | X'00ff' | TRUE | FALSE | NULL | DATE 'text' | TIME 'text' | TIMESTAMP 'text'
     column  := name | "name" | `name`, with dots into ROW columns
 
-A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.filter.filter_literals`), and prunes
+A column compared with a literal keeps the comparison's truth whatever the literal (`fluss_lab.read.filter.typed_conditions`), and prunes
 files. A literal of a TIMESTAMP column has no zone; of a TIMESTAMP_LTZ column one without a zone is in UTC. What is computed
 (`fluss_lab.read.filter.computed_values` and `sql_functions`) is compared row by row. Logic is three-valued; NaN compares by IEEE 754.
 """
@@ -31,11 +31,10 @@ from fluss_lab.model.types import DataType
 from fluss_lab.read.filter import computed_values
 from fluss_lab.read.filter.arrow_expression import form_of
 from fluss_lab.read.filter.computed_values import Term
-from fluss_lab.read.filter.filter_literals import fit_literal
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
 from fluss_lab.read.filter.sql_parser import DEPTH_MAX, parse_condition, span, syntax_error
-from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern
+from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern, fit_literal
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
