@@ -111,22 +111,17 @@ def from_plain(
     what: object,
     *,
     version: int | None = None,
-    oldest: int | None = None,
     peer: bool = False,
-    error: type[FlussError] = CorruptDataError,
-    remedy: str = "",
-    shown: bool = False,
     forms: Forms = _NO_FORMS,
 ) -> T:
     """Return the value of a type that plain values say: `decode` of what is parsed already."""
     if version is not None:
-        found_version = value.get("version") if isinstance(value, Mapping) else None
-        check_version(found_version, what, version, oldest=oldest, peer=peer, error=error, remedy=remedy)
+        check_version(value.get("version") if isinstance(value, Mapping) else None, what, version, peer=peer)
     try:
         found: T = msgspec.convert(value, kind, dec_hook=_reader(forms), str_keys=True)
         return found
     except _WRONG as wrong:
-        raise _refusal(wrong, what, error, remedy, value if shown else None) from wrong
+        raise _refusal(wrong, what, CorruptDataError, "", None) from wrong
 
 
 def check_version(
