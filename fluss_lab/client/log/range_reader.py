@@ -108,7 +108,7 @@ class _RangeReader:
     def read(self, start: int, stop: int) -> Iterator[LogRecords]:
         offset = start
         attempts = self._connection.attempts(self)
-        gone = GoneSegments()
+        gone: GoneSegments | None = None
         while offset < stop:
             begin = offset
             request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
@@ -123,6 +123,7 @@ class _RangeReader:
                     attempts.wait_after(error, "the lake")
                     continue
             except SegmentGoneError as error:
+                gone = gone or GoneSegments()
                 gone.note(error, str(self))
                 continue
             if offset == begin and fetched.lake is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,7 +51,6 @@ class IcebergLakeSource(LakeSource):
     def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
         self._table = LakeTable(access, entries, table)
         self._deletes: tuple[tuple[str, ...], int | None, BucketDeletes] | None = None
-        self._ended = EndedCache()
 
     def plan(
         self, snapshot_id: int, *, stops: Mapping[BucketKey, int] | None = None, where: Any = None
@@ -171,6 +171,10 @@ class IcebergLakeSource(LakeSource):
         if stop is not None and stop <= split.max_offset:
             dead = DeadRows(stop=stop) if dead is None else replace(dead, stop=stop)
         return WantedFile(split.path, detail.snapshot_id, split.rows, split.size_bytes, detail.ascends, dead)
+
+    @cached_property
+    def _ended(self) -> EndedCache:
+        return EndedCache()
 
     def _deletes_of(self, split: LakeSplit, detail: _SplitDetail, stop: int | None) -> BucketDeletes:
         """Return what deletes rows of a split; loaded once for splits of one bucket that follow one another."""

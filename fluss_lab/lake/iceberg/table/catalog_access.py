@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -98,11 +99,11 @@ class CatalogAccess:
                     raise InvalidPropertyError(f"{what}: its properties describe no catalog: {error}") from error
             return self._catalog
 
-    def call(self, what: str, action: Callable[[Catalog], T]) -> T:
+    def call(self, what: object, action: Callable[[Catalog], T]) -> T:
         """Return what the action returns, waiting for a locked SQLite file.
 
         Args:
-            what: The action in words, for messages.
+            what: The action, its text for messages.
             action: Harmless when it is repeated after it failed with a locked database.
 
         Raises:
@@ -163,7 +164,7 @@ class CatalogAccess:
         """
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 
-        what = f"load lake table {path}"
+        what = _Loading(path)
         try:
             return self.call(what, lambda catalog: catalog.load_table(identifier(path)))
         except FileNotFoundError as error:
@@ -178,6 +179,16 @@ class CatalogAccess:
                 "emptied: restore that from a backup. Only if what the lake held is lost for good, disable and enable the lake "
                 "for the table to make a new one"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """The loading of a table, in words when a message needs them: every read of the lake begins with it."""
+
+    path: TablePath
+
+    def __str__(self) -> str:
+        return f"load lake table {self.path}"
 
 
 class CatalogLockedError(UnavailableError):
@@ -230,7 +241,7 @@ def _make_durable(catalog: Any) -> None:
     catalog.engine.dispose()
 
 
-def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
+def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:
     """Run an action; errors of connections, credentials and settings become the house's, others pass.
 
     Of one that is `sent` to change something pass those too after which it may have happened all the same.
@@ -251,9 +262,9 @@ def _translate(action: Callable[[], T], what: str, *, sent: bool) -> T:
                 f"{what}: the catalog's SQLite file is locked by another process; try again, or find who holds it"
             ) from error
         if not sent and not isinstance(error, FlussError):
-            found = catalog_error(what, error)
+            found = catalog_error(str(what), error)
             if found is None and isinstance(error, OSError):
-                found = store_error(what, error)
+                found = store_error(str(what), error)
             if found is not None:
                 raise found from error
         raise

@@ -358,7 +358,8 @@ class LakeColumns:
         return []
 
     def match(self, physical: pa.Schema) -> ColumnMatch:
-        """Return which columns a file of some schema has."""
+        """Return which columns a file of some schema has; its seal, and what else is the file's own, does not matter."""
+        physical = physical.remove_metadata()  # fields keep theirs: their ids
         for known, found in self._matches:
             if known.equals(physical, check_metadata=True):
                 return found
