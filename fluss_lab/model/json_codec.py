@@ -1,4 +1,4 @@
-"""The codec of JSON: values of declared types to bytes and back, without coercion.
+"""The codec of JSON: values of declared types to bytes and back, without coercion; and checksums within them.
 
 A type is a dataclass, a `msgspec.Struct`, or made of such, of lists, tuples, maps, texts, numbers and bytes (base64). Its
 fields are the members of an object in their order; a Struct with ``array_like=True`` is a list. Nothing is coerced: a number
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
+import google_crc32c
 import msgspec
 
 from fluss_lab.errors import CorruptDataError, FlussError
@@ -177,3 +178,36 @@ def _writer(forms: Forms) -> Callable[[Any], Any]:
 
 def _reader(forms: Forms) -> Callable[[type, Any], Any]:
     return lambda kind, value: forms[kind][1](value)
+
+
+# -- checksums ---------------------------------------------------------------------------------------------------------
+
+#: The member of an object that is a checksum of all else in it: for files of which a changed digit would be another truth.
+_CRC: Final = "crc"
+
+
+def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with its checksum; equal ones get equal checksums."""
+    return {**value, _CRC: _crc(value)}
+
+
+def check_checksum(what: object, value: Mapping[str, Any]) -> None:
+    """Check that an object is as it was written. Releases before checksums wrote none.
+
+    Args:
+        what: Names it in the error.
+        value: As it was read.
+
+    Raises:
+        ValueError: It was changed since.
+    """
+    rest = {key: each for key, each in value.items() if key != _CRC}
+    if _CRC in value and value[_CRC] != (expected := _crc(rest)):
+        raise ValueError(
+            f"{what}: expected checksum {expected}, found {value[_CRC]!r}: it was changed since it was written"
+        )
+
+
+def _crc(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return f"{google_crc32c.value(text.encode()):08x}"

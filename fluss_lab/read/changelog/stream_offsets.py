@@ -9,7 +9,7 @@ from typing import Any, Final
 from fluss_lab.errors import CorruptDataError, InvalidRequestError
 from fluss_lab.model import TableBucket
 from fluss_lab.model.format_versions import check_format
-from fluss_lab.model.json_checksums import check_checksum, with_checksum
+from fluss_lab.model.json_codec import check_checksum, with_checksum
 
 _VERSION: Final = 1
 #: What no partition's id is.

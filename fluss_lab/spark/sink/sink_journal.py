@@ -21,7 +21,7 @@ from fluss_lab.errors import CorruptDataError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
 from fluss_lab.model.format_versions import check_format
-from fluss_lab.model.json_checksums import check_checksum, with_checksum
+from fluss_lab.model.json_codec import check_checksum, with_checksum
 
 log = logging.getLogger(__name__)
 
