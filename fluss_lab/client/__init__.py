@@ -7,9 +7,8 @@ from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.client.connection import Connection
 from fluss_lab.client.kv.kv_scan import KvRecords, KvScan
 from fluss_lab.client.kv.lookuper import Lookuper
-from fluss_lab.client.log.log_scanner import LogScanner
+from fluss_lab.client.log.log_scanner import LogScanner, ScanBatch, ScanRecords
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
 from fluss_lab.client.write.table_writer import AppendWriter
 from fluss_lab.client.write.upsert_writer import UpsertWriter
 from fluss_lab.client.write.write_result import AppendResult, UpsertResult, WriteResult

@@ -1,4 +1,4 @@
-"""The scanner of a table's log: from any offset, wherever its records are."""
+"""The scanner of a table's log, from any offset, wherever its records are; and the batches that it returns."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
 from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import LogFetcher
-from fluss_lab.client.log.scan_records import ScanBatch, ScanRecords
 from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.closing import Closing
+from fluss_lab.display import html_table
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -40,6 +43,72 @@ log = logging.getLogger(__name__)
 
 #: How soon a new partition is noticed: one small call a second costs a server a thousandth of its time.
 DISCOVERY_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanBatch:
+    """A run of records of one bucket.
+
+    Attributes:
+        bucket: Which bucket.
+        partition: Name of its partition; None without partitions.
+        records: At least one, in order of offset, following the bucket's batch before without a gap.
+    """
+
+    bucket: TableBucket
+    partition: str | None
+    records: LogRecords
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """Return the user's columns."""
+        return self.records.rows
+
+    def __repr__(self) -> str:
+        where = "" if self.partition is None else f"{self.partition} "
+        return (
+            f"<ScanBatch {where}bucket {self.bucket.bucket} [{self.records.base_offset}, {self.records.next_offset})>"
+        )
+
+
+class ScanRecords:
+    """The records of one poll: an iterable of `ScanBatch`, maybe of none."""
+
+    def __init__(self, batches: Sequence[ScanBatch]) -> None:
+        self.batches = tuple(batches)
+
+    def __iter__(self) -> Iterator[ScanBatch]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @property
+    def count(self) -> int:
+        """Return the number of records."""
+        return sum(len(batch.records) for batch in self.batches)
+
+    def buckets(self) -> list[TableBucket]:
+        """Return the buckets that have records here."""
+        return list(dict.fromkeys(batch.bucket for batch in self.batches))
+
+    def records(self, bucket: TableBucket) -> list[LogRecords]:
+        """Return the runs of one bucket, in order."""
+        return [batch.records for batch in self.batches if batch.bucket == bucket]
+
+    def to_arrow(self) -> pa.Table | None:
+        """Return the rows of all batches as one table; None when there are none."""
+        return pa.Table.from_batches([batch.rows for batch in self.batches]) if self.batches else None
+
+    def __repr__(self) -> str:
+        return f"<ScanRecords {self.count:,} records of {len(self.buckets())} buckets>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (batch.partition, batch.bucket.bucket, batch.records.base_offset, batch.records.next_offset)
+            for batch in self.batches
+        ]
+        return html_table(f"{self.count:,} records", ("partition", "bucket", "from offset", "to before offset"), rows)
 
 
 @checked
