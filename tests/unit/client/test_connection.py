@@ -169,3 +169,11 @@ def test_a_table_that_is_not_there(connection):
     with pytest.raises(TableNotFoundError, match=r"no\.where"):
         connection.table_info(TablePath("no", "where"))
     assert os.getpid() > 0
+
+
+def test_the_link_to_a_server_is_made_once(connection, make_table):
+    bucket = TableBucket(make_table().table_id, None, 0)
+    (server,) = set(connection.leaders([bucket]).values())
+    assert connection.gateway(server) is connection.gateway(server)
+    connection.forget_leaders()
+    assert connection.tablet_server(bucket) is connection.gateway(server)

@@ -4,6 +4,7 @@ import contextlib
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
@@ -17,7 +18,8 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.lake.iceberg import IcebergLakeStorage
-from fluss_lab.lake.iceberg.table.layout import new_layout
+from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.iceberg.table.layout import MATCHES_KEPT, new_layout
 from fluss_lab.lake.iceberg.table.table_properties import check_name, lake_properties
 from fluss_lab.model import TablePath
 
@@ -400,3 +402,31 @@ def test_storage_can_be_made_again_from_its_properties(lake):
     info = lake.table(ORDERS)
     again = IcebergLakeStorage(lake.storage.properties)
     assert again.access.load_table(info.path).metadata_location == lake.load(info).metadata_location
+
+
+def test_columns_are_derived_once_for_each_schema_of_the_lake_table(lake):
+    info, cache = lake.table(ORDERS), EntryCache()
+    first = cache.columns(info, lake.load(info))
+    lake.append(info, pa.RecordBatch.from_pylist([{"order_id": 1}], info.schema.arrow()))
+    assert cache.columns(info, lake.load(info)) is first  # another snapshot, the same schema
+    with lake.load(info).update_schema() as update:
+        update.delete_column("amount")
+    with pytest.raises(UnsupportedError, match=r"'amount'.* is gone"):
+        cache.columns(info, lake.load(info))
+    assert cache.columns(lake.table(ORDERS, name="other"), lake.load(lake.info(ORDERS, name="other"))) is not first
+
+
+def test_what_a_file_has_of_the_columns_does_not_depend_on_what_is_the_files_own(lake):
+    info = lake.table({"id": "bigint", "n": "int"})
+    columns = EntryCache().columns(info, lake.load(info))
+    stored = pa.schema([columns.stored[name] for name in columns.schema.names])
+    found = columns.match(stored.with_metadata({"seal": "1"}))
+    assert columns.match(stored.with_metadata({"seal": "2"})) is found
+    assert found.plain == found.direct == set(columns.schema.names)
+    assert columns.match(stored.remove(1)).absent == {"n"}
+    bare = pa.schema([field.remove_metadata() for field in stored])
+    assert columns.match(bare).plain == set()  # other field metadata is another schema
+    for number in range(MATCHES_KEPT):
+        columns.match(stored.append(pa.field(f"c{number}", pa.int32())))
+    assert columns.match(stored) is not found
+    assert columns.match(stored) == found
