@@ -44,7 +44,8 @@ class Projection:
         self.indices: list[int] | None = None
         self._own: pa.Schema = schema
         if wanted is not None:
-            names = [_name(info, each) for each in wanted]
+            known = info.schema.names
+            names = [_name(info, known, each) for each in wanted]
             if len(set(names)) != len(names):
                 raise InvalidSchemaError(f"{info.path}: projection {names}: a column appears twice")
             # The server sends columns in the table's order, at least one, so that rows can be counted.
@@ -91,8 +92,7 @@ class Projection:
         return own if self._select is None else own.select(self._select)
 
 
-def _name(info: TableInfo, wanted: str | int) -> str:
-    names = info.schema.names
+def _name(info: TableInfo, names: Sequence[str], wanted: str | int) -> str:
     if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(names):
         return names[wanted]
     if wanted in names:
