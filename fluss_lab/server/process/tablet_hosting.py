@@ -7,19 +7,19 @@ depends on parent-death signals, which fire when the parent's thread ends.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import FlussError, InvalidRequestError, StorageError
+from fluss_lab.model.json_codec import Forms, decode, encode
 from fluss_lab.rpc.access.tls import Identity
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.process import server_process
@@ -29,6 +29,7 @@ from fluss_lab.server.process.tablet_node import CoordinatorAddress, TabletNode,
 log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 4096
+_FORMS: Final[Forms] = {Path: (str, Path)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,7 @@ class TabletTask:
 
     def to_line(self) -> bytes:
         """Return the task as one line of text. It holds secrets."""
-        value = {**asdict(self), "folder": str(self.folder), "options": dict(self.options)}
-        return (json.dumps(value) + "\n").encode()
+        return encode(self, forms=_FORMS) + b"\n"
 
     @staticmethod
     def from_line(line: bytes) -> TabletTask:
@@ -67,20 +67,11 @@ class TabletTask:
         Raises:
             InvalidRequestError: The line is not a task.
         """
-        try:
-            value: dict[str, Any] = json.loads(line)
-            identity = value["identity"]
-            return TabletTask(
-                Path(value["folder"]), int(value["server_id"]), str(value["host"]), int(value["port"]),
-                str(value["secret"]),
-                None if identity is None else Identity(identity["certificate"], identity["key"], tuple(identity["names"])),
-                {str(key): str(each) for key, each in value["options"].items()}, int(value["tablet_port"]),
-            )  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidRequestError(
-                f"expected a task from a coordinator on standard input ({type(error).__name__}); start tablet servers by "
-                "`fluss-lab up --tablet-servers N`"
-            ) from error
+        what, remedy = (
+            "standard input: expected a task from a coordinator",
+            "start tablet servers by `fluss-lab up --tablet-servers N`",
+        )
+        return decode(TabletTask, line, what, peer=True, error=InvalidRequestError, remedy=remedy, forms=_FORMS)
 
 
 def log_name(server_id: int) -> str:
