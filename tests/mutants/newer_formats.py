@@ -48,8 +48,8 @@ NEWER_FORMATS = (
     ),
     Mutant(
         "newer_sink_journal_called_damage", "P11", "fluss_lab/spark/sink/sink_journal.py",
-        "        check_format(path, version, _VERSION)\n",
-        "",
+        "data, path, version=_VERSION, remedy",
+        "data, path, version=_VERSION, peer=True, remedy",
         (f"{IN_FORMATS}::test_journals_of_a_newer_sink_are_refused_and_left_alone[sink.json]",),
     ),
     Mutant(

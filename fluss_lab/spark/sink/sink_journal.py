@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from fluss_lab.errors import CorruptDataError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
-from fluss_lab.model.format_versions import check_format
-from fluss_lab.model.json_codec import check_checksum, with_checksum
+from fluss_lab.model.json_codec import Whole, check_checksum, decode, to_plain, with_checksum
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ NO_BATCH: Final = -1
 #: Spark's number of a query's first batch; it leaves none out.
 FIRST_BATCH: Final = 0
 _REMEDY: Final = (
-    "restore the folder with the query's checkpoint from a backup, or start a new query, with a new checkpoint, behind what the "
+    "not what a sink wrote; restore the folder with the query's checkpoint from a backup, or start a new query, with a new checkpoint, behind what the "
     "table has"
 )
 _LOCK_LOOK_S: Final = 0.05
@@ -125,6 +128,32 @@ class SendPosition:
         return replace(moved, row=at) if at < run_rows else replace(moved, run=self.run + 1, row=0, rows_max=0)
 
 
+class _State(msgspec.Struct):
+    """``sink.json``. Of writers: partition id, bucket, writer id, next number."""
+
+    table_id: Whole
+    query: str
+    done: int
+    writers: list[tuple[int | None, int, int, int]]
+
+
+class _Intent(msgspec.Struct):
+    """``intent.json``. Of buckets: partition id, partition, bucket, writer id, number, end of the log, runs."""
+
+    batch_id: int
+    schema_id: int
+    files: tuple[tuple[str, int], ...]
+    buckets: list[tuple[int | None, str | None, int, int, int, int, tuple[tuple[int, int, int], ...]]]
+    targets: tuple[str, ...] | None
+
+
+class _Progress(msgspec.Struct):
+    """``progress.json``. Of positions: see `SendPosition`."""
+
+    batch_id: int
+    positions: list[tuple[int, int, int, int, int, int]]
+
+
 class SinkFolder:
     """A sink's folder. What changes it is called under `locked`.
 
@@ -165,67 +194,53 @@ class SinkFolder:
 
     def state(self) -> SinkState | None:
         """Return the state of the sink; None for a new one."""
-        value = self._read("sink.json")
-        if value is None:
+        if (found := self._read(_State, "sink.json")) is None:
             return None
-        with self._understood("sink.json"):
-            table_id = int(value["table_id"])
-            writers = {
-                TableBucket(table_id, partition_id, number): (int(writer_id), int(sequence))
-                for partition_id, number, writer_id, sequence in value["writers"]
-            }
-            return SinkState(table_id, str(value["query"]), int(value["done"]), writers)
+        writers = {
+            TableBucket(found.table_id, partition_id, number): (writer_id, sequence)
+            for partition_id, number, writer_id, sequence in found.writers
+        }
+        return SinkState(found.table_id, found.query, found.done, writers)
 
     def write_state(self, state: SinkState) -> None:
         """Replace the state of the sink."""
-        writers = [[each.partition_id, each.bucket, *found] for each, found in state.writers.items()]
-        self._write(
-            "sink.json", {"table_id": state.table_id, "query": state.query, "done": state.done, "writers": writers}
-        )
+        writers = [(each.partition_id, each.bucket, *found) for each, found in state.writers.items()]
+        self._write("sink.json", _State(state.table_id, state.query, state.done, writers))
 
     def intent(self, table_id: int) -> Intent | None:
         """Return the batch under way; None when there is none."""
-        value = self._read("intent.json")
-        if value is None:
+        if (found := self._read(_Intent, "intent.json")) is None:
             return None
-        with self._understood("intent.json"):
-            buckets = tuple(
-                IntentBucket(
-                    TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end,
-                    tuple((file, batch, rows) for file, batch, rows in runs),
-                )
-                for partition_id, partition, number, writer_id, sequence, log_end, runs in value["buckets"]
-            )  # fmt: skip
-            targets = None if value["targets"] is None else tuple(value["targets"])
-            files = tuple((str(name), int(size)) for name, size in value["files"])
-            return Intent(int(value["batch_id"]), int(value["schema_id"]), targets, files, buckets)
+        buckets = tuple(
+            IntentBucket(TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end, runs)
+            for partition_id, partition, number, writer_id, sequence, log_end, runs in found.buckets
+        )
+        return Intent(found.batch_id, found.schema_id, found.targets, found.files, buckets)
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what a batch is made of."""
         buckets = [
-            [each.bucket.partition_id, each.partition, each.bucket.bucket, each.writer_id, each.sequence, each.log_end,
-             each.runs]
+            (each.bucket.partition_id, each.partition, each.bucket.bucket, each.writer_id, each.sequence, each.log_end,
+             each.runs)
             for each in intent.buckets
         ]  # fmt: skip
-        value = {"batch_id": intent.batch_id, "schema_id": intent.schema_id, "files": intent.files, "buckets": buckets}
-        self._write("intent.json", value | {"targets": intent.targets})
+        self._write("intent.json", _Intent(intent.batch_id, intent.schema_id, intent.files, buckets, intent.targets))
 
     def positions(self, intent: Intent) -> list[SendPosition]:
         """Return how far each bucket's part of a batch is known to be sent."""
-        value = self._read("progress.json")
-        with self._understood("progress.json"):
-            if value is None or value["batch_id"] != intent.batch_id:
-                return [SendPosition.first(each) for each in intent.buckets]
-            found = [SendPosition(*numbers) for numbers in value["positions"]]
-            if len(found) != len(intent.buckets):
-                raise ValueError(f"{len(found)} positions, expected {len(intent.buckets)}")
-            return found
+        found = self._read(_Progress, "progress.json")
+        if found is None or found.batch_id != intent.batch_id:
+            return [SendPosition.first(each) for each in intent.buckets]
+        if len(found.positions) != len(intent.buckets):
+            raise CorruptDataError(
+                f"{self.path / 'progress.json'}: {len(found.positions)} positions, expected {len(intent.buckets)}; {_REMEDY}"
+            )
+        return [SendPosition(*numbers) for numbers in found.positions]
 
     def write_positions(self, intent: Intent, positions: Iterable[SendPosition]) -> None:
         """Write down how far a batch was sent. Not made durable: the log itself is read where more was sent than noted."""
-        numbers = [[p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end] for p in positions]
-        value = {"version": _VERSION, "batch_id": intent.batch_id, "positions": numbers}
-        write_json_atomic(self.path / "progress.json", with_checksum(value), durable=False)
+        numbers = [(p.run, p.row, p.rows_max, p.writer_id, p.sequence, p.log_end) for p in positions]
+        self._write("progress.json", _Progress(intent.batch_id, numbers), durable=False)
 
     def clear(self, batch_id: int) -> None:
         """Remove what a batch that is done, or those before it, left."""
@@ -255,30 +270,19 @@ class SinkFolder:
             if name:
                 (self.staged / name).unlink(missing_ok=True)
 
-    def _read(self, name: str) -> Any:
+    def _read(self, kind: type[T], name: str) -> T | None:
         path = self.path / name
         try:
-            value = json.loads(path.read_bytes())
-            version = value["version"]
+            data = path.read_bytes()
+            found = decode(kind, data, path, version=_VERSION, remedy=_REMEDY)
+            # A changed digit would have whole batches taken for written.
+            check_checksum(path, json.loads(data))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CorruptDataError(f"{path}: not what a sink wrote: {error!r}; {_REMEDY}") from error
-        check_format(path, version, _VERSION)
-        if version != _VERSION:
-            raise CorruptDataError(f"{path}: expected version {_VERSION}, found {version!r}: it is of another release")
-        with self._understood(name):
-            # A changed digit would have whole batches taken for written.
-            check_checksum(path, value)
-        return value
+        except (OSError, ValueError) as error:
+            raise CorruptDataError(f"{path}: {error!r}; {_REMEDY}") from error
+        return found
 
-    def _write(self, name: str, value: dict[str, Any]) -> None:
-        write_json_atomic(self.path / name, with_checksum({"version": _VERSION} | value))
-
-    @contextmanager
-    def _understood(self, name: str) -> Iterator[None]:
-        """Have what cannot be understood within the block said of a file."""
-        try:
-            yield
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptDataError(f"{self.path / name}: not what a sink wrote: {error!r}; {_REMEDY}") from error
+    def _write(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
+        plain = with_checksum(to_plain(value, version=_VERSION))
+        write_json_atomic(self.path / name, plain, durable=durable)
