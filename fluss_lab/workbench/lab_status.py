@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.table import Table
-from fluss_lab.workbench.table_display import Listing
 
 _TABLE_COLUMNS: Final = {
     "table": pa.string(),

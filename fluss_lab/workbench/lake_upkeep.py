@@ -17,12 +17,12 @@ from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport,
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute
-from fluss_lab.workbench.round_progress_view import RoundProgress
-from fluss_lab.workbench.table_display import (
+from fluss_lab.workbench.displays import (
     FILE_COLUMNS,
     SCHEMA_COLUMNS,
     SNAPSHOT_COLUMNS,
     Listing,
+    RoundProgress,
     file_row,
     snapshot_row,
 )

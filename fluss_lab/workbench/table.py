@@ -21,8 +21,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
+from fluss_lab.workbench.displays import BUCKET_COLUMNS, Listing, bucket_row, table_html, table_row, table_text
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext
-from fluss_lab.workbench.table_display import BUCKET_COLUMNS, Listing, bucket_row, table_html, table_row, table_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -134,7 +134,7 @@ TIERING = (
         ("tests/unit/lake/iceberg/table/test_layout.py::test_drop_leaves_another_tables_lake_table_alone",),
     ),
     Mutant(
-        "moved_lab_opened", "P2", "fluss_lab/server/folder/lab_relocation.py",
+        "moved_lab_opened", "P2", "fluss_lab/server/folder/metadata_checks.py",
         "if known is not None and LakeLedger(store).tables():",
         "if known is not None and not store:",
         (f"{IN_NODE}::test_a_moved_lab_with_lake_tables_is_refused_naming_both_places",),

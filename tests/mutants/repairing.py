@@ -10,7 +10,7 @@ REMOVAL = "fluss_lab/lake/iceberg/commit/bucket_removal.py"
 PLAN = "fluss_lab/tiering/repair/lake_repair_plan.py"
 REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
-PLACE = "fluss_lab/server/folder/lab_relocation.py"
+PLACE = "fluss_lab/server/folder/metadata_checks.py"
 
 IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_states.py"
 IN_STARTS = "tests/unit/server/coordinator/tiering/test_lake_starts.py"

@@ -123,7 +123,7 @@ STOPPING = (
         ("tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",),
     ),
     Mutant(
-        "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/table_display.py",
+        "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",
         "    except Exception as error:  # what is shown must not fail\n",
         "    except ValueError as error:\n",
         (f"{IN_LAB}::test_what_is_dropped_or_closed_is_shown_all_the_same",),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.testing import wait_until
-from fluss_lab.testing.spark_master import StandaloneSpark
+from tests.spark.spark_master import StandaloneSpark
 
 ROOT = Path(__file__).parents[2]
 MARK = "FLUSS_LAB_CLUSTER_TEST"

@@ -25,8 +25,12 @@ from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, 
 from fluss_lab.server.folder import read_only_lab
 from fluss_lab.server.folder.disk_reserve import DiskReserve
 from fluss_lab.server.folder.folder_lock import FolderLock
-from fluss_lab.server.folder.lab_relocation import check_place
-from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_lake_format, check_metadata_is_there
+from fluss_lab.server.folder.metadata_checks import (
+    check_folder_ids,
+    check_lake_format,
+    check_metadata_is_there,
+    check_place,
+)
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import claim_remote
 from fluss_lab.server.process import discovery, server_process

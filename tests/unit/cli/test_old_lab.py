@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.cli.repair_commands import relocate_lab
+from fluss_lab.cli.table_commands import relocate_lab
 from fluss_lab.errors import LabMovedError
 from fluss_lab.model import TablePath
 from fluss_lab.read.table_reader import TableReader

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fluss_lab import failpoints
 from fluss_lab.cli.commands import commands
-from fluss_lab.cli.repair_commands import relocate_lab
+from fluss_lab.cli.table_commands import relocate_lab
 from fluss_lab.errors import LabError, LabLockedError, LabMovedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.format_plugin import load_lake

@@ -29,7 +29,7 @@ from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.workbench import Lab, Table
-from fluss_lab.workbench.table_display import Listing
+from fluss_lab.workbench.displays import Listing
 
 #: So long one call may take; most take microseconds.
 _PATIENCE_S = 10
