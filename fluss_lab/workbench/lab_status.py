@@ -56,9 +56,7 @@ class LabStatus:
         self.coordinator_epoch = described.coordinator_epoch
         self.started = format_moment(described.started_time)
         self.servers = Listing(
-            "servers",
-            [_server_row(each) for each in described.tablet_server_status],
-            _SERVER_COLUMNS,
+            "servers", [_server_row(each) for each in described.tablet_server_status], _SERVER_COLUMNS
         )
 
         self.kept_partitions = Listing(

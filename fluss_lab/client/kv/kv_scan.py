@@ -40,10 +40,7 @@ log = logging.getLogger(__name__)
 #: What a server says of a scan that it does not know: it was started again, or the scan paused for too long. With
 #: another token when it is another server, on the port of the last.
 _LOST: Final = (NotFoundError, InvalidRequestError, AuthenticationError)
-_SYSTEM: Final = (
-    pa.field("__offset", pa.int64(), nullable=False),
-    pa.field("__timestamp", pa.int64(), nullable=False),
-)
+_SYSTEM: Final = (pa.field("__offset", pa.int64(), nullable=False), pa.field("__timestamp", pa.int64(), nullable=False))
 #: What a request can say; servers allow less.
 _LIMIT_MAX: Final = 2**31 - 1
 

@@ -174,14 +174,7 @@ def answer_rows(
 
 
 #: Values of exactly these Python types are taken as they are, if Arrow does (it refuses integers out of range).
-_PLAIN: Final = {
-    "TINYINT": int,
-    "SMALLINT": int,
-    "INT": int,
-    "BIGINT": int,
-    "STRING": str,
-    "BYTES": bytes,
-}
+_PLAIN: Final = {"TINYINT": int, "SMALLINT": int, "INT": int, "BIGINT": int, "STRING": str, "BYTES": bytes}
 _FIRST: Final = np.zeros(1, dtype=np.int64)
 
 

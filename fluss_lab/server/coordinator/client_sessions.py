@@ -39,13 +39,7 @@ class ClientSessions:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        most: int,
-        first_id: int,
-        coordinator_epoch: int,
-        on_end: Callable[[int], None],
+        self, clock: Clock, *, most: int, first_id: int, coordinator_epoch: int, on_end: Callable[[int], None]
     ) -> None:
         self._clock = clock
         self._most = most

@@ -9,13 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import (
-    ConflictError,
-    FlussError,
-    InvalidRequestError,
-    InvalidSchemaError,
-    PartitionNotFoundError,
-)
+from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, InvalidSchemaError, PartitionNotFoundError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import (

@@ -34,13 +34,7 @@ from fluss_lab.server.kv.chunk_compaction import CompactionLimits, Rewriter
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs
 from fluss_lab.server.kv.keys.key_index import HashIndex, prefix_rows
 from fluss_lab.server.kv.keys.row_equality import Mask, equal_across, group_keys
-from fluss_lab.server.kv.merge_engines import (
-    MergeRules,
-    Operations,
-    check_deletes_allowed,
-    merge,
-    unknown_kept,
-)
+from fluss_lab.server.kv.merge_engines import MergeRules, Operations, check_deletes_allowed, merge, unknown_kept
 from fluss_lab.server.kv.row_checks import RowChecks
 from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, ChunkLayout, KvChunk
 from fluss_lab.server.kv.store_view import KvImage, KvView, checked_columns

@@ -214,10 +214,7 @@ def _spawn(
 def _pipe(ends: ExitStack) -> tuple[BinaryIO, BinaryIO]:
     """Return the ends of a new pipe, unbuffered, which are closed with the stack."""
     reader, writer = os.pipe()
-    return (
-        ends.enter_context(open(reader, "rb", buffering=0)),
-        ends.enter_context(open(writer, "wb", buffering=0)),
-    )
+    return (ends.enter_context(open(reader, "rb", buffering=0)), ends.enter_context(open(writer, "wb", buffering=0)))
 
 
 def receive_options(fd: int) -> dict[str, str]:

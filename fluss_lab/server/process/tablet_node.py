@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import (
-    AuthenticationError,
-    ConflictError,
-    FlussError,
-    ServerUnavailableError,
-    UnavailableError,
-)
+from fluss_lab.errors import AuthenticationError, ConflictError, FlussError, ServerUnavailableError, UnavailableError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.config.options import SERVER_HOST, SESSION_TIMEOUT
 from fluss_lab.rpc import fluss_api_pb2 as pb

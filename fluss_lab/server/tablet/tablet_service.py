@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.clock import Clock, SystemClock
-from fluss_lab.errors import (
-    ConflictError,
-    FlussError,
-    InvalidRequestError,
-    UnsupportedError,
-    error_code,
-)
+from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, UnsupportedError, error_code
 from fluss_lab.model.config import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP

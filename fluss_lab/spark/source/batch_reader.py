@@ -27,14 +27,7 @@ from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import Schema, TableInfo
 from fluss_lab.model.json_codec import decode, encode
-from fluss_lab.read.changelog.changelog import (
-    BUCKET,
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    LOG_OFFSET,
-    PARTITION,
-    Changelog,
-)
+from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
 from fluss_lab.read.changelog.net_changes import NetChangelog
 from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
@@ -225,12 +218,7 @@ class ChangelogReader(_Reader):
 # -- what readers share -----------------------------------------------------------------------------------------------
 
 
-def _scan(
-    options: SourceOptions,
-    reader: TableReader,
-    columns: Sequence[str] | None,
-    with_source: bool,
-) -> Scan:
+def _scan(options: SourceOptions, reader: TableReader, columns: Sequence[str] | None, with_source: bool) -> Scan:
     point = options.read_point()
     scan = reader.scan(
         columns if columns is None or columns else [reader.info.schema.names[0]],

@@ -77,12 +77,7 @@ class LakeKit:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def info(
-        self,
-        columns: Mapping[str, str] | pa.Schema = COLUMNS,
-        *,
-        name: str = "t",
-        table_id: int = 7,
-        **definition: Any,
+        self, columns: Mapping[str, str] | pa.Schema = COLUMNS, *, name: str = "t", table_id: int = 7, **definition: Any
     ) -> TableInfo:
         """Return a table that is not in the lake yet."""
         properties = {"table.datalake.enabled": True, **self.table_properties, **definition.pop("properties", {})}

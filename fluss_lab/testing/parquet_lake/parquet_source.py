@@ -40,11 +40,7 @@ class ParquetLakeSource(LakeSource):
         self._known: tuple[LakeSplit, int | None, NDArray[np.int64]] | None = None
 
     def plan(
-        self,
-        snapshot_id: int,
-        *,
-        stops: Mapping[BucketKey, int] | None = None,
-        where: BooleanExpression | None = None,
+        self, snapshot_id: int, *, stops: Mapping[BucketKey, int] | None = None, where: BooleanExpression | None = None
     ) -> list[LakeSplit]:
         """Return the snapshot's files; the filter is left to `read`. Nothing is ever compacted, so any stop will do.
 

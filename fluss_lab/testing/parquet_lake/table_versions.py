@@ -108,12 +108,7 @@ class Manifest:
         known = {key: ReplayStart(start) for key, start in self.replay_starts.items()}
         starts = {key: start.offset for key, start in merge_starts(known, replay_starts).items()}
         return replace(
-            self,
-            version=version,
-            snapshot_id=version,
-            properties=dict(properties),
-            replay_starts=starts,
-            files=files,
+            self, version=version, snapshot_id=version, properties=dict(properties), replay_starts=starts, files=files
         )
 
     def to_bytes(self) -> bytes:

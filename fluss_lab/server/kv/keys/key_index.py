@@ -382,12 +382,7 @@ def prefix_rows(
 
 
 def _matches(
-    chunk: Chunk,
-    live: Mask,
-    prefixes: Sequence[pa.Array],
-    columns: tuple[int, ...],
-    hashes: Hashes,
-    hashing: KeyHash,
+    chunk: Chunk, live: Mask, prefixes: Sequence[pa.Array], columns: tuple[int, ...], hashes: Hashes, hashing: KeyHash
 ) -> tuple[Longs, Longs]:
     """Return the live rows of a chunk that have one of the prefixes, ascending, and which prefix each has."""
     sorted_rows = sidecar(chunk, columns, hashing)

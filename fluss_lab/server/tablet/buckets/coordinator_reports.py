@@ -100,9 +100,7 @@ class KvSnapshotReporter:
             if self._snapshots.get(bucket.id) == (epoch, completed):
                 return
         request = pb.CommitKvSnapshotRequest(
-            completed_snapshot=completed.to_json(),
-            coordinator_epoch=epoch,
-            bucket_leader_epoch=_LEADER_EPOCH,
+            completed_snapshot=completed.to_json(), coordinator_epoch=epoch, bucket_leader_epoch=_LEADER_EPOCH
         )
         try:
             self._coordinator().commit_kv_snapshot(request)

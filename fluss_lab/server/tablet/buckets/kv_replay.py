@@ -140,13 +140,7 @@ class Replay:
         rows = group.rows[0] if len(group.rows) == 1 else pa.concat_batches(group.rows)
         return self._store.replay(rows, b"".join(group.change_types), group.base_offset, timestamps)
 
-    def _confirm(
-        self,
-        previous: PreviousOffsets,
-        group: _Group,
-        found: Offsets,
-        segment_base: int,
-    ) -> None:
+    def _confirm(self, previous: PreviousOffsets, group: _Group, found: Offsets, segment_base: int) -> None:
         for header in group.headers:
             at = header.base_offset - group.base_offset
             values = found[at : at + header.record_count]

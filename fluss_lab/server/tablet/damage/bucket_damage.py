@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import (
-    ConflictError,
-    CorruptDataError,
-    UnavailableError,
-    UnsupportedError,
-    UntieredRecordsError,
-)
+from fluss_lab.errors import ConflictError, CorruptDataError, UnavailableError, UnsupportedError, UntieredRecordsError
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail, damaged_ranges
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange, LogCut

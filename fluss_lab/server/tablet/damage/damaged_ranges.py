@@ -10,14 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss_lab.records.batch import (
-    CRC_START,
-    HEADER_BYTES,
-    BatchHeader,
-    check_header,
-    checksum,
-    read_header,
-)
+from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, check_header, checksum, read_header
 from fluss_lab.server.tablet.buckets.bucket_inspection import walk
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.log_reader import Frontier

@@ -160,11 +160,7 @@ def _gathered(payload: Sequence[Buffer], size_max: int) -> memoryview:
 
 
 def _checked(
-    header: BatchHeader,
-    data: memoryview,
-    schemas: Mapping[int, pa.Schema],
-    current_schema_id: int,
-    limit: RowLimit,
+    header: BatchHeader, data: memoryview, schemas: Mapping[int, pa.Schema], current_schema_id: int, limit: RowLimit
 ) -> CheckedBatch:
     _check_origin(header, data, schemas, current_schema_id)
     if not header.append_only or header.attributes != 1:

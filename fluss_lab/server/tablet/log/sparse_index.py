@@ -122,9 +122,7 @@ class SparseIndex:
             _write_at(self.offsets_path, done.entries * OFFSET_ENTRY.size, offsets)
             _write_at(self.times_path, done.entries * TIME_ENTRY.size, times)
             self._written = IndexMark(
-                entries,
-                google_crc32c.extend(done.offsets_crc, offsets),
-                google_crc32c.extend(done.times_crc, times),
+                entries, google_crc32c.extend(done.offsets_crc, offsets), google_crc32c.extend(done.times_crc, times)
             )
         return self._written
 

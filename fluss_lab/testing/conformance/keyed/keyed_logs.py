@@ -11,12 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import (
-    CorruptDataError,
-    InvalidTimestampError,
-    LakeSnapshotNotFoundError,
-    OffsetOutOfRangeError,
-)
+from fluss_lab.errors import CorruptDataError, InvalidTimestampError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
