@@ -249,7 +249,6 @@ def decode_rows(body: memoryview, schema: pa.Schema, where: str, filled: Sequenc
 
     Args:
         body: Its bytes; they are not copied, so they must stay.
-        schema: Its schema.
         where: What errors begin with.
         filled: Indexes of the columns that must not be null; None: as the schema says.
 

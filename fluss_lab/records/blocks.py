@@ -172,7 +172,6 @@ class SegmentFile(Closing):
 
     Args:
         folder: The bucket's remote folder.
-        key: Which segment.
 
     Raises:
         FileNotFoundError: It is not there.

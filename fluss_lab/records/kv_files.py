@@ -155,7 +155,6 @@ def read_chunks(
 
     Args:
         folder: Where its files are.
-        manifest: The snapshot.
         schemas: Arrow schema of each schema id of the table.
         validate: Whether Arrow's own full validation follows the CRC: for files from elsewhere.
 

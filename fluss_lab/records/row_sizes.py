@@ -47,7 +47,6 @@ class RowLimit:
         """Refuse rows that are too large.
 
         Args:
-            rows: The rows.
             change_types: A byte a row: only what is written counts, not what it replaces; None: all is.
 
         Raises:

@@ -21,7 +21,6 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
     """Make ``spark.read.format("fluss")`` and its like known to a session; `Lab.spark` has done so.
 
     Args:
-        session: Where.
         defaults: Options of the cluster that is meant when a query names none, such as ``{"lab": "/data/lab"}``; None:
             queries must name one.
 

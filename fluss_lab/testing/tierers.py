@@ -133,7 +133,6 @@ class TiererProcess:
 
     Args:
         address: Of the cluster, as `fluss_lab.client.ServerAddress.to_json` gives it.
-        table_id: The table.
         failpoints: Name to action, armed in the process only.
         options: Of `fluss_lab.tiering.round.round_options.TieringOptions`, by name.
         client_options: Of the connection.
@@ -299,10 +298,8 @@ def maintain_by_hand(
 
     Args:
         connection: To the cluster.
-        storage: The lake.
         executor: Where files are rewritten.
         action: ``compact``, ``expire`` or ``orphans``.
-        table_id: The table.
         ahead_ms: How far the clock is ahead by which ages are measured.
         options: Heartbeats, as for a round.
     """

@@ -54,7 +54,6 @@ class Compute:
         """Return an executor of tiering rounds, after a look at whether the session's executors can do them.
 
         Args:
-            storage: The lake.
             pool: Its FAIR pool; see `SparkTieringExecutor`.
 
         Raises:

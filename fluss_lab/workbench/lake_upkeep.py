@@ -57,12 +57,7 @@ class TableContext(Protocol):
 
 
 class LakeUpkeep:
-    """The lake side of one table. The methods of `fluss_lab.workbench.table.Table` say what each of these promises.
-
-    Args:
-        lab: Whose table.
-        path: Which.
-    """
+    """The lake side of one table. The methods of `fluss_lab.workbench.table.Table` say what each of these promises."""
 
     def __init__(self, lab: TableContext, path: TablePath) -> None:
         self._lab = lab

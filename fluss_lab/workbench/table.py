@@ -361,7 +361,6 @@ class Table:
             as_of: A past time, or a lake snapshot's id, instead of now.
             read_point: A moment taken before, instead of now.
             partitions: Only these partitions, by name.
-            buckets: Only these buckets.
             with_source: Add ``_source``: ``lake`` or ``log``.
             gaps: Of a log table: ``"skip"`` leaves out, with a warning, what neither lake nor cluster holds any more.
 
@@ -391,7 +390,6 @@ class Table:
         Args:
             start: ``"earliest"``, ``"latest"``, offsets by bucket, a `Seek`, a time, or a lake snapshot id.
             end: The same; None: now.
-            buckets: Only these.
             columns: Only these of the user's columns.
             net: For primary-key tables: only what has changed in effect, by key; ``_change_type`` is ``INSERT``, ``DELETE``,
                 or ``UPDATE_BEFORE`` and ``UPDATE_AFTER``.

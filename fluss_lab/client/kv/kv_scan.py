@@ -72,9 +72,6 @@ class KvScan(Closing):
     than ``server.scanner-ttl``), the scan fails, because its moment cannot be read again. Close it when it is not read to its end.
 
     Args:
-        connection: To the cluster.
-        info: The table.
-        bucket: Which bucket.
         columns: Names or positions of the columns wanted, in the order wanted; None: all.
 
     Raises:

@@ -60,7 +60,6 @@ class LookupCall:
     """Lookups by whole keys.
 
     Args:
-        info: The table.
         projection: Which columns.
     """
 
@@ -186,7 +185,6 @@ class PlainKeys:
 
     Args:
         connection: To the cluster; it knows the partitions.
-        info: The table.
         router: Of the table.
     """
 

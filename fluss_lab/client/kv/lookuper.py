@@ -54,8 +54,6 @@ class Lookuper(Closing):
     Servers' restarts are outlived, up to ``client.request-timeout``.
 
     Args:
-        connection: To the cluster.
-        info: The table.
         columns: Names or positions of the columns wanted, in the order wanted; None: all.
 
     Raises:

@@ -43,8 +43,6 @@ class BatchSender:
     """Sends what an accumulator holds, until that is closed.
 
     Args:
-        connection: To the cluster.
-        info: The table.
         accumulator: What is to be sent.
         kind: How it travels.
         new_writer_id: Gets a fresh writer id from the coordinator.

@@ -263,7 +263,6 @@ class RecordAccumulator:
         """Take a batch back that was not acknowledged.
 
         Args:
-            batch: The batch.
             error: Why.
             doubtful: Whether it may have been written all the same.
             lasting: Whether sending again is pointless.

@@ -37,7 +37,6 @@ class Router:
     """Assigns rows of a table. Remembers, for tables without bucket key, whose turn it is. Not safe for threads.
 
     Args:
-        table: The table.
         turn: The bucket to begin with, where there is no key; any number.
     """
 

@@ -66,7 +66,6 @@ class TableWriter:
     is awaited for ``client.writer.stop-timeout``, nothing more is sent, and `WriteStoppedError` says how far it came.
 
     Args:
-        connection: To the cluster.
         info: The table. Rows are written in its schema, also after columns were added to the table.
         kind: How its batches travel.
     """
@@ -336,10 +335,6 @@ class TableWriter:
 @checked
 class AppendWriter(TableWriter):
     """Appends rows to one log table. See `TableWriter` for threads, order, outages and back-pressure.
-
-    Args:
-        connection: To the cluster.
-        info: The table.
 
     Raises:
         UnsupportedError: It is a primary-key table.

@@ -30,8 +30,6 @@ class UpsertWriter(TableWriter):
     becomes of that, is decided by the server (``table.merge-engine``).
 
     Args:
-        connection: To the cluster.
-        info: The table.
         columns: For a partial update: the columns that the rows have, the primary key's among them, in any order. The
             other columns of a row keep their value; of a new row they are null. None: all.
 

@@ -81,7 +81,6 @@ class Upserts:
     """Rows upserted into, and keys deleted from a primary-key table: the server makes the changelog of them.
 
     Args:
-        info: The table.
         target_columns: Indexes of the columns that the rows have, ascending; empty for all.
     """
 

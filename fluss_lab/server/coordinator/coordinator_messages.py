@@ -174,8 +174,6 @@ def snapshot_message(table_id: int, snapshot: TieredSnapshot, names: Mapping[int
     """Return a lake snapshot as a message.
 
     Args:
-        table_id: Whose it is.
-        snapshot: The snapshot.
         names: Partition names by id, dropped ones too.
     """
     response = pb.GetLakeSnapshotResponse(table_id=table_id, snapshotId=snapshot.snapshot_id)
@@ -197,7 +195,6 @@ def committed_offsets(
     """Return the offsets in a commit, and the log start offsets of buckets for which it has only those.
 
     Args:
-        table: The table.
         message: The commit.
         partitions: The table's partitions by id, dropped ones too.
         gone: Ids of partitions that went from the lake since the round was planned: their offsets are left out.

@@ -341,7 +341,6 @@ def losses(
     """Yield a finding for each damaged range of a bucket: its offsets, and where else they are held.
 
     Args:
-        bucket: The bucket.
         ranges: The damaged ranges of its log.
         known: What the metadata knows; None: it cannot be read.
         remote: The offsets that remote storage holds of the bucket; None: they cannot be read.

@@ -89,7 +89,6 @@ def check_lake_format(store: MetadataStore, configured: str | None) -> None:
     Tables that were tiered in one format cannot be read in another.
 
     Args:
-        store: The metadata.
         configured: The configured format; None: the server has no lake, and tiers nothing.
 
     Raises:

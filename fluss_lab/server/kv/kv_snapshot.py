@@ -51,7 +51,6 @@ class SnapshotStore:
     Args:
         folder: The bucket's; made with the first snapshot. No other process writes there.
         retained: Snapshots kept; at least one.
-        bucket: Whose they are.
         check: Raises `StorageError` while the storage that the folder is in is not there.
 
     Raises:

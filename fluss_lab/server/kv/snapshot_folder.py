@@ -36,7 +36,6 @@ class SnapshotFolder:
 
     Args:
         path: The folder; need not exist.
-        bucket: Whose it is.
     """
 
     def __init__(self, path: Path, bucket: TableBucket) -> None:

@@ -37,7 +37,6 @@ class SinkCommit:
     Args:
         connection: To the cluster.
         form: How rows were staged.
-        folder: Of the sink.
         whole: Whether a batch is all that the table is to hold: rows of other keys are deleted with it.
     """
 

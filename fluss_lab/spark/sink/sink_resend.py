@@ -96,7 +96,6 @@ class _NumberedSender:
     """Sends numbered batches of one table, and finds out which are in the log. Used by one thread.
 
     Args:
-        connection: To the cluster.
         info: The table, with the schema that the rows have.
         kind: How its batches travel.
     """
@@ -215,7 +214,6 @@ class SinkResend:
     Args:
         connection: To the cluster.
         info: The table as it is now.
-        folder: Of the sink.
         intent: The batch.
     """
 

@@ -48,7 +48,6 @@ class RowForm:
         Columns with reserved names, as a changelog has them beside ``_change_type``, are left out: no table has such.
 
         Args:
-            info: The table.
             names: The frame's columns.
             change: The one that says what is done; None: ``_change_type``, if it is there.
             columns: For a partial update.

@@ -165,7 +165,6 @@ class StagedRows:
     """The rows of staged files, record batch by record batch. Files are mapped, not read: memory is what is looked at.
 
     Args:
-        folder: Where they are.
         files: Name and bytes of each.
         keyed: Whether rows have a change type behind them.
     """

@@ -61,8 +61,6 @@ class Share:
         """Read what `to_json` gave.
 
         Args:
-            text: Of it.
-            info: The table.
             where: The whole filter; what is left of it in each bucket is decided anew.
 
         Raises:

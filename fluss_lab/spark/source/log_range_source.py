@@ -34,9 +34,7 @@ def log_frame(
     """Return records of the log as a DataFrame.
 
     Args:
-        session: Where.
         connection: Has the address and token that the tasks use.
-        info: The table.
         ranges: Which records; what leaves the cluster before the frame is used is read from the lake.
         schema: The user's and system columns wanted, in Spark's types.
     """

@@ -64,7 +64,6 @@ def run_statement(
 
     Args:
         scan_of: Returns what makes scans of a table (`Table.scan`), or raises `NotFoundError`.
-        session: Where.
         text: The statement.
         as_of: When its tables are read; None: now.
         read_points: Of tables that are read at a moment taken before.
@@ -106,7 +105,6 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
     that keeps its text, such as CREATE TEMPORARY VIEW, keeps them. All else goes to Spark as it is.
 
     Args:
-        session: Where.
         text: One statement.
         resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name.
 

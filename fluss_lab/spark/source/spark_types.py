@@ -35,7 +35,6 @@ def spark_type(dtype: DataType, column: str) -> T.DataType:
     """Return the Spark type of a Fluss type.
 
     Args:
-        dtype: The type.
         column: Its column, for messages.
 
     Raises:

@@ -46,7 +46,6 @@ def check_reach(
 
     Args:
         context: A running Spark.
-        master: Its master.
         server: How this process calls the cluster; tasks call it likewise.
         folders: Asked for what must be shared, by its name in messages; not on this machine.
 

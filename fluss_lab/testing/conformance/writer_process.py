@@ -40,9 +40,7 @@ def commit_elsewhere(
     """Write a split and commit it in another process, on top of the newest snapshot.
 
     Args:
-        kit: The lake.
         context: Of the split.
-        runs: Its records.
         properties: Of the snapshot.
         armed: Failpoints of that process, name to action.
 

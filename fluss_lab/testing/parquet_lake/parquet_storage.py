@@ -263,8 +263,6 @@ def read_state(storage: ParquetLakeStorage, table: TableInfo, snapshot_id: int |
     """Return the rows of a snapshot, user's and system columns, by partition, bucket and offset.
 
     Args:
-        storage: The lake.
-        table: The table.
         snapshot_id: Which snapshot; None: the newest, no rows without any.
 
     Cost: the whole table in memory.

@@ -31,7 +31,6 @@ class AutoPartitioner:
     """Creates and drops automatic partitions. What fails is logged and retried.
 
     Args:
-        catalog: The tables.
         partitions: Creates and drops partitions.
         marks: The progress of each table.
         clock: The server's.

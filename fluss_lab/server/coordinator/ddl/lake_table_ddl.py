@@ -44,7 +44,6 @@ class LakeTableDdl:
     """The lake's half of changes. Called by one change at a time.
 
     Args:
-        store: The metadata.
         catalog: Tables and partitions.
         ledger: Which lake tables exist, and in which state.
         lake_tables: The lake; None: lake-enabled tables are refused.

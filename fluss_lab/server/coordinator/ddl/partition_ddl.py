@@ -38,7 +38,6 @@ class PartitionDdl:
     """Creates, drops and lists partitions. Changes are serialized, with those of tables too.
 
     Args:
-        store: The metadata.
         catalog: What exists.
         ledger: What the lake holds.
         tablets: The tablet servers, notified of every change.
@@ -85,10 +84,8 @@ class PartitionDdl:
         """Create partitions, all or none; with `table_id` only of the table of that id.
 
         Args:
-            path: The table.
             specs: The values of each.
             ignore_if_exists: Whether those that exist are skipped.
-            table_id: Of the table.
 
         Raises:
             TableNotFoundError: The table does not exist.
@@ -173,7 +170,6 @@ class PartitionDdl:
         With `drop_lake` a partition that was dropped before is deleted from the lake, and its name is free again.
 
         Args:
-            path: The table.
             values: Of the partition.
             ignore_if_not_exists: Whether a missing one is no error.
             drop_lake: Whether to delete it from the lake too.

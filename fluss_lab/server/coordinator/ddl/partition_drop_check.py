@@ -63,8 +63,6 @@ class PartitionDropCheck:
         """Seal a partition that the lake holds completely against writes; unseal it if the block raises.
 
         Args:
-            info: The table.
-            partition: The partition.
             discard: Whether it may be dropped although the lake does not hold all of it, or that is not known.
 
         Raises:

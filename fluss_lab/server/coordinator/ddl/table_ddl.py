@@ -114,7 +114,6 @@ class TableDdl:
     """Creates, alters and drops databases and tables. Changes are serialized, with those of partitions too.
 
     Args:
-        store: The metadata.
         catalog: What exists.
         tablets: The tablet servers, notified of every change.
         tiering: Which tables are tiered.

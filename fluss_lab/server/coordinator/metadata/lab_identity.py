@@ -41,7 +41,6 @@ class LabIdentity:
         """Return a bucket's identity, 32 hexadecimal digits.
 
         Args:
-            table_id: Its table's.
             table_ms: When that was made.
             partition_id: Its partition's, negative for none.
             partition_ms: When that was made.

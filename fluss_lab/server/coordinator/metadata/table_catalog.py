@@ -181,7 +181,6 @@ class TableCatalog:
         """Add a table.
 
         Args:
-            info: The table.
             leaders: The server of each bucket; empty for a partitioned table.
 
         Raises:
@@ -278,7 +277,6 @@ class TableCatalog:
         """Remove a partition; its buckets are noted as still to be stopped.
 
         Args:
-            partition: Which.
             now_ms: The time.
             keep_row: Keep it as dropped, because the lake may hold rows of it.
         """

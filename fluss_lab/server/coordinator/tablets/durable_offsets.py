@@ -27,11 +27,7 @@ class DurableOffset(NamedTuple):
 
 
 class DurableOffsets:
-    """The known durable offsets. Thread-safe.
-
-    Args:
-        store: The metadata.
-    """
+    """The known durable offsets. Thread-safe."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

@@ -324,7 +324,6 @@ class TabletServers:
         """Seal the buckets of a group that end where expected against writes; return where each of them ends.
 
         Args:
-            group: The buckets.
             ends: The expected end of each.
             number: The number of the seal; larger than any before.
 

@@ -181,7 +181,6 @@ class LakeLedger:
         """Add a lake snapshot: the previous offsets, overlaid by those given. No bucket's start or end decreases.
 
         Args:
-            table_id: The table.
             snapshot_id: The snapshot in the lake.
             offsets: The offsets of buckets that the snapshot changes; the other buckets keep theirs.
             now_ms: The time.

@@ -18,7 +18,6 @@ def answer_heartbeat(
     """Process a tierer's reports on its tables, in Fluss's order: failed, tiering, finished; then grant one if requested.
 
     Args:
-        request: The heartbeat.
         tiering: The states of all tables.
         sessions: The attached processes.
         epoch: The coordinator's.

@@ -175,7 +175,6 @@ class TieringManager:
         """Start the tiering of a lake-enabled table; of a known one, update the options.
 
         Args:
-            info: The table.
             new: Whether it was just created, or its lake enabled. An earlier epoch is continued.
         """
         freshness_ms = DATALAKE_FRESHNESS.of(info.descriptor.properties)
@@ -231,7 +230,6 @@ class TieringManager:
         """End a holder's round as failed: the table becomes pending after a back-off.
 
         Args:
-            table_id: The table.
             coordinator_epoch: As given with the table.
             epoch: As given with the table.
             message: The reason, as text.
@@ -272,7 +270,6 @@ class TieringManager:
         """End a holder's round as finished; a repeated report is ignored.
 
         Args:
-            table_id: The table.
             coordinator_epoch: As given with the table.
             epoch: As given with the table.
             again: The round ended early: the table becomes pending at once.

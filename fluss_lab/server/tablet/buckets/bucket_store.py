@@ -386,7 +386,6 @@ class BucketStore:
         """Note what the lake holds of a bucket, None for nothing; it may be opened later.
 
         Args:
-            bucket: Which bucket.
             lake: What the lake holds of it.
             sequence: The commit that made it so; one older than a known one is ignored.
         """

@@ -99,10 +99,8 @@ class KvBucket:
     """The rows of one bucket. Safe for threads: puts take the log's lock, reads take none.
 
     Args:
-        table: Its table.
         log: Its changelog.
         store: Its rows, as far as the log goes.
-        snapshots: Its snapshots.
         size_max: Bytes of a payload, and of the changelog batch that it leads to, at most.
         failure: Why the rows cannot be read: they could not be brought up to the log's end.
 

@@ -203,7 +203,6 @@ class DamageRequests:
     """Describes damaged buckets of one server, and cuts their logs. Safe for threads; one cut at a time.
 
     Args:
-        store: The buckets.
         snapshots: Keeps rows that a log can no longer give.
         scanners: Their scans end when a bucket is cut.
         reserve: Decides whether anything may be written.

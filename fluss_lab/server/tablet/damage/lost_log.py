@@ -52,7 +52,6 @@ class LostLog:
 
         Args:
             folder: The bucket's, or where it was.
-            bucket: Which.
             lake: What the lake holds of it.
             remote: Its folder in remote storage.
             snapshots: The folder of its key-value snapshots.

@@ -55,7 +55,6 @@ class RemoteLog:
     Args:
         folder: The bucket's remote folder; need not exist.
         local: The bucket's own folder; it exists.
-        bucket: Which bucket.
         log_range: Its log's first offset and end offset; the first is 0 where it is not known.
         logger: Knows the bucket's name.
         check: Raises `StorageError` while remote storage is not there.

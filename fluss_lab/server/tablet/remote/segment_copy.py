@@ -238,7 +238,6 @@ class Packer:
         """Return the buffers of a batch with its body packed; the batch itself where that would not make it smaller.
 
         Args:
-            header: Its header.
             whole: All its bytes, CRC checked.
 
         Raises:
