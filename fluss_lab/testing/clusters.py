@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import tempfile
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import Clock
+from fluss_lab.closing import Closing
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.model.config.options import DISK_RESERVE, TABLET_SERVERS
@@ -32,7 +33,46 @@ from fluss_lab.testing.mock_clock import wait_until
 RESERVE: Final = {DISK_RESERVE.key: "64kb"}
 
 
-class ServerProcess:
+class _Cluster(Closing):
+    """What clusters for tests share: a connection, and a block that starts and ends them."""
+
+    def __init__(self, client: Mapping[str, str] | None) -> None:
+        self._client = dict(client or {})
+        self._connection: Connection | None = None
+
+    @property
+    @abstractmethod
+    def address(self) -> ServerAddress:
+        """Return where the cluster listens now, with its token."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the cluster; return when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the cluster gracefully; the folder stays."""
+
+    @property
+    def connection(self) -> Connection:
+        """Return a connection, which finds the cluster again after a restart."""
+        if self._connection is None:
+            self._connection = Connection(lambda: self.address, self._client)
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection and stop."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+
+class ServerProcess(_Cluster):
     """A server on a folder, in a process of its own that stays until it is stopped or killed. Use it as a context manager.
 
     Args:
@@ -52,13 +92,12 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         client: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(client)
         self.folder = folder.absolute()
         self.options = dict(options or {})
         if tablet_servers is not None:
             self.options[TABLET_SERVERS.key] = str(tablet_servers)
         self.env = dict(env or {})
-        self._client = dict(client or {})
-        self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         return f"<ServerProcess {self.folder}>"
@@ -75,13 +114,6 @@ class ServerProcess:
         """Return where the server listens now, with its token."""
         place = cluster.locate(self.folder)
         return ServerAddress.of(place.host, place.port, place.token, place.trust)
-
-    @property
-    def connection(self) -> Connection:
-        """Return a connection, which finds the server again after a restart."""
-        if self._connection is None:
-            self._connection = Connection(lambda: self.address, self._client)
-        return self._connection
 
     def start(self) -> None:
         """Start the server; return when it answers.
@@ -146,29 +178,13 @@ class ServerProcess:
         self.stop()
         self.start()
 
-    def close(self) -> None:
-        """Close the connection and stop the server."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _lives(pid: int, started: int = -1) -> bool:
     """Return whether a process lives; one that only waits to be reaped does not."""
     return cluster.is_alive(ServerEntry(pid, "", 0, "", (), discovery.NO_TABLET, started))
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(_Cluster):
     """A real node with real gRPC on loopback, in threads of this process. Use it as a context manager.
 
     Args:
@@ -190,6 +206,7 @@ class EmbeddedCluster:
         tablet_servers: int | None = None,
         client: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(client)
         self._temporary = tempfile.TemporaryDirectory(prefix="fluss-lab-") if folder is None else None
         self.folder = Path(self._temporary.name) / "lab" if self._temporary is not None else Path(folder or ".")
         self.options = {**RESERVE, **(options or {})}
@@ -197,9 +214,7 @@ class EmbeddedCluster:
             self.options[TABLET_SERVERS.key] = tablet_servers
         self._clock = clock
         self._lake = lake
-        self._client = dict(client or {})
         self._node: ServerNode | None = None
-        self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         return f"<EmbeddedCluster {self.folder}>"
@@ -221,13 +236,6 @@ class EmbeddedCluster:
             raise ServerUnavailableError("the embedded cluster is not running")
         host, port = self.node.address
         return ServerAddress.of(reachable(host), port, self.node.secret, self.node.trust)
-
-    @property
-    def connection(self) -> Connection:
-        """Return a connection, which finds the cluster again after a restart."""
-        if self._connection is None:
-            self._connection = Connection(lambda: self.address, self._client)
-        return self._connection
 
     def start(self) -> None:
         """Start the node; it must not be running."""
@@ -274,18 +282,6 @@ class EmbeddedCluster:
 
     def close(self) -> None:
         """Stop, and remove a temporary folder."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self.stop()
+        super().close()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
