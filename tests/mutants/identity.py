@@ -9,8 +9,8 @@ IN_REBUILD = "tests/unit/server/tablet/log/test_previous_rebuild.py"
 IDENTITY = (
     Mutant(
         "a_copied_discovery_file_is_believed", "P13", "fluss_lab/server/process/discovery.py",
-        'if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):',
-        'if (of := value.get("folder")) is not None and not list(of):',
+        "found.folder is not None and found.folder != _folder_id(folder)",
+        "found.folder is not None and not found.folder",
         (f"{IN_IDENTITY}::test_a_copy_of_a_running_lab_is_another_lab",),
     ),
     Mutant(

@@ -6,16 +6,17 @@ or stop, the original.
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from fluss_lab.errors import LabError
 from fluss_lab.files import write_json_atomic
-from fluss_lab.model.format_versions import newer_text
+from fluss_lab.model.json_codec import decode
 from fluss_lab.rpc.access.tls import Trust
 from fluss_lab.server.folder.read_only_lab import home_of
 
@@ -59,6 +60,13 @@ class Discovery:
     servers: tuple[ServerEntry, ...]
 
 
+class _File(msgspec.Struct):
+    ephemeral: bool
+    servers: Annotated[tuple[ServerEntry, ...], msgspec.Meta(min_length=1)]
+    #: Device and inode; older releases wrote none.
+    folder: list[int] | None = None
+
+
 def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
     """Write the file, readable by its owner only."""
     folder = home_of(folder)
@@ -83,6 +91,7 @@ def read(folder: Path) -> Discovery | None:
 
     Raises:
         LabError: It cannot be parsed.
+        UnsupportedError: A newer version wrote it.
     """
     if (home := home_of(folder)) == folder:
         return _read(folder)
@@ -94,38 +103,20 @@ def read(folder: Path) -> Discovery | None:
 
 def _read(folder: Path) -> Discovery | None:
     path = folder / DISCOVERY_FILE
+    remedy = "expected a discovery file; remove it"
     try:
-        value = json.loads(path.read_text())
+        found = decode(_File, path.read_bytes(), path, version=VERSION, error=LabError, remedy=remedy)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise LabError(f"{path}: expected a discovery file, found something else ({error}); remove it") from error
-    try:
-        if value["version"] != VERSION:
-            raise LabError(newer_text(path, value["version"], VERSION))
-        if (of := value.get("folder")) is not None and list(of) != _folder_id(folder):
-            return None
-        servers = tuple(
-            ServerEntry(
-                int(each["pid"]), str(each["host"]), int(each["port"]), str(each["token_file"]), tuple(each["roles"]),
-                int(each["server_id"]), int(each.get("started", -1)), _trust(each.get("trust")),
-            )
-            for each in value["servers"]
-        )  # fmt: skip
-        if not servers:
-            raise KeyError("servers")
-        return Discovery(bool(value["ephemeral"]), servers)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LabError(f"{path}: expected a discovery file, found something else ({error!r}); remove it") from error
+    except OSError as error:
+        raise LabError(f"{path}: {error}; {remedy}") from error
+    is_copy = found.folder is not None and found.folder != _folder_id(folder)
+    return None if is_copy else Discovery(found.ephemeral, found.servers)
 
 
 def _folder_id(folder: Path) -> list[int]:
     found = folder.stat()
     return [found.st_dev, found.st_ino]
-
-
-def _trust(value: dict[str, str] | None) -> Trust | None:
-    return None if value is None else Trust(str(value["ca"]), str(value["name"]))
 
 
 def is_alive(server: ServerEntry) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fluss_lab.errors import UnsupportedError
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry
 
@@ -34,3 +35,13 @@ def test_a_process_that_cannot_be_looked_at_is_not_taken_for_dead(monkeypatch):
     monkeypatch.setattr(Path, "read_text", too_many_files)
     with pytest.raises(OSError, match="Too many open files"):
         discovery.is_alive(entry)
+
+
+def test_a_newer_discovery_file_of_a_read_only_lab_is_refused(tmp_path, monkeypatch):
+    """Its server may write the lab: a shadow server that reads it meanwhile would see half of what that writes."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setattr(discovery, "home_of", lambda folder: home)
+    (tmp_path / "server.json").write_text('{"version": 2, "ephemeral": true, "servers": []}')
+    with pytest.raises(UnsupportedError, match="newer version"):
+        discovery.read(tmp_path)

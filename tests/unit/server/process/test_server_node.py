@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fluss_lab import failpoints
-from fluss_lab.errors import InvalidPropertyError, LabError, LabLockedError, LabMovedError
+from fluss_lab.errors import InvalidPropertyError, LabError, LabLockedError, LabMovedError, UnsupportedError
 from fluss_lab.model import make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
@@ -211,5 +211,5 @@ def test_a_discovery_file_of_something_else_is_refused(tmp_path, text):
 
 def test_a_discovery_file_of_another_version_is_refused(tmp_path):
     (tmp_path / "server.json").write_text('{"version": 2, "ephemeral": true, "servers": []}')
-    with pytest.raises(LabError, match=r"written by a newer version of fluss_lab .format 2"):
+    with pytest.raises(UnsupportedError, match=r"written by a newer version of fluss_lab .format 2"):
         discovery.read(tmp_path)
