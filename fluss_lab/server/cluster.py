@@ -26,7 +26,6 @@ from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery, ServerEntry, is_alive
 from fluss_lab.server.process.server_process import (
     START_TIMEOUT_S,
-    STOP_TIMEOUT_S,
     read_options,
     running_server,
     start_server,
@@ -107,7 +106,6 @@ def ensure_server(
     options: Mapping[str, str] | None = None,
     *,
     on_lost: Callable[[], None] | None = None,
-    timeout_s: float = START_TIMEOUT_S,
 ) -> Attachment:
     """Attach to the server of a folder; start an ephemeral one when none runs.
 
@@ -116,7 +114,6 @@ def ensure_server(
         command: Runs ``fluss-lab server``.
         options: Server options for a server that must be started; a running one keeps its own.
         on_lost: Called, in a thread of its own, each time the attached server was stopped on purpose.
-        timeout_s: Longest wait.
 
     Raises:
         LabError: The folder is a file, another user's, or others may write in it.
@@ -125,11 +122,11 @@ def ensure_server(
     """
     make_lab_folder(folder)
     attachment = Attachment(folder, command, options or {}, on_lost)
-    attachment.open(timeout_s)
+    attachment.open()
     return attachment
 
 
-def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+def stop_server(folder: Path) -> bool:
     """Stop the server of a folder gracefully, and wait until its processes are gone: tablet servers first.
 
     Returns:
@@ -153,7 +150,7 @@ def stop_server(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         log.info("event=stop_unanswered error=%s", error)  # it may be stopping already
     finally:
         channel.close()
-    wait_until_gone(found, timeout_s)
+    wait_until_gone(found)
     return True
 
 

@@ -135,7 +135,6 @@ class TiererProcess:
         address: Of the cluster, as `fluss_lab.client.ServerAddress.to_json` gives it.
         failpoints: Name to action, armed in the process only.
         options: Of `fluss_lab.tiering.round.round_options.TieringOptions`, by name.
-        client_options: Of the connection.
         spark: Whether the tasks run on a Spark of the process's own, which ends with it; else in the process.
         action: What it does: ``round``, or by hand ``compact``, ``expire`` or ``orphans``.
         ahead_ms: How far the clock is ahead by which the latter two measure ages.
@@ -148,7 +147,6 @@ class TiererProcess:
         *,
         failpoints: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
-        client_options: Mapping[str, str] | None = None,
         spark: bool = False,
         action: str = "round",
         ahead_ms: int = 0,
@@ -161,7 +159,6 @@ class TiererProcess:
             "table_id": table_id,
             "failpoints": dict(failpoints or {}),
             "options": dict(options or {}),
-            "client_options": dict(client_options or {}),
             "spark": spark,
             "action": action,
             "ahead_ms": ahead_ms,
@@ -183,9 +180,9 @@ class TiererProcess:
             raise AssertionError(f"tierer {self.pid}: still running after {timeout_s} s")
         return self._process.exitcode
 
-    def wait_until_stopped(self, timeout_s: float = WAIT_S) -> None:
+    def wait_until_stopped(self) -> None:
         """Return when a failpoint has stopped the process."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + WAIT_S
         pause = threading.Event()
         while (state := _state(self.pid)) != "T":
             if self._process.exitcode is not None or time.monotonic() > deadline_s:
@@ -194,15 +191,15 @@ class TiererProcess:
                 )
             pause.wait(_LOOK_S)
 
-    def stops(self, timeout_s: float = WAIT_S) -> bool:
+    def stops(self) -> bool:
         """Wait until a failpoint has stopped the process, or it has ended; return which."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + WAIT_S
         pause = threading.Event()
         while _state(self.pid) != "T":
             if self._process.exitcode is not None:
                 return False
             if time.monotonic() > deadline_s:
-                raise AssertionError(f"tierer {self.pid}: neither stopped nor ended in {timeout_s} s")
+                raise AssertionError(f"tierer {self.pid}: neither stopped nor ended in {WAIT_S} s")
             pause.wait(_LOOK_S)
         return True
 
@@ -254,7 +251,7 @@ def _main(text: str, pipe: Pipe) -> None:
         failpoints.arm(name, action)
     server = ServerAddress.from_json(task["address"])
     code = 0
-    with Connection(lambda: server, task["client_options"]) as connection:
+    with Connection(lambda: server) as connection:
         try:
             outcome: dict[str, Any] = {"report": _act(connection, task)}
         except FlussError as error:

@@ -57,7 +57,6 @@ def start_server(
     *,
     ephemeral: bool,
     env: Mapping[str, str] | None = None,
-    timeout_s: float = START_TIMEOUT_S,
 ) -> Discovery:
     """Start a server process on a folder, unless one runs; return when it is ready.
 
@@ -70,7 +69,6 @@ def start_server(
         options: Its options; None: those of its last run.
         ephemeral: Whether it ends with the last attached process.
         env: Its environment; None: the caller's.
-        timeout_s: Longest wait.
 
     Raises:
         LabError: The folder is a file, another user's, or others may write in it.
@@ -80,7 +78,7 @@ def start_server(
     """
     make_lab_folder(folder)
     home = make_home(folder)
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + START_TIMEOUT_S
     with _start_lock(home, deadline):
         if (running := running_server(folder)) is not None:
             return running

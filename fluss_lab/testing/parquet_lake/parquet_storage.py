@@ -259,17 +259,13 @@ def _folder(place: str) -> Path:
     raise InvalidPropertyError(f"property 'warehouse': expected an absolute path or file:///path, found {place!r}")
 
 
-def read_state(storage: ParquetLakeStorage, table: TableInfo, snapshot_id: int | None = None) -> pa.Table:
-    """Return the rows of a snapshot, user's and system columns, by partition, bucket and offset.
-
-    Args:
-        snapshot_id: Which snapshot; None: the newest, no rows without any.
+def read_state(storage: ParquetLakeStorage, table: TableInfo) -> pa.Table:
+    """Return the rows of the newest snapshot, user's and system columns, by partition, bucket and offset; none without any.
 
     Cost: the whole table in memory.
     """
     folder = LakeFolder(storage.warehouse, table.path)
-    newest = folder.newest_of(table.table_id)
-    wanted = newest.snapshot_id if snapshot_id is None else snapshot_id
+    wanted = folder.newest_of(table.table_id).snapshot_id
     files = () if wanted is None else folder.snapshot(table.table_id, wanted).files
     buckets: dict[tuple[str, int], list[LakeFile]] = {}
     for file in files:

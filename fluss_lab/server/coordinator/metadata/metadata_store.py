@@ -260,11 +260,11 @@ class MetadataStore:
                 number = next(self._blocks[name])
             return number
 
-    def peek_id(self, name: str, first: int = 1) -> int:
+    def peek_id(self, name: str) -> int:
         """Return the number that `next_id` of a sequence would return now."""
         with self.read() as db:
             row = db.execute("SELECT next FROM sequences WHERE name = ?", (name,)).fetchone()
-        return first if row is None else int(row[0])
+        return 1 if row is None else int(row[0])
 
     def meta(self, key: str) -> str | None:
         """Return a single value by its key."""
