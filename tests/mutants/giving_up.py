@@ -9,15 +9,17 @@ SENT_ROWS = "fluss_lab/server/tablet/damage/damage_requests.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 NOTES = "fluss_lab/server/tablet/damage/log_cut.py"
 REPAIR = "fluss_lab/tiering/repair/damage_repair.py"
-IN_CUTS = "tests/unit/server/tablet/damage/test_bucket_damage.py"
+IN_DAMAGE = "tests/unit/server/tablet/damage/test_bucket_damage.py"
+IN_RANGES = "tests/unit/server/tablet/damage/test_damaged_ranges.py"
+IN_CUTS = "tests/unit/server/tablet/damage/test_log_cut.py"
 IN_LOST = "tests/unit/server/tablet/damage/test_lost_log.py"
 IN_LOST_REPAIRS = "tests/unit/tiering/repair/test_lost_logs.py"
 IN_SENT = "tests/unit/server/tablet/damage/test_damage_requests.py"
 IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 
-SOUND = (f"{IN_CUTS}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
-ABSENT = (f"{IN_CUTS}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
-REMOTE = (f"{IN_CUTS}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
+SOUND = (f"{IN_DAMAGE}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
+ABSENT = (f"{IN_DAMAGE}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
+REMOTE = (f"{IN_DAMAGE}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
 TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
 LOST_LOG = "fluss_lab/server/tablet/damage/lost_log.py"
 KNOWN = f"{IN_LOST}::test_offsets_that_somebody_knows_are_not_given_again"
@@ -62,19 +64,19 @@ GIVING_UP = (
         "log_served_behind_its_damage", "P7", "fluss_lab/server/tablet/log/bucket_log.py",
         "            self._sound = sound or self._sound\n",
         "            self._sound = self._sound if sound else None\n",
-        (f"{IN_CUTS}::test_a_bucket_that_is_found_damaged_is_served_up_to_there",),
+        (f"{IN_DAMAGE}::test_a_bucket_that_is_found_damaged_is_served_up_to_there",),
     ),
     Mutant(
         "lost_offsets_at_the_end_given_again", "P13", GIVING_UP_FILE,
         "ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))",
         "ranges[-1]",
-        (f"{IN_CUTS}::test_offsets_at_the_end_that_somebody_knows_are_not_given_again",),
+        (f"{IN_DAMAGE}::test_offsets_at_the_end_that_somebody_knows_are_not_given_again",),
     ),
     Mutant(
         "rows_made_without_what_was_given_up", "P4", GIVING_UP_FILE,
         "    elif rows_offset is not None and rows_offset < to:\n",
         "    elif rows_offset is not None and rows_offset < 0:\n",
-        (f"{IN_CUTS}::test_rows_that_need_what_is_damaged_are_not_given_up",),
+        (f"{IN_DAMAGE}::test_rows_that_need_what_is_damaged_are_not_given_up",),
     ),
     Mutant(
         "rows_in_memory_not_kept_before_their_log_goes", "P4", DESK,
@@ -104,7 +106,7 @@ GIVING_UP = (
         "remote_storage_refused_where_a_log_ended_early", "P7", STORE,
         "        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX\n",
         "        known_end = opened.end\n",
-        (f"{IN_CUTS}::test_a_part_that_remote_storage_holds_goes_first",),
+        (f"{IN_DAMAGE}::test_a_part_that_remote_storage_holds_goes_first",),
     ),
     Mutant(
         "previous_offsets_behind_damage_dropped", "P2", "fluss_lab/server/tablet/log/previous_offsets.py",
@@ -116,7 +118,7 @@ GIVING_UP = (
         "newer_format_taken_for_damage", "P7", GIVING_UP_FILE,
         "    if isinstance(log.stopped, UnsupportedError):\n",
         "    if isinstance(log.stopped, KeyError):\n",
-        (f"{IN_CUTS}::test_a_newer_format_is_no_damage",),
+        (f"{IN_RANGES}::test_a_newer_format_is_no_damage",),
     ),
     Mutant(
         "note_of_another_bucket_believed", "P13", NOTES,
@@ -176,7 +178,7 @@ GIVING_UP = (
         "append_under_way_taken_for_damage", "P1", GIVING_UP_FILE,
         "        until = bucket.log.reader.view.frontier if bucket.log.stopped is None else None\n",
         "        until = None\n",
-        (f"{IN_CUTS}::test_what_is_being_written_is_no_damage",),
+        (f"{IN_RANGES}::test_what_is_being_written_is_no_damage",),
     ),
     Mutant(
         "lake_rows_taken_inside_a_batch", "P4", TAIL,

@@ -8,7 +8,7 @@ from fluss_lab.records.batch import encode
 from fluss_lab.records.kv_files import stored_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame
-from tests.unit.server.tablet.damage.test_bucket_damage import batches, flip, look, segments
+from tests.unit.server.tablet.damage.damage_kit import batches, flip, look, segments
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, joined, upserts
 
 LAKE = {"table__datalake__enabled": "true"}

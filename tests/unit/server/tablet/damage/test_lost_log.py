@@ -17,15 +17,15 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.server.tablet.buckets import bucket_store
 from fluss_lab.server.tablet.damage import log_cut
-from tests.unit.server.tablet.damage.test_bucket_damage import (
+from tests.unit.server.tablet.damage.damage_kit import (
     LAKE,
     RECORDS,
     STEP,
-    _newer,
     filled,
     flip,
     give_up,
     look,
+    newer,
     ranges,
     read,
     segments,
@@ -143,7 +143,7 @@ def test_a_bucket_that_is_closed_for_another_reason_is_not_begun_anew(tmp_path):
 def test_a_note_of_a_newer_version_is_not_left_behind(tmp_path):
     tablet = filled(tmp_path)
     give_up(tablet, *flip(segments(tablet)[2], 1), discard=True)
-    _newer(segments(tablet)[0].with_name(log_cut.GIVEN_UP_FILE))
+    newer(segments(tablet)[0].with_name(log_cut.GIVEN_UP_FILE))
     for path in segments(tablet):
         path.unlink()
     tablet = tablet.reopen(clean=False)
