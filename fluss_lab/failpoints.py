@@ -8,7 +8,8 @@ unless armed: in the process by `arm`, or before it starts by the environment va
 * ``stop``        the process stops by SIGSTOP until it is continued;
 * ``error``       a `FailpointError` is raised;
 * ``enospc`` / ``eio``   an `OSError` of that kind is raised;
-* ``kill@3`` etc. the third pass acts, the others do nothing.
+* ``kill@3`` etc. the third pass acts, the others do nothing;
+* a callable      called at the first pass, by the thread that passes (of `arm` only).
 
 (After SlateDB's failpoints; kept on the lowest floor because every room above uses them.)
 """
@@ -19,6 +20,7 @@ import errno
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 ENVIRONMENT = "FLUSS_LAB_FAILPOINTS"
 
@@ -31,18 +33,21 @@ class _Registry:
     """The armed failpoints of this process."""
 
     def __init__(self, text: str) -> None:
-        self.armed: dict[str, tuple[str, int]] = {}
+        self.armed: dict[str, tuple[str | Callable[[], object], int]] = {}
         self.passes: dict[str, int] = {}
         self.lock = threading.Lock()
         for item in filter(None, text.split(",")):
             name, _, action = item.partition("=")
             self.arm(name.strip(), action.strip())
 
-    def arm(self, name: str, action: str) -> None:
-        verb, _, turn = action.partition("@")
-        if verb not in {"kill", "stop", "error", "enospc", "eio"}:
-            raise ValueError(f"failpoint {name}: unknown action {action!r}")
-        self.armed[name] = (verb, int(turn) if turn else 0)
+    def arm(self, name: str, action: str | Callable[[], object]) -> None:
+        if isinstance(action, str):
+            verb, _, turn = action.partition("@")
+            if verb not in {"kill", "stop", "error", "enospc", "eio"}:
+                raise ValueError(f"failpoint {name}: unknown action {action!r}")
+            self.armed[name] = (verb, int(turn) if turn else 0)
+        else:
+            self.armed[name] = (action, 1)
         self.passes[name] = 0
 
 
@@ -50,7 +55,7 @@ class _Registry:
 _REGISTRY = _Registry(os.environ.get(ENVIRONMENT, ""))
 
 
-def arm(name: str, action: str) -> None:
+def arm(name: str, action: str | Callable[[], object]) -> None:
     """Arm a failpoint in this process. Arming again replaces the action and its count."""
     with _REGISTRY.lock:
         _REGISTRY.arm(name, action)
@@ -61,6 +66,11 @@ def disarm(name: str | None = None) -> None:
     with _REGISTRY.lock:
         for each in [name] if name is not None else list(_REGISTRY.armed):
             _REGISTRY.armed.pop(each, None)
+
+
+def passes(name: str) -> int:
+    """Return how often a failpoint was passed since it was armed last, in this process."""
+    return _REGISTRY.passes.get(name, 0)
 
 
 def failpoint(name: str) -> None:
@@ -75,7 +85,9 @@ def _act(name: str) -> None:
         _REGISTRY.passes[name] = passed = _REGISTRY.passes.get(name, 0) + 1
     if not verb or (turn and passed != turn):
         return
-    if verb == "kill":
+    if not isinstance(verb, str):
+        verb()
+    elif verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif verb == "stop":
         # To this thread, so that it stops here; a signal to the process would stop the main thread first.

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
 
@@ -28,6 +29,19 @@ def test_errors_and_turns():
     assert caught.value.errno == errno.ENOSPC
     failpoints.disarm("test.disk")
     failpoints.failpoint("test.disk")
+
+
+def test_a_call_is_made_once_by_whoever_passes_first():
+    called = []
+    failpoints.arm("test.call", lambda: called.append(threading.current_thread()))
+    thread = threading.Thread(target=failpoints.failpoint, args=("test.call",))
+    thread.start()
+    thread.join()
+    failpoints.failpoint("test.call")
+    assert called == [thread]
+    assert failpoints.passes("test.call") == 2
+    failpoints.arm("test.call", "error@3")
+    assert failpoints.passes("test.call") == 0
 
 
 def test_a_process_dies_where_it_is_told():

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.model import TablePath, make_descriptor
 from tests.unit.tiering.kit import LAKE
-from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 OLD, NEW = "2013-01", "2013-02"
 COLUMNS = {"month": "string", "id": "bigint", "v": "string"}
@@ -96,13 +96,13 @@ def test_a_dropped_partition_takes_its_delete_files_along(months):
 
 
 @pytest.mark.parametrize("moment", ["tiering.plan.after", "tiering.write.after", "tiering.lake_commit.before"])
-def test_dropped_during_a_round(tables, months, moment, monkeypatch):
+def test_dropped_during_a_round(tables, months, moment):
     for month in (OLD, NEW):
         months.upsert(month, range(8), "c")
         months.delete(month, [17])
-    reached = at_failpoint(monkeypatch, moment, lambda: months.drop(OLD))
+    failpoints.arm(moment, lambda: months.drop(OLD))
     months.tier()
-    assert reached.is_set()
+    assert failpoints.passes(moment)
     months.check()
     assert {partition for _, partition in months.files()} == {NEW}
 
@@ -138,13 +138,11 @@ def test_columns_come_while_delete_files_are_there(tables, months):
     assert notes == ["said"]
 
 
-def test_columns_come_during_a_round(tables, months, monkeypatch):
+def test_columns_come_during_a_round(tables, months):
     admin = tables.connection.admin()
     months.upsert(NEW, range(10, 18), "c")
-    reached = at_failpoint(
-        monkeypatch, "tiering.plan.after", lambda: admin.alter_table(months.info.path, add_columns={"note": "string"})
-    )
+    failpoints.arm("tiering.plan.after", lambda: admin.alter_table(months.info.path, add_columns={"note": "string"}))
     months.tier()
-    assert reached.is_set()
+    assert failpoints.passes("tiering.plan.after")
     months.tier()
     months.check()

@@ -10,7 +10,6 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
-from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 pytestmark = pytest.mark.slow
 
@@ -91,15 +90,15 @@ def test_a_table_without_a_lake(tables):
 @pytest.mark.parametrize(
     "moment", ["tiering.heartbeat.after", "tiering.plan.after", "tiering.write.after", "tiering.lake_commit.before"]
 )
-def test_dropped_during_a_round(tables, months, moment, was_tiered, monkeypatch):
+def test_dropped_during_a_round(tables, months, moment, was_tiered):
     """The round had planned or even written its rows: none of them may come to the lake, and all others must."""
     if was_tiered:
         tables.tier(months)
         tables.append(months, 20, OLD)
         tables.append(months, 10, NEW)
-    reached = at_failpoint(monkeypatch, moment, lambda: drop(tables, months))
+    failpoints.arm(moment, lambda: drop(tables, months))
     report = tables.tier(months)
-    assert reached.is_set()
+    assert failpoints.passes(moment)
     assert report.rows == 10
     expected = {NEW: 20 if was_tiered else 10}
     assert per_month(tables, months) == expected
@@ -128,7 +127,7 @@ def test_dropped_between_the_partitions_and_the_snapshot_of_a_plan(tables, month
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_dropped_between_lake_and_cluster(tables, months, again, monkeypatch):
+def test_dropped_between_lake_and_cluster(tables, months, again):
     """The round committed its rows to the lake and did not live to tell: the rest of them must not come twice."""
     tables.tier(months)
     tables.append(months, 20, OLD)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fluss_lab import errors
+from fluss_lab import errors, failpoints
 from fluss_lab.model import TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -15,7 +15,6 @@ from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.ddl.test_auto_partitioner import DAY_MS, day, options
 from tests.unit.server.coordinator.rig import Rig
-from tests.unit.tiering.round.test_tiering_alter import at_failpoint
 
 LAKE = {"table.datalake.enabled": "true"}
 CLOSED = "coordinator.drop.closed"
@@ -144,7 +143,7 @@ def late_append(rig, failures, partition="a"):
 
 
 @pytest.mark.parametrize("aborted", [False, True])
-def test_no_append_comes_between_the_check_and_the_drop(days, aborted, monkeypatch):
+def test_no_append_comes_between_the_check_and_the_drop(days, aborted):
     tier(days, days.table_id, {("a", 0): 10})
     threads, failures = [], []
 
@@ -153,7 +152,7 @@ def test_no_append_comes_between_the_check_and_the_drop(days, aborted, monkeypat
         if aborted:
             raise errors.StorageError("not today")
 
-    at_failpoint(monkeypatch, CLOSED, act)
+    failpoints.arm(CLOSED, act)
     if aborted:
         with pytest.raises(errors.StorageError, match="not today"):
             days.drop_partition(p="a")
@@ -179,7 +178,7 @@ def test_a_bucket_that_ends_elsewhere_is_not_closed(days):
     assert log.seal._opened == -1
 
 
-def test_a_server_that_was_started_again_in_between_has_no_seal(tmp_path, monkeypatch):
+def test_a_server_that_was_started_again_in_between_has_no_seal(tmp_path):
     rig = Rig(tmp_path / "lab", tablet_servers=2)
     try:
         rig.create_database()
@@ -193,7 +192,7 @@ def test_a_server_that_was_started_again_in_between_has_no_seal(tmp_path, monkey
                 rig.cluster.start_tablet(server_id)
             rig.append(1, "a")
 
-        at_failpoint(monkeypatch, CLOSED, act)
+        failpoints.arm(CLOSED, act)
         with pytest.raises(errors.UnavailableError, match="restarted while"):
             rig.drop_partition(p="a")
         with pytest.raises(errors.UntieredRecordsError, match="1 of its records"):

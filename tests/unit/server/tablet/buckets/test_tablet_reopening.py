@@ -93,13 +93,12 @@ def test_it_waits_longer_each_time_up_to_a_limit(tmp_path):
     failpoints.arm("tablet.recover.before", "eio")
     again.open(0)
     waits, since = [], 0
-    attempts = failpoints._REGISTRY.passes
     while len(waits) < 6:
-        before = attempts["tablet.recover.before"]
+        before = failpoints.passes("tablet.recover.before")
         again.clock.advance(50)
         since += 50
         again.service.reopen()
-        if attempts["tablet.recover.before"] > before:
+        if failpoints.passes("tablet.recover.before") > before:
             waits.append(since)
             since = 0
     assert waits == [200, 400, 800, 1000, 1000, 1000]
