@@ -1,8 +1,11 @@
 """What all tests share."""
 
+import gc
 import os
 import random
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,16 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 # The suite of lake formats asserts like a test; said here, before any test imports it.
 pytest.register_assert_rewrite("fluss_lab.testing.conformance")
 
+#: A file system in memory, and the room that tests may need there at once.
+_MEMORY, _MEMORY_BYTES = Path("/dev/shm"), 2 << 30
+
+
+def _has_room_in_memory() -> bool:
+    if not os.access(_MEMORY, os.W_OK) or os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES
+
+
 #: What is quick whatever comes: files of these folders fill the end of a run.
 _QUICK = ("model", "records", "rpc")
 
@@ -29,10 +42,32 @@ _QUICK = ("model", "records", "rpc")
 _PROCESSES = frozenset({"ServerProcess", "TiererProcess", "multiprocessing", "subprocess"})
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have temporary folders in memory where there is room, unless a campaign fills them for hours.
+
+    On a disk a third of a run would be waits for it, since each write of metadata syncs. What is synced, and when, tests see by
+    watching the calls; and a killed process loses nothing that it has written.
+    """
+    if "TMPDIR" not in os.environ and "not campaign" in config.option.markexpr and _has_room_in_memory():
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="only unit tests that need no Spark, start no process, and are not slow"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is imported and collected out of the search for garbage: it is there until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _is_fast(item: pytest.Item) -> bool:
