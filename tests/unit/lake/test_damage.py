@@ -230,6 +230,7 @@ def matrix(tables) -> Matrix:
     return Matrix(tables)
 
 
+@pytest.mark.slow
 def test_damaged_files_are_never_read_as_something_else(matrix, seed):
     seen = matrix.run(random.Random(seed), positions=2, chosen=4)
     print(*sorted(seen.items()), sep="\n")

@@ -236,6 +236,7 @@ def test_the_plans_are_right(things):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_wrong_arguments_get_an_answer_or_an_error_of_ours(lab, things):
     objects, named = things
     odd, tried, refused = [], 0, 0

@@ -79,6 +79,7 @@ def test_scanners_over_long_histories(subject, seed):
     follow_while_moving(subject, seed, 400, forgetful=isinstance(subject, Keyed))
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_expires_under_a_scanner_is_replaced_without_a_gap(subject, cluster):
     """The scanner is somewhere in the lake when the snapshot that it reads, and its files, go."""
     while max(subject.ends.values(), default=0) < 200:

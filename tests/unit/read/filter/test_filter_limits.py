@@ -55,6 +55,7 @@ def reader(cluster):
     return TableReader(connection, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "count"),
     [

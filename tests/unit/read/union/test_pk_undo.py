@@ -34,6 +34,7 @@ def test_rows_of_the_past_are_told_by_the_live_ones_and_what_came_after(make_key
     check(table, table.now())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept_bytes", [200, 64 << 20], ids=["window by window", "at once"])
 def test_many_rows_taken_back_are_taken_in_order(make_keyed, monkeypatch, kept_bytes):
     monkeypatch.setattr(pk_undo, "KEPT_BYTES", kept_bytes)

@@ -213,6 +213,7 @@ def test_every_key_type_does_as_a_dict_does(keys, mask, seed):
     work(Twins(descriptor(keys, VALUES), mask, random.Random(seed), variety=12), 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [VALUES, NESTED], ids=["flat", "nested"])
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_HASHES], ids=["hashes", "few hashes"])
 def test_long_work_with_partial_updates_and_new_columns(values, mask, seed):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from fluss_lab.model.descriptor import make_descriptor
 from fluss_lab.server.kv.chunk_compaction import CompactionLimits
@@ -86,6 +87,7 @@ def checked(batch: pa.RecordBatch) -> None:
     both_sides(batch.column(2).to_pylist(), batch.column(3).to_pylist(), batch.column(0).to_pylist())
 
 
+@pytest.mark.slow
 def test_readers_see_whole_changes_only(seed):
     store = KvStore(DESCRIPTOR, 1, {1: SCHEMA}, hashing=KeyHash(seed, 0xFFF0000000000000), limits=LIMITS)
     reading = Reading(store, seed)

@@ -38,6 +38,7 @@ def versions(data, chance):
     yield data + data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_refused(two, name, seed):
     folder, _ = two

@@ -14,6 +14,8 @@ from tests.unit.read.kit import BUCKETS, ModelTable, until
 from tests.unit.spark.source.stream_kit import MONTHS, expected, same
 from tests.unit.spark.streams import in_order
 
+pytestmark = pytest.mark.slow
+
 # -- partitions -----------------------------------------------------------------------------------------------------------
 
 

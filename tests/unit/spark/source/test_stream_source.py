@@ -22,6 +22,8 @@ from tests.unit.read.kit import BUCKETS, LAKE, ModelTable
 from tests.unit.spark.source.stream_kit import MONTHS, expected, same
 from tests.unit.spark.streams import in_order, plain
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
 def test_every_record_comes_once_over_a_random_history(make, query, seed, partitioned):

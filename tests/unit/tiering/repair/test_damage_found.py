@@ -12,6 +12,8 @@ from fluss_lab.testing import EmbeddedCluster
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables
 
+pytestmark = pytest.mark.slow
+
 PLACES = (inside_a_segment, *[nothing] * 5)
 
 

@@ -10,6 +10,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from tests.unit.tiering.kit import SCHEMA
 
+pytestmark = pytest.mark.slow
+
 WIDER = SCHEMA.append(pa.field("note", pa.string()))
 
 

@@ -8,6 +8,8 @@ from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
 from fluss_lab.testing import wait_until
 from tests.unit.tiering.repairs import KEYED, SMALL, Keyed, age, take_snapshots
 
+pytestmark = pytest.mark.slow
+
 ON, OFF = {"table.datalake.enabled": True}, {"table.datalake.enabled": False}
 
 

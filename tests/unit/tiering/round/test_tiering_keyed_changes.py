@@ -7,6 +7,8 @@ from fluss_lab import failpoints
 from fluss_lab.model import TablePath, make_descriptor
 from tests.unit.tiering.kit import LAKE
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = "2013-01", "2013-02"
 COLUMNS = {"month": "string", "id": "bigint", "v": "string"}
 

@@ -36,6 +36,7 @@ def check(table: KeyedLake, *, quickly: bool = False) -> None:
         assert ordered.to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.slow
 def test_random_histories_read_the_same_everywhere(lake, seed):
     rng = random.Random(seed)
     table = keyed(lake)

@@ -276,6 +276,7 @@ def test_a_tag_that_somebody_elses_expiry_removed_is_noticed(lake):
     assert [each for each in keyed.replayed()[0] if each >= start] == list(range(start, keyed.tiered[0]))
 
 
+@pytest.mark.slow
 def test_random_histories_with_compaction_and_expiry(lake, seed):
     rng = random.Random(seed)
     given = {

@@ -195,6 +195,7 @@ def test_files_can_be_taken_out(lake):
     assert lake.load(table.info).metadata.current_snapshot().summary.operation.value == "delete"
 
 
+@pytest.mark.slow
 def test_random_replaces_and_rounds_of_one_process_and_another(lake, seed):
     """What one process keeps decoded is what another reads."""
     rng = random.Random(seed)

@@ -25,6 +25,7 @@ def everything(index: HashIndex, hashes: np.ndarray) -> dict[int, set[int]]:
     return {each: set(offsets) for each, offsets in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [2**64 - 1, 0xFFFF000000000000, 0xFF, 0xF000000000000000], ids=hex)
 def test_rows_are_found_while_the_table_grows_and_rows_come_and_go(mask, seed):
     random = np.random.default_rng(seed)

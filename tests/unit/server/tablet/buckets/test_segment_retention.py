@@ -146,6 +146,7 @@ def test_a_removal_that_fails_is_tried_again_and_leaves_no_hole(tmp_path):
     assert _segments(killed) == [30]
 
 
+@pytest.mark.slow
 def test_retention_while_others_append_and_read_serves_no_wrong_record(tmp_path, seed):
     import threading
 

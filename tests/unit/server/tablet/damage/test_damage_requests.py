@@ -76,6 +76,7 @@ def damaged(tmp_path):
     return Damaged(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("lake", ["stop", "inside", "end"])
 def test_rows_are_those_sent_and_what_the_log_made_of_them(damaged, lake, parts):

@@ -92,6 +92,7 @@ def test_a_newer_format_is_no_damage(tmp_path):
         give_up(tablet, header.base_offset, header.next_offset, discard=True)
 
 
+@pytest.mark.slow
 def test_a_look_at_many_batches_keeps_none_of_them(tmp_path):
     """Two looks at logs of which one has ten times as many batches as the other need the same memory."""
     one = batch(0, 1)

@@ -3,7 +3,6 @@
 import os
 import shutil
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -29,11 +28,7 @@ FORMAT_BYTE = 12
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder for thousands of recoveries: in memory where there is one, because each of them waits for the disk."""
-    memory = Path("/dev/shm")
-    place = (memory if os.access(memory, os.W_OK) else tmp_path) / f"recovery-{os.getpid()}"
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
+    return tmp_path / "bucket"
 
 
 def _write(folder, options, *, batches, clean, checkpoint_after=None):
@@ -102,6 +97,7 @@ def test_a_segment_cut_anywhere_reads_as_its_whole_batches_and_is_written_on(fol
             append(log, 0, 1, writer_id=3, sequence=whole + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_a_segment_with_any_byte_flipped_is_never_read_wrong(folder, clean, mask):
@@ -135,6 +131,7 @@ def test_a_segment_with_any_byte_flipped_is_never_read_wrong(folder, clean, mask
             assert whole == written[: len(whole)] or (at - start in TIME_BYTES and not clean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_cut_or_flipped_anywhere_changes_no_answer(folder, clean, suffix):
@@ -156,6 +153,7 @@ def test_an_index_cut_or_flipped_anywhere_changes_no_answer(folder, clean, suffi
                 assert log.reader.find_time(record.timestamp_ms) == (first.offset, first.timestamp_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing(folder, clean):
     written, content = _write(folder, SEGMENTED, batches=5, clean=clean, checkpoint_after=2)

@@ -52,6 +52,7 @@ def write(cluster: EmbeddedCluster, values: range) -> None:
         writer.delete([{"k": key} for key in range(values.start % 7, KEYS, 5)]).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("suffix", [".prev", ".prevcrc"])

@@ -232,6 +232,7 @@ def test_writers_are_known_though_the_segments_that_told_of_them_are_only_remote
     )
 
 
+@pytest.mark.slow
 def test_readers_beside_copies_and_retention_get_every_record_once(tmp_path, seed):
     import threading
 
