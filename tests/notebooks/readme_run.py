@@ -63,6 +63,8 @@ def run_readme(path: Path) -> None:
         Exception: What a block raised.
         CalledProcessError: A command failed.
     """
+    # What a shell starts in the background ignores it, and a write that is to be stopped would go on until the disk is full.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     text = path.read_text()
     names: dict[str, Any] = {"__name__": "__main__"}
     for line, block in code_blocks(text, "python"):
