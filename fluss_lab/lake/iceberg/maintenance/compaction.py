@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings
+from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings
 from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     BucketCompaction,
     CompactedBucket,

@@ -17,8 +17,14 @@ from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS, LakeWriter, WriterInitContext
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.files.parquet_output import ParquetOutput, StatisticsPlan, data_file
-from fluss_lab.lake.iceberg.files.parquet_settings import Encodings, ParquetSettings, choose_encodings
+from fluss_lab.lake.iceberg.files.parquet_output import (
+    Encodings,
+    ParquetOutput,
+    ParquetSettings,
+    StatisticsPlan,
+    choose_encodings,
+    data_file,
+)
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
@@ -171,7 +177,7 @@ class DataFileWriter:
             self._encodings = choose_encodings(first_rows, (offset_name, timestamp_name))
         first_offset = first_rows.column(offset_name)[0].as_py()
         location = self._target.location(f"o{first_offset:019d}-{uuid.uuid4().hex}")
-        output = ParquetOutput(self._io, location, self._schema, self._settings.writer_arguments(self._encodings))
+        output = ParquetOutput(self._io, location, self._schema, self._settings, self._encodings)
         self._begun.append((self._written_rows, location))
         return output
 

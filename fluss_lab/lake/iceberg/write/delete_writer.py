@@ -20,8 +20,14 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.files.parquet_output import FinishedParquet, ParquetOutput, StatisticsPlan, data_file
-from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings, choose_encodings
+from fluss_lab.lake.iceberg.files.parquet_output import (
+    FinishedParquet,
+    ParquetOutput,
+    ParquetSettings,
+    StatisticsPlan,
+    choose_encodings,
+    data_file,
+)
 from fluss_lab.lake.iceberg.write.data_file_writer import RecordBuffer, even_groups, lake_rows
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_COLUMN,
@@ -258,7 +264,8 @@ class DeleteFileWriter:
             self._io,
             self._target.location(f"{ranges}-{uuid.uuid4().hex}"),
             schema,
-            self._settings.writer_arguments(encodings),
+            self._settings,
+            encodings,
         )
 
     def _position_file(self, finished: FinishedParquet, count: int, first_path: str, last_path: str) -> DataFile:

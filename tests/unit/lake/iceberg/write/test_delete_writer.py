@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFileContent
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.files.parquet_settings import ParquetSettings
+from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings
 from fluss_lab.lake.iceberg.write import delete_writer
 from fluss_lab.lake.iceberg.write.delete_schema import (
     EventRange,
