@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
     FlussError,
@@ -26,6 +27,7 @@ from fluss_lab.lake.snapshot_summary import (
     merge_offsets,
 )
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
 from fluss_lab.tiering.round.split_generator import TieringSplit, TieringSplitGenerator
@@ -112,6 +114,56 @@ class RoundPlanner:
             )
         return RoundPlan(table, planned_id, known_id, known, generated.splits, generated.is_limited)
 
+    def make_tasks(
+        self,
+        plan: RoundPlan,
+        factory: LakeTieringFactory[Any, Any],
+        storage: LakeStorage,
+        round_id: str,
+        parallelism: int,
+    ) -> list[bytes]:
+        """Return the tasks of a plan, in the order of its splits.
+
+        Args:
+            plan: What is to be written.
+            factory: Of the lake.
+            storage: The lake that they write.
+            round_id: Unique to the attempt.
+            parallelism: Tasks that run at once: the first so many begin whenever they do, so that the round gets somewhere
+                though workers' clocks be wrong or their start slow. Others begin before the round's time is over.
+
+        Raises:
+            TableNotFoundError: The lake table is gone.
+            UnsupportedError: It is not as fluss_lab made it.
+        """
+        duration_s = self._options.duration_max_s(DATALAKE_FRESHNESS.of(plan.table.descriptor.properties))
+        deadline_ms = SystemClock().now_ms() + int(duration_s * 1000)
+        lake_table = factory.describe_table(plan.table)
+        splits_of = Counter(split.table_bucket for split in plan.splits)
+        places = {
+            split.table_bucket: (split.partition_name, split.table_bucket.bucket)
+            for split in plan.splits
+            if splits_of[split.table_bucket] == 1 and not plan.table.is_log_table
+        }
+        # What is changed by several splits is placed by the committer, which looks at the bucket itself.
+        lake_buckets = factory.describe_buckets(plan.table, list(places.values()), plan.planned_id) if places else {}
+        return [
+            TieringTask(
+                self._connection.address,
+                self._connection.options,
+                plan.table,
+                split,
+                storage.format_name,
+                storage.task_properties,
+                lake_table,
+                round_id,
+                lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},
+                alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,
+                deadline_ms=None if split.split_index < parallelism else deadline_ms,
+            ).to_bytes()
+            for split in plan.splits
+        ]
+
     def catch_up(
         self, table: TableInfo, lake: LakeCommitter[Any, Any]
     ) -> tuple[int | None, list[PartitionInfo], int | None, LakeOffsets]:
@@ -184,59 +236,6 @@ def _partition_ids(partitions: Sequence[PartitionInfo], known: Mapping[TableBuck
         if offset.partition is not None and bucket.partition_id is not None
     }
     return ids | {partition.name: partition.partition_id for partition in partitions}
-
-
-def make_tasks(
-    plan: RoundPlan,
-    factory: LakeTieringFactory[Any, Any],
-    connection: Connection,
-    storage: LakeStorage,
-    *,
-    round_id: str,
-    deadline_ms: int,
-    parallelism: int,
-) -> list[bytes]:
-    """Return the tasks of a plan, in the order of its splits.
-
-    Args:
-        plan: What is to be written.
-        factory: Of the lake.
-        connection: To the cluster that the tasks read.
-        storage: The lake that they write.
-        round_id: Unique to the attempt.
-        deadline_ms: No task begins after it, in epoch milliseconds.
-        parallelism: Tasks that run at once: the first so many begin whenever they do, so that the round gets somewhere
-            though workers' clocks be wrong or their start slow.
-
-    Raises:
-        TableNotFoundError: The lake table is gone.
-        UnsupportedError: It is not as fluss_lab made it.
-    """
-    lake_table = factory.describe_table(plan.table)
-    splits_of = Counter(split.table_bucket for split in plan.splits)
-    places = {
-        split.table_bucket: (split.partition_name, split.table_bucket.bucket)
-        for split in plan.splits
-        if splits_of[split.table_bucket] == 1 and not plan.table.is_log_table
-    }
-    # What is changed by several splits is placed by the committer, which looks at the bucket itself.
-    lake_buckets = factory.describe_buckets(plan.table, list(places.values()), plan.planned_id) if places else {}
-    return [
-        TieringTask(
-            connection.address,
-            connection.options,
-            plan.table,
-            split,
-            storage.format_name,
-            storage.task_properties,
-            lake_table,
-            round_id,
-            lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},
-            alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,
-            deadline_ms=None if split.split_index < parallelism else deadline_ms,
-        ).to_bytes()
-        for split in plan.splits
-    ]
 
 
 def collect_results(

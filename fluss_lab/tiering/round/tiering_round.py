@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
     FencedTieringEpochError,
@@ -29,10 +28,9 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results, make_tasks
+from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
 from fluss_lab.tiering.round.source_enumerator import (
     FinishedTieringEvent,
@@ -239,7 +237,8 @@ class TieringRound:
     ) -> list[WrittenSplit]:
         """Run the tasks; return what all of them wrote, or remove it and raise."""
         with self._meter.time_stage("plan"):
-            tasks = self._tasks(plan, factory, round_id)
+            parallelism = self._executor.parallelism
+            tasks = self._planner.make_tasks(plan, factory, self._storage, round_id, parallelism)
         self._meter.plan(plan.splits)
         self._check_held()
         with self._meter.time_stage("write"):
@@ -254,18 +253,6 @@ class TieringRound:
             # What would fail again says more than what may pass.
             raise min(failures, key=lambda failure: failure.retriable)
         return written
-
-    def _tasks(self, plan: RoundPlan, factory: LakeTieringFactory[Any, Any], round_id: str) -> list[bytes]:
-        duration_s = self._options.duration_max_s(DATALAKE_FRESHNESS.of(plan.table.descriptor.properties))
-        return make_tasks(
-            plan,
-            factory,
-            self._connection,
-            self._storage,
-            round_id=round_id,
-            deadline_ms=SystemClock().now_ms() + int(duration_s * 1000),
-            parallelism=self._executor.parallelism,
-        )
 
     @staticmethod
     def _remove(lake: LakeCommitter[Any, Any], written: Sequence[WrittenSplit]) -> None:
