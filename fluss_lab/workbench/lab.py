@@ -10,33 +10,29 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
-    InvalidRequestError,
     InvalidSchemaError,
     LakeNotConfiguredError,
     TableExistsError,
     TableNotFoundError,
 )
-from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.config.options import BUCKETS_MAX, CLIENT_TLS_CA, TABLET_SERVERS
+from fluss_lab.model.config.options import BUCKETS_MAX
 from fluss_lab.model.times import Moment, zone_text
 from fluss_lab.model.values.row_input import gathered_rows, record_batches
 from fluss_lab.model.values.schema_inference import schema_of
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.access.tls import LOOPBACK
-from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server import cluster
-from fluss_lab.server.process.server_process import server_command
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.table import Table
 
@@ -100,29 +96,7 @@ class Lab(Closing):
             InvalidPropertyError: An option that does not exist, or a value of the wrong type.
             ServerUnavailableError: The server did not come up; the text has the end of its log.
         """
-        given: dict[str, object] = dict(config or {})
-        if tablet_servers is not None:
-            given[TABLET_SERVERS.key] = tablet_servers
-        if durability is not None:
-            given["log.durability"] = durability
-        if not str(folder) or "\0" in str(folder):
-            raise InvalidRequestError(
-                f"folder: expected the path of one ('.' is the present one), found {str(folder)!r}"
-            )
-        path = Path(folder).expanduser().absolute()
-        settings = cluster.split_options(given)
-        with Held():
-            attachment = cluster.ensure_server(path, server_command(), settings.server)
-
-            def address() -> ServerAddress:
-                place = attachment.address()
-                return ServerAddress.of(place.host, place.port, place.token, place.trust)
-
-            connection = Connection(address, settings.client)
-            # Whatever still reads or writes holds the connection.
-            attachment.ends_with(connection)
-            place = {"lab": str(path), **settings.client}
-            return Lab(connection, folder=path, attachment=attachment, place=place)
+        return Lab._at(folder_place(folder, tablet_servers, durability, config))
 
     @staticmethod
     def connect(
@@ -148,24 +122,11 @@ class Lab(Closing):
             InvalidPropertyError: The file with the certificates cannot be read.
             ServerUnavailableError: No server answers.
         """
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise InvalidRequestError(f"address {address!r}: expected 'host:port'")
-        options = cluster.split_options(config or {}).client
-        if tls_ca is not None:
-            options[CLIENT_TLS_CA.key] = str(tls_ca)
-        name = host.removeprefix("[").removesuffix("]")
-        speaks_tls = tls if tls is not None else CLIENT_TLS_CA.key in options or name not in LOOPBACK
-        server = ServerAddress(name, int(port), read_token(Path(token_file)), speaks_tls)
-        connection = Connection(lambda: server, options)
-        connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        place = {
-            "server": address,
-            "token.file": str(Path(token_file).absolute()),
-            "tls": str(speaks_tls).lower(),
-            **options,
-        }
-        return Lab(connection, folder=None, attachment=None, place=place)
+        return Lab._at(server_place(address, token_file, tls, tls_ca, config))
+
+    @staticmethod
+    def _at(place: LabPlace) -> Lab:
+        return Lab(place.connection, folder=place.folder, attachment=place.attachment, place=place.options)
 
     def close(self) -> None:
         """Let go, and end what this lab began. Twice is fine.

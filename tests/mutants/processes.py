@@ -112,7 +112,7 @@ PROCESSES = (
         (f"{IN_TLS}::test_who_does_not_trust_it_or_is_not_trusted_hears_so_at_once",),
     ),
     Mutant(
-        "token_sent_in_the_open", "P10", "fluss_lab/workbench/lab.py",
+        "token_sent_in_the_open", "P10", "fluss_lab/workbench/lab_place.py",
         "CLIENT_TLS_CA.key in options or name not in LOOPBACK",
         "CLIENT_TLS_CA.key in options",
         (f"{IN_TLS}::test_a_place_elsewhere_is_never_sent_the_token_in_the_open",),

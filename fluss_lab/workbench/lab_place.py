@@ -1,0 +1,88 @@
+"""The place of a lab: the connection to its cluster, and how other processes find the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.interrupts import Held
+from fluss_lab.model.config.options import CLIENT_TLS_CA, TABLET_SERVERS
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import LOOPBACK
+from fluss_lab.rpc.access.token import read_token
+from fluss_lab.server import cluster
+from fluss_lab.server.process.server_process import server_command
+
+
+@dataclass(frozen=True, slots=True)
+class LabPlace:
+    """Where a lab is.
+
+    Attributes:
+        connection: To its cluster.
+        folder: Its folder; None: the server runs elsewhere.
+        attachment: What keeps the folder's server alive; None: nothing here does.
+        options: How processes of Spark find the cluster: options of the data source ``fluss``.
+    """
+
+    connection: Connection
+    folder: Path | None
+    attachment: cluster.Attachment | None
+    options: Mapping[str, str]
+
+
+def folder_place(
+    folder: str | Path, tablet_servers: int | None, durability: str | None, config: Mapping[str, object] | None
+) -> LabPlace:
+    """Return the place of a folder, whose server runs; see `fluss_lab.Lab.open`."""
+    given: dict[str, object] = dict(config or {})
+    if tablet_servers is not None:
+        given[TABLET_SERVERS.key] = tablet_servers
+    if durability is not None:
+        given["log.durability"] = durability
+    if not str(folder) or "\0" in str(folder):
+        raise InvalidRequestError(f"folder: expected the path of one ('.' is the present one), found {str(folder)!r}")
+    path = Path(folder).expanduser().absolute()
+    settings = cluster.split_options(given)
+    with Held():
+        attachment = cluster.ensure_server(path, server_command(), settings.server)
+
+        def address() -> ServerAddress:
+            place = attachment.address()
+            return ServerAddress.of(place.host, place.port, place.token, place.trust)
+
+        connection = Connection(address, settings.client)
+        # Whatever still reads or writes holds the connection.
+        attachment.ends_with(connection)
+        return LabPlace(connection, path, attachment, {"lab": str(path), **settings.client})
+
+
+def server_place(
+    address: str,
+    token_file: str | Path,
+    tls: bool | None,
+    tls_ca: str | Path | None,
+    config: Mapping[str, object] | None,
+) -> LabPlace:
+    """Return the place of a server elsewhere, which has answered; see `fluss_lab.Lab.connect`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InvalidRequestError(f"address {address!r}: expected 'host:port'")
+    options = cluster.split_options(config or {}).client
+    if tls_ca is not None:
+        options[CLIENT_TLS_CA.key] = str(tls_ca)
+    name = host.removeprefix("[").removesuffix("]")
+    speaks_tls = tls if tls is not None else CLIENT_TLS_CA.key in options or name not in LOOPBACK
+    server = ServerAddress(name, int(port), read_token(Path(token_file)), speaks_tls)
+    connection = Connection(lambda: server, options)
+    connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    place = {
+        "server": address,
+        "token.file": str(Path(token_file).absolute()),
+        "tls": str(speaks_tls).lower(),
+        **options,
+    }
+    return LabPlace(connection, None, None, place)
