@@ -40,6 +40,7 @@ _INT64: Final = (-(2**63), 2**63 - 1)
 #: By the argument's name, the whole numbers that it may be, where the callee has no rule of its own.
 _BOUNDS: Final = {
     "rows_max": (1, 2**31 - 1),
+    "rows_per_file": (1, 2**63 - 1),
     "max_rows_per_trigger": (1, 2**63 - 1),
     "max_tables": (1, 2**10),
     "keep": (0, 2**31 - 1),

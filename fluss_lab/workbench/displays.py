@@ -14,7 +14,7 @@ from fluss_lab.client import BucketStatus, Connection, UnknownBucket
 from fluss_lab.display import ROWS_MAX, html_table
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
-from fluss_lab.model import TableDescriptor, TablePath
+from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
@@ -53,6 +53,14 @@ CELL_LENGTH_MAX: Final = 60
 _COLUMNS: Final = ("partition", "bucket", "", "rows", "of", "MB")
 #: Characters of a bucket's bar: an eighth of a split of four is still seen.
 _BAR_LENGTH: Final = 20
+
+
+def bucket_listing(connection: Connection, info: TableInfo, *, patient: bool) -> Listing:
+    """Return what is shown of a table's buckets; without patience those of servers that are away are not known."""
+    in_lake = info.descriptor.lake_enabled
+    rows = [bucket_row(status, in_lake) for status in connection.admin().buckets(info, patient=patient)]
+    rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))
+    return Listing(f"buckets of {info.path}", rows, BUCKET_COLUMNS)
 
 
 def bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
@@ -121,6 +129,12 @@ def table_row(connection: Connection, path: TablePath) -> tuple[str, object, obj
     """Return path, buckets and whether the table is in the lake; of a table that is gone, why."""
     found = _definition(connection, path)
     return (str(path), found, None) if isinstance(found, str) else (str(path), found.buckets, found.lake_enabled)
+
+
+def column_completions(connection: Connection, path: TablePath) -> list[str]:
+    """Return the columns' names for a person who types; none where they cannot be had at once."""
+    found = _definition(connection, path)
+    return [] if isinstance(found, str) else found.schema.names
 
 
 def _definition(connection: Connection, path: TablePath) -> TableDescriptor | str:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakSet
-
-import pyarrow as pa
 
 from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
 from fluss_lab.display import html_table
-from fluss_lab.errors import (
-    InvalidSchemaError,
-    LakeNotConfiguredError,
-    TableExistsError,
-    TableNotFoundError,
-)
+from fluss_lab.errors import LakeNotConfiguredError, TableNotFoundError
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.config.options import BUCKETS_MAX
 from fluss_lab.model.times import Moment, zone_text
-from fluss_lab.model.values.row_input import gathered_rows, record_batches
-from fluss_lab.model.values.schema_inference import schema_of
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
@@ -34,6 +24,8 @@ from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringServi
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
+from fluss_lab.workbench.lab_tables import LabTables, NewTable
+from fluss_lab.workbench.load import FileOptions, LoadReport, LoadRequest, SourceOptions, TableDefinition, load_table
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -68,6 +60,7 @@ class Lab(Closing):
         #: How processes of Spark find the cluster: options of the data source ``fluss``.
         self._place = dict(place)
         self.compute = Compute(connection)
+        self._tables = LabTables(connection)
         self._services: WeakSet[TieringService] = WeakSet()
 
     @staticmethod
@@ -173,23 +166,40 @@ class Lab(Closing):
         """
         self.connection.admin().drop_database(name, cascade=cascade, if_exists=if_exists)
 
-    def tables(self, database: str) -> list[str]:
-        """Return the names of a database's tables, sorted.
+    def tables(self, database: str | None = None) -> list[str]:
+        """Return the names of a database's tables, or the paths of all tables of the lab, sorted.
+
+        Args:
+            database: Whose; None: of every one, as ``nyc.flights``.
 
         Raises:
             DatabaseNotFoundError: There is no such database.
         """
-        return self.connection.admin().tables(database)
+        if database is not None:
+            return self.connection.admin().tables(database)
+        return [str(path) for path in self._tables.paths()]
 
     def table(self, path: str | TablePath) -> Table:
-        """Return a table by its path.
+        """Return a table by its path; ``lab["nyc.flights"]`` is the same.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: There is none; the text names those that there are.
         """
         checked = TablePath.parse(path)
-        self.connection.table_info(checked)
+        self._tables.check(checked)
         return Table(self, checked)
+
+    def __getitem__(self, path: str | TablePath) -> Table:
+        return self.table(path)
+
+    def __contains__(self, path: object) -> bool:
+        return self._tables.has(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._tables.completions()
 
     def create_table(
         self,
@@ -227,35 +237,58 @@ class Lab(Closing):
             FlussError: The rows could not be written; the table is there, with as many of them as the text says.
         """
         checked = TablePath.parse(path)
-        rows = gathered_rows(rows)
-        if schema is None:
-            if rows is None:
-                raise InvalidSchemaError(f"create_table {checked}: expected a schema, or rows to take it from")
-            schema = schema_of(rows)
-        descriptor = make_descriptor(
-            schema,
-            primary_key=primary_key,
-            partitioned_by=partitioned_by,
-            buckets=buckets,
-            bucket_key=bucket_key,
-            properties=properties,
-            comment=comment,
-            buckets_max=2**31 - 1
-            if isinstance(buckets, int) and buckets > BUCKETS_MAX.default
-            else BUCKETS_MAX.default,
-        )
-        first = None if rows is None else record_batches(rows, descriptor.schema)
+        new = NewTable(schema, rows, primary_key, partitioned_by, buckets, bucket_key, properties, comment)
+        first = self._tables.create(checked, new, if_not_exists=if_not_exists)
         table = Table(self, checked)
-        try:
-            self.connection.admin().create_table(checked, descriptor, if_not_exists and first is None)
-        except TableExistsError:
-            if not if_not_exists:
-                raise
-            return table
-        if first:
-            made = pa.Table.from_batches(first)
-            table.upsert(made) if descriptor.schema.primary_key else table.append(made)
+        if first is not None:
+            table.upsert(first) if table.descriptor.schema.primary_key else table.append(first)
         return table
+
+    def load(
+        self,
+        source: Any,
+        table: str | TablePath | None = None,
+        *,
+        primary_key: Sequence[str] | None = None,
+        partitioned_by: Sequence[str] | None = None,
+        buckets: int | None = None,
+        properties: Mapping[str, object] | None = None,
+        if_exists: str = "fail",
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | Sequence[str] | None = None,
+        types: Mapping[str, Any] | None = None,
+        **options: Unpack[FileOptions],
+    ) -> LoadReport:
+        """Make a table of a file or frame, and fill it: the types are those of the values, and the report shows them.
+
+        A file is read twice, in blocks: all of it is examined before the table is made, then its rows are written in their
+        order. Memory does not depend on its size (an array of JSON and a CSV file have rows of at most 8 MB).
+
+        Args:
+            source: The path of a CSV, Parquet or JSON file (lines or an array; also compressed), or of a folder of them; a
+                pandas or Spark frame, Arrow data, a list of dicts, or whatever has ``__arrow_c_stream__``.
+            table: ``database.table``, the database made where it is missing; None: ``default.`` and the file's name.
+            primary_key: Key columns; none for a log table.
+            partitioned_by: Columns that cut the table into partitions; they become texts.
+            buckets, properties: As for `create_table`.
+            if_exists: ``"fail"``, or ``"append"``: rows are appended, into a primary-key table upserted.
+            columns: Only these, by their names in the table.
+            rename: Names in the table by names in the source, or one name for each column of the source.
+            types: Fluss types by name in the table, where they are not to be found out.
+            options: Of a CSV file ``delimiter``, ``encoding`` and ``null_values``; ``format`` where a file's name does not
+                say it; ``start_row``, for a load that ended on its way.
+
+        Raises:
+            TableExistsError: The table is there, and `if_exists` is ``"fail"``.
+            NotFoundError, InvalidError: There is no such file, or it cannot be a table: the text names file, column and row.
+            WriteInterruptedError: It ended, or was stopped, on its way; the text says which rows were written, and how to go on.
+        """
+        definition = TableDefinition(primary_key, partitioned_by, buckets, properties)
+        path = None if table is None else TablePath.parse(table)
+        read = SourceOptions.of(options)
+        return load_table(
+            self.connection, LoadRequest(source, path, definition, columns, rename, types, if_exists, read)
+        )
 
     def drop_table(self, path: str | TablePath, *, if_exists: bool = False, lake: bool = True) -> None:
         """Drop a table and its lake table; with ``lake=False`` the lake table stays, named by its table id.
@@ -417,7 +450,7 @@ class Lab(Closing):
         return LabStatus(self.folder, described, self._all_tables())
 
     def _all_tables(self) -> list[Table]:
-        return [Table(self, TablePath(db, name)) for db in self.databases() for name in self.tables(db)]
+        return [Table(self, path) for path in self._tables.paths()]
 
     def _lake_tables(self) -> list[Table]:
         return [table for table in self._all_tables() if table.descriptor.lake_enabled]

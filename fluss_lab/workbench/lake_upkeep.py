@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeMaintenance, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
+from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
@@ -54,6 +56,13 @@ class TableContext(Protocol):
 
     def lake_storage(self) -> LakeStorage:
         """Return the lake that the cluster is configured with."""
+
+
+def to_spark(lab: TableContext, read: Scan | Changelog) -> Any:
+    """Return a read as a Spark frame."""
+    from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
+
+    return changelog_to_spark(lab.spark, read) if isinstance(read, Changelog) else scan_to_spark(lab.spark, read)
 
 
 class LakeUpkeep:

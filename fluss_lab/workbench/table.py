@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
@@ -21,10 +22,11 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
-from fluss_lab.workbench.displays import BUCKET_COLUMNS, Listing, bucket_row, table_html, table_row, table_text
-from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext
+from fluss_lab.workbench.displays import Listing, bucket_listing, column_completions, table_html, table_row, table_text
+from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext, to_spark
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
 
@@ -67,11 +69,7 @@ class Table:
         Args:
             patient: Whether to wait for servers that are away; without, their buckets are not known.
         """
-        info = self.info
-        in_lake = info.descriptor.lake_enabled
-        rows = [bucket_row(status, in_lake) for status in self.lab.connection.admin().buckets(info, patient=patient)]
-        rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))
-        return Listing(f"buckets of {self.path}", rows, BUCKET_COLUMNS)
+        return bucket_listing(self.lab.connection, self.info, patient=patient)
 
     def partitions(self) -> list[str]:
         """Return the names of the partitions in the cluster, sorted.
@@ -168,8 +166,7 @@ class Table:
         Raises:
             UnsupportedError: It is a log table, or one that cannot be updated partially.
             InvalidRecordError, InvalidSchemaError: Rows or columns do not fit; the text says where. Nothing was written.
-            RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``). Nothing was written.
-            ServerUnavailableError: No server answered in time. Rows may have been written.
+            RecordTooLargeError, ServerUnavailableError: As `append`.
         """
         with self.lab.connection.upsert_writer(self.path, columns) as writer:
             return writer.upsert(spark_as_arrow(rows)).result()
@@ -320,6 +317,29 @@ class Table:
 
     # -- reading across ------------------------------------------------------------------------------------------------
 
+    def head(self, n: int = 10) -> pd.DataFrame:
+        """Return the first rows of `scan`, by partition, bucket and offset, as a pandas frame."""
+        return self.scan(limit=n).to_pandas()
+
+    def count(self) -> int:
+        """Return how many rows there are; see `Scan.count` for its cost."""
+        return self.scan().count()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all rows as a pandas frame; `scan` reads a part of them, or an earlier moment."""
+        return self.scan().to_pandas()
+
+    def __getitem__(self, columns: str | list[str]) -> Any:
+        """Return a column to make conditions of (``where=flights["delay"] > 60``), or a scan of some (``flights[["delay"]]``)."""
+        if isinstance(columns, list):
+            return self.scan(columns)
+        return pc.field(self.info.schema.column(columns).name)
+
+    __iter__ = None  # neither rows nor columns: `scan().to_batches()`, `schema.names`
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return column_completions(self.lab.connection, self.path)
+
     def read_point(self, as_of: Moment | None = None) -> ReadPoint:
         """Return a moment of the table, to read it there again and again: also kept as JSON, and in another process.
 
@@ -451,26 +471,17 @@ class Table:
                 or not written yet. A query that goes on from its checkpoint is given another one, which it does not use.
             InvalidSchemaError: There is no such column.
         """
-        from fluss_lab.spark.source.table_frame import stream_options
+        from fluss_lab.spark.source.table_frame import stream_frame, stream_options
 
-        reader, time_zone = self._reader(), self.lab.connection.time_zone
-        # What cannot be is refused here, before Spark is started, and not by its planner.
-        options = stream_options(reader, start, columns, time_zone, max_rows_per_trigger, fail_on_data_loss)
-        session = self.lab.spark
-        options["tasks"] = str(session.sparkContext.defaultParallelism)
-        return session.readStream.format("fluss").options(**options).load()
+        options = stream_options(
+            self._reader(), start, columns, self.lab.connection.time_zone, max_rows_per_trigger, fail_on_data_loss
+        )  # what cannot be is refused here, before Spark is started, and not by its planner
+        return stream_frame(self.lab.spark, options)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _reader(self) -> TableReader:
-        return TableReader(self.lab.connection, self.path, spark=self._to_spark)
-
-    def _to_spark(self, read: Scan | Changelog) -> Any:
-        from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
-
-        if isinstance(read, Changelog):
-            return changelog_to_spark(self.lab.spark, read)
-        return scan_to_spark(self.lab.spark, read)
+        return TableReader(self.lab.connection, self.path, spark=lambda read: to_spark(self.lab, read))
 
     def summary(self) -> tuple[str, object, object]:
         """Return path, buckets and whether it is in the lake, to be shown; of a table that is gone, why."""

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 FRAMES = "fluss_lab/model/values/pandas_frames.py"
-LAB = "fluss_lab/workbench/lab.py"
+LAB = "fluss_lab/workbench/lab_tables.py"
 TIMES = "fluss_lab/model/times.py"
 READER = "fluss_lab/read/table_reader.py"
 RANGES = "fluss_lab/read/changelog/offset_ranges.py"

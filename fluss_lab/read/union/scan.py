@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.row_export import ParquetExport, arrow_stream, duckdb_relation, write_parquet
 from fluss_lab.read.union.pk_merge import keyed_count
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
@@ -97,6 +99,46 @@ class Scan:
         if self._spark is None:
             raise UnsupportedError("to_spark: this scan has no Spark session; make it from a Lab's table")
         return self._spark(self)
+
+    def to_parquet(
+        self, path: str | Path, *, rows_per_file: int | None = None, overwrite: bool = False
+    ) -> ParquetExport:
+        """Write the rows as Parquet, bounded in memory: all of it is there at the end, or nothing.
+
+        Args:
+            path: Of a file when it ends in ``.parquet`` or ``.pq``, else of a folder, made for files ``part-00000.parquet``, ....
+            rows_per_file: Of a folder: at most so many rows a file; None: one file.
+            overwrite: Whether what such a call wrote before is replaced.
+
+        Raises:
+            AlreadyExistsError: Something is there.
+            InvalidRequestError, NotFoundError, StorageError: It cannot be written there; nothing was left.
+        """
+        return write_parquet(self, path, rows_per_file=rows_per_file, overwrite=overwrite)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Return the rows as a DuckDB relation, which reads them in batches whenever it is executed.
+
+        Args:
+            connection: Of DuckDB; None: its default one.
+
+        Raises:
+            UnsupportedError: DuckDB is not installed.
+        """
+        return duckdb_relation(self, connection)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as Arrow's C stream, for polars, DuckDB and whoever else takes it; read as the stream is.
+
+        Raises:
+            InvalidSchemaError: A schema is requested that theirs cannot be cast to.
+        """
+        self.read_point  # noqa: B018  # it is fixed now: what is wrong with it is an error of ours
+        return arrow_stream(self, requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema for those who ask for it alone."""
+        return self.schema.__arrow_c_schema__()
 
     def count(self) -> int:
         """Return how many rows there are.

@@ -159,6 +159,12 @@ def stream_options(
     return options if columns is None else options | {source_options.COLUMNS: json.dumps(wanted)}
 
 
+def stream_frame(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the frame of Structured Streaming that `stream_options` describe."""
+    tasks = str(session.sparkContext.defaultParallelism)
+    return session.readStream.format(FORMAT).options(**options, tasks=tasks).load()
+
+
 def _reading_order(info: TableInfo) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -10,6 +10,7 @@ import itertools
 import signal
 import threading
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -48,6 +49,8 @@ CLASSES = [
 REFUSED_ONLY = {
     ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "start_spark"), ("Table", "stream"),
     ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"),
+    # Any text is a path that a file may be written to.
+    ("Scan", "to_parquet"), ("Changelog", "to_parquet"), ("NetChangelog", "to_parquet"),
 }  # fmt: skip
 #: What these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
 REFUSED_HERE = {
@@ -69,7 +72,8 @@ _PYTHONS = {
 PLANS = {
     ("Lab", "open"): {}, ("Lab", "connect"): {"address": "127.0.0.1:1", "token_file": "/nowhere/token"},
     ("Lab", "create_database"): {"name": "made", "if_not_exists": True},
-    ("Lab", "drop_database"): {"name": "gone", "if_exists": True}, ("Lab", "tables"): {"database": "db"},
+    ("Lab", "drop_database"): {"name": "gone", "if_exists": True}, ("Lab", "tables"): {},
+    ("Lab", "load"): {"source": [{"a": 1}], "table": "db.loaded", "if_exists": "append"},
     ("Lab", "table"): {"path": "db.log"},
     ("Lab", "create_table"): {"path": "db.made", "schema": {"a": "int"}, "if_not_exists": True},
     ("Lab", "drop_table"): {"path": "db.gone", "if_exists": True}, ("Lab", "iceberg"): {"path": "db.log"},
@@ -78,12 +82,14 @@ PLANS = {
     ("Table", "add_partition"): {}, ("Table", "drop_partition"): {}, ("Table", "alter"): {}, ("Table", "append"): {"rows": []},
     ("Table", "upsert"): {"rows": []}, ("Table", "delete"): {"keys": []}, ("Table", "writer"): {}, ("Table", "buckets"): {},
     ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
-    ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
+    ("Table", "head"): {}, ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
     ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
     ("Table", "remove_orphan_files"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
     ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
+    **{(kind, "to_parquet"): {"path": "/nowhere/x.parquet"} for kind in ("Scan", "Changelog", "NetChangelog")},
+    **{(kind, "to_duckdb"): {} for kind in ("Scan", "Changelog", "NetChangelog")},
     ("Changelog", "read"): {"part": "part"}, ("NetChangelog", "read"): {"part": "part"},
     ("ReadPoint", "from_json"): {"text": "{}"}, ("Listing", "column"): {"name": "x"},
     ("Connection", "append_writer"): {"path": "db.log"}, ("Connection", "upsert_writer"): {"path": "db.pk"},
@@ -199,6 +205,8 @@ def use(result):
             return result.to_arrow()
         if isinstance(result, Changelog):
             return result.to_arrow()
+        if isinstance(result, duckdb.DuckDBPyRelation):
+            return result.fetchall()
         if inspect.isgenerator(result):
             batches = list(itertools.islice(result, _BATCHES_MAX))
             assert len(batches) < _BATCHES_MAX, "it never ends"

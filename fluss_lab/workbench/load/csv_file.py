@@ -1,0 +1,275 @@
+"""CSV files as rows to be loaded: read as texts, their types found over all rows, in blocks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from fluss_lab.errors import InvalidRecordError, InvalidRequestError, InvalidSchemaError
+from fluss_lab.model import DataType
+from fluss_lab.model.values.casts import CellPosition, first_failing
+from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, file_error
+
+#: Bytes read at a time; no row is longer.
+_BLOCK_BYTES: Final = 8 << 20
+_HEAD_CHARACTERS: Final = 1 << 16
+_DELIMITERS: Final = ",;\t|"
+#: What stands for no value in a column of another type than text; in texts it is the empty text alone.
+_NULLS: Final = tuple(arrow_csv.ConvertOptions().null_values)
+_LEADING_ZERO: Final = r"^[+-]?0[0-9]"
+#: Whole numbers that a float may not hold exactly.
+_LONG_DIGITS: Final = r"^[+-]?[0-9]{16,}$"
+_ROW: Final = re.compile(r"(?:CSV parse error: )?Row #(\d+): ")
+#: The arrow types that texts are tried as, the narrowest first.
+_TRIED: Final = {
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP_LTZ": pa.timestamp("us", "UTC"),
+}
+#: Texts that are of the one type are of the other one.
+_IMPLIED: Final = {"DATE": "TIMESTAMP", "BIGINT": "DOUBLE"}
+
+
+class CsvFiles:
+    """Rows of CSV files with the same header. The types are those that every value has; all is read once for that.
+
+    A number with leading zeros is a text, and so are digits that no type holds exactly. An empty text is null.
+
+    Args:
+        paths: The files, in the order of their rows.
+        delimiter: Between values; None: the most frequent of comma, semicolon, tab and bar in the header.
+        encoding: Of the bytes.
+        null_values: Texts that are null, in columns of any type; None: the empty text, and where a column is of no text, also
+            ``NA``, ``NULL``, ``NaN`` and their like.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], delimiter: str | None, encoding: str, null_values: Sequence[str] | None
+    ) -> None:
+        self._paths = paths
+        self._encoding = encoding
+        self._given_nulls = null_values
+        self._nulls = pa.array([*(_NULLS if null_values is None else null_values)], pa.string())
+        head = self._head(paths[0])
+        if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
+            raise InvalidRequestError(f"delimiter: expected one character, found {delimiter!r}")
+        self._delimiter = delimiter or _guessed_delimiter(head)
+        self._names = self._header(paths[0])
+
+    @property
+    def title(self) -> str:
+        """Return the file's name."""
+        return self._paths[0].name if len(self._paths) == 1 else f"{self._paths[0].parent.name}/"
+
+    def examine(self, plan: ColumnPlan) -> list[LoadColumn]:
+        """Read all rows; return the columns with the types that every value has."""
+        for path in self._paths:
+            self._check_quotes(path)
+            if (names := self._header(path)) != self._names:
+                raise InvalidSchemaError(
+                    f"{path.name}: its columns are {', '.join(names)}, those of {self._paths[0].name} "
+                    f"{', '.join(self._names)}; load them one by one"
+                )
+        columns = plan.of(self._names, self.title)
+        judges = [None if column.type else _TextTypes() for column in columns]
+        for batch, path, base in self._blocks(columns):
+            for index, (column, judge) in enumerate(zip(columns, judges, strict=True)):
+                if judge is None:
+                    self._cast(column, batch.column(index), path, base)
+                else:
+                    judge.add(self._without_nulls(batch.column(index)))
+        typed = [c.typed(DataType("STRING") if j is None else j.type()) for c, j in zip(columns, judges, strict=True)]
+        if any(column.required and judge is not None for column, judge in zip(typed, judges, strict=True)):
+            for _ in self.batches(typed):
+                pass  # a null where none may be is found now, not when rows are written
+        return typed
+
+    def batches(self, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in the columns' names and types."""
+        schema = pa.schema([column.known_type.arrow_field(column.name) for column in columns])
+        for batch, path, base in self._blocks(columns):
+            arrays = [self._cast(column, batch.column(at), path, base) for at, column in enumerate(columns)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    # -- texts ---------------------------------------------------------------------------------------------------------
+
+    def _blocks(self, columns: Sequence[LoadColumn]) -> Iterator[tuple[pa.RecordBatch, Path, int]]:
+        """Yield the texts of columns, with their file and the number of the first row in it."""
+        for path in self._paths:
+            base = 0
+            for batch in self._file_blocks(path, [str(column.position) for column in columns]):
+                yield batch, path, base
+                base += batch.num_rows
+
+    def _file_blocks(self, path: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+        names = [str(position) for position in range(len(self._names))]
+        odd: list[Any] = []
+
+        def refuse(row: Any) -> str:
+            odd.append(row)
+            return "error"
+
+        try:
+            with arrow_csv.open_csv(
+                path,
+                arrow_csv.ReadOptions(
+                    use_threads=False, block_size=_BLOCK_BYTES, column_names=names, encoding=self._encoding,
+                    skip_rows_after_names=1,
+                ),
+                arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                ),
+                arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=wanted),
+            ) as reader:  # fmt: skip
+                yield from reader
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise InvalidRecordError(f"{path.name}: {self._reason(error, odd)}; nothing of it was loaded") from error
+
+    def _reason(self, error: Exception, odd: list[Any]) -> str:
+        text = str(error)
+        if odd:
+            row = odd[0]
+            where = f"row {row.number - 2}" if row.number is not None else "a row"
+            return (
+                f"{where} has {row.actual_columns} values, expected {row.expected_columns} (columns between "
+                f"{self._delimiter!r}): {str(row.text)[:100]!r}"
+            )
+        if "straddl" in text:
+            return f"a row is longer than {_BLOCK_BYTES >> 20} MB: is a quotation mark open?"
+        if "UTF8" in text or "codec" in text:
+            return f"its bytes are not {self._encoding} ({text}); say which they are, for instance encoding='latin-1'"
+        return _ROW.sub(lambda found: f"row {int(found[1]) - 2}: ", text)
+
+    def _without_nulls(self, values: pa.StringArray) -> pa.StringArray:
+        trimmed = pc.utf8_trim_whitespace(values)
+        return pc.filter(trimmed, pc.invert(pc.is_in(trimmed, self._nulls)))
+
+    def _cast(self, column: LoadColumn, values: pa.StringArray, path: Path, base: int) -> pa.Array:
+        dtype = column.known_type
+        try:
+            if dtype.name in {"STRING", "CHAR"}:
+                nulls = self._nulls if self._given_nulls is not None else pa.array([""])
+                return column.cast(pc.if_else(pc.is_in(values, nulls), None, values), base)
+            trimmed = pc.utf8_trim_whitespace(values)
+            present = pc.if_else(pc.is_in(trimmed, self._nulls), None, trimmed)
+            return column.cast(_parsed(present, dtype, CellPosition(column.name, lambda at: base + at)), base)
+        except InvalidRecordError as error:
+            raise file_error(path, error) from error
+
+    def _check_quotes(self, path: Path) -> None:
+        """Refuse a file whose last quotation mark opens a value that nothing closes: the rest of the file would be the value."""
+        if '"'.encode(self._encoding) != b'"':
+            return  # a mark is no byte there
+        count, before, last = 0, b"\n", b""
+        with pa.input_stream(str(path)) as file:
+            while part := bytes(file.read(_BLOCK_BYTES)):
+                count += part.count(b'"')
+                if (at := part.rfind(b'"')) >= 0:
+                    last = part[at - 1 : at] if at else before
+                before = part[-1:]
+        if count % 2 and last in {b"\n", b"\r", self._delimiter.encode()}:
+            raise InvalidRecordError(
+                f"{path.name}: a quotation mark is opened and not closed; nothing of it was loaded"
+            )
+
+    # -- the header ----------------------------------------------------------------------------------------------------
+
+    def _head(self, path: Path) -> str:
+        with self._text(path) as file:
+            try:
+                return file.read(_HEAD_CHARACTERS)
+            except (UnicodeError, OSError) as error:
+                raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}") from error
+
+    def _text(self, path: Path) -> io.TextIOWrapper:
+        encoding = "utf-8-sig" if self._encoding.lower().replace("-", "") == "utf8" else self._encoding
+        try:
+            return io.TextIOWrapper(pa.input_stream(str(path)), encoding=encoding, newline="")
+        except LookupError as error:
+            raise InvalidRequestError(f"encoding: {error}") from error
+
+    def _header(self, path: Path) -> list[str]:
+        rows = csv.reader(io.StringIO(self._head(path), newline=""), delimiter=self._delimiter)
+        try:
+            names = next((row for row in rows if row), None)
+        except csv.Error as error:
+            raise InvalidRecordError(f"{path.name}: its header cannot be read: {error}") from error
+        if names is None:
+            raise InvalidRecordError(f"{path.name} is empty: expected a header with the names of the columns")
+        return [name.strip() for name in names]
+
+
+class _TextTypes:
+    """The types that all texts of a column so far have."""
+
+    def __init__(self) -> None:
+        self._left = list(_TRIED)
+        self._is_empty = True
+
+    def add(self, values: pa.StringArray) -> None:
+        """Take further texts, none of which is null."""
+        if not len(values) or not self._left:
+            return
+        self._is_empty = False
+        if _some(values, _LEADING_ZERO):
+            self._left = [name for name in self._left if name not in {"BIGINT", "DOUBLE"}]
+        if "DOUBLE" in self._left and _some(values, _LONG_DIGITS):
+            self._left.remove("DOUBLE")
+        fitting: set[str] = set()
+        for name in self._left:
+            if name not in fitting and _fits(values, name):
+                fitting |= {name, _IMPLIED.get(name, name)}
+        self._left = [name for name in self._left if name in fitting]
+
+    def type(self) -> DataType:
+        """Return the narrowest type of them all; of a column without values, and of any other one, text."""
+        found = self._left[0] if self._left and not self._is_empty else "STRING"
+        return DataType(found, (6,)) if found.startswith("TIMESTAMP") else DataType(found)
+
+
+def _fits(values: pa.StringArray, name: str) -> bool:
+    if name == "BOOLEAN":
+        return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(["true", "false"]))).as_py())
+    try:
+        pc.cast(values, _TRIED[name])
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _some(values: pa.StringArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
+
+
+def _parsed(values: pa.StringArray, dtype: DataType, place: CellPosition) -> pa.Array:
+    """Return texts as values of a type that is no text."""
+    if dtype.fields:
+        raise InvalidSchemaError(f"column {place.column!r}: CSV has no values of type {dtype}")
+    to = dtype.arrow()
+    convert: Callable[[pa.Array], pa.Array] = lambda part: pc.cast(part, to, safe=True)  # noqa: E731
+    if pa.types.is_fixed_size_binary(to):
+        convert = lambda part: pc.cast(pc.cast(part, pa.binary()), to)  # noqa: E731
+    try:
+        return convert(values)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        try:
+            index = first_failing(len(values), lambda start, stop: convert(values.slice(start, stop - start)))
+        except ValueError:
+            raise InvalidRecordError(f"column {place.column!r}: no {dtype}: {error}") from error
+        raise place.refusal(index, dtype, values[index].as_py(), "the text is no such value") from error
+
+
+def _guessed_delimiter(head: str) -> str:
+    line = re.sub(r'"[^"]*"', "", head).split("\n", 1)[0]
+    return max(_DELIMITERS, key=line.count) if any(each in line for each in _DELIMITERS) else ","

@@ -1,0 +1,295 @@
+"""JSON files as rows to be loaded: an object a line, or one array of objects; read in blocks."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
+from fluss_lab.model import DataType
+from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, cast_batches, file_error
+
+_BLOCK_BYTES: Final = 4 << 20
+#: No row is longer.
+_ROW_BYTES_MAX: Final = 16 << 20
+_SPACE: Final = re.compile(r"\s*")
+_SPACES: Final = b" \t\r\n"
+_ROW: Final = re.compile(r"in row (\d+)")
+_LINE_ENDS: Final = str.maketrans("\r\n", "  ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some rows of a file, an object a line.
+
+    Attributes:
+        path: The file.
+        base: The number of the first row in it.
+        data: The lines.
+    """
+
+    path: Path
+    base: int
+    data: bytes
+
+    def parsed(self, schema: pa.Schema | None) -> pa.Table:
+        """Return the rows; `schema`: only these columns, in these types.
+
+        Raises:
+            InvalidRecordError: A row is none, or not of the types; the text names it.
+        """
+        try:
+            return arrow_json.read_json(
+                pa.BufferReader(self.data),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(self.data) + 1),
+                arrow_json.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+                ),
+            )
+        except (pa.ArrowException, OSError) as error:
+            text = str(error).removeprefix("JSON parse error: ")
+            text = _ROW.sub(lambda found: f"in row {int(found[1]) + self.base}", text)
+            where = "" if _ROW.search(text) else f" (rows from {self.base} on)"
+            raise InvalidRecordError(f"{self.path.name}: {text}{where}; nothing of it was loaded") from error
+
+
+class JsonFiles:
+    """Rows of JSON files. Columns are the keys of all objects; what an object does not have is null. All is read once for that.
+
+    Texts that are times become times if all of a column are.
+
+    Args:
+        paths: The files, in the order of their rows.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._schema = pa.schema([])
+
+    @property
+    def title(self) -> str:
+        """Return the file's name."""
+        return self._paths[0].name if len(self._paths) == 1 else f"{self._paths[0].parent.name}/"
+
+    def examine(self, plan: ColumnPlan) -> list[LoadColumn]:
+        """Read all rows; return the columns with the types that all values have."""
+        types: dict[str, pa.DataType] = {}
+        for chunk in self._chunks():
+            for field in chunk.parsed(None).schema:
+                before = types.get(field.name, field.type)
+                types[field.name] = _joined(before, field.type, f"{chunk.path.name}: column {field.name!r}", chunk.base)
+        if not types:
+            raise InvalidRecordError(
+                f"{self.title} has no rows: expected JSON objects, one a line, or an array of them"
+            )
+        columns = plan.of(list(types), self.title)
+        made = []
+        for column in columns:
+            try:
+                made.append(column.typed(DataType.from_arrow(_table_type(types[column.source_name]))))
+            except InvalidSchemaError as error:
+                raise InvalidSchemaError(f"{self.title}: column {column.source_name!r}: {error}") from error
+        if any(column.type or column.required for column in columns):
+            for _ in self.batches(made):
+                pass  # what is not of the type asked for is found now, not when rows are written
+        return made
+
+    def batches(self, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in the columns' names and types."""
+        schema = pa.schema([pa.field(c.source_name, c.known_type.arrow()) for c in columns])
+        for chunk in self._chunks():
+            yield from self._cast(chunk, schema, columns)
+
+    def _cast(self, chunk: _Chunk, schema: pa.Schema, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
+        batches = iter(chunk.parsed(schema).to_batches())
+        try:
+            yield from cast_batches(
+                batches, columns, lambda batch, column: batch.column(column.source_name), base=chunk.base
+            )
+        except InvalidRecordError as error:
+            raise file_error(chunk.path, error) from error
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        for path in self._paths:
+            base = 0
+            for data, rows in _file_lines(path):
+                yield _Chunk(path, base, data)
+                base += rows
+
+
+# -- types -----------------------------------------------------------------------------------------------------------
+
+
+def _joined(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa.DataType:
+    """Return the type that has the values of two parts of a file."""
+    types = pa.types
+    if one.equals(other) or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    kinds = {str(one), str(other)}
+    if kinds == {"int64", "double"}:
+        return pa.float64()
+    if types.is_timestamp(one) and types.is_timestamp(other):
+        return pa.timestamp("ns")
+    if all(types.is_timestamp(each) or types.is_string(each) for each in (one, other)):
+        return pa.string()
+    if types.is_list(one) and types.is_list(other):
+        return pa.list_(_joined(one.value_type, other.value_type, what, row))
+    if types.is_struct(one) and types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = _joined(fields.get(field.name, field.type), field.type, what, row)
+        return pa.struct(list(fields.items()))
+    raise InvalidSchemaError(
+        f"{what}: its values are {one} before row {row} and {other} after it; make them of one type in the file"
+    )
+
+
+def _table_type(found: pa.DataType) -> pa.DataType:
+    """Return the type of a table for a type that JSON's reader found."""
+    if pa.types.is_null(found):
+        return pa.string()
+    if pa.types.is_timestamp(found):
+        return pa.timestamp("us", found.tz)
+    if pa.types.is_list(found):
+        return pa.list_(_table_type(found.value_type))
+    if pa.types.is_struct(found):
+        return pa.struct([(field.name, _table_type(field.type)) for field in found])
+    return found
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _file_lines(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield parts of a file as lines of one object each, with how many they are."""
+    try:
+        with pa.input_stream(str(path)) as file:
+            first = bytes(file.read(_BLOCK_BYTES)).removeprefix(codecs.BOM_UTF8).lstrip(_SPACES)
+            if first[:1] == b"[":
+                yield from _array_lines(path, _parts(file, first[1:]))
+            elif first[:1] in {b"{", b""}:
+                yield from _object_lines(path, _parts(file, first))
+            else:
+                raise InvalidRecordError(
+                    f"{path.name}: expected JSON objects, one a line, or one array of objects; it begins with "
+                    f"{first[:20].decode(errors='replace')!r}"
+                )
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise InvalidRecordError(f"{path.name}: {error}; nothing of it was loaded") from error
+
+
+def _parts(file: Any, first: bytes) -> Iterator[bytes]:
+    yield first
+    while part := bytes(file.read(_BLOCK_BYTES)):
+        yield part
+
+
+def _object_lines(path: Path, parts: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    held, row = b"", 0
+    for part in parts:
+        head, end, tail = part.rpartition(b"\n")
+        whole = held + head if end else b""
+        held = tail if end else held + part
+        if whole.strip(_SPACES):
+            rows = sum(bool(line.strip(_SPACES)) for line in whole.split(b"\n"))
+            yield whole + b"\n", rows
+            row += rows
+        if len(held) > _ROW_BYTES_MAX:
+            raise InvalidRecordError(f"{path.name}: row {row} is longer than {_ROW_BYTES_MAX >> 20} MB")
+    if held.strip(_SPACES):
+        yield held, 1
+
+
+def _array_lines(path: Path, parts: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    elements = _Elements(path, parts)
+    held: list[str] = []
+    size = 0
+    for element in elements:
+        held.append(element)
+        size += len(element)
+        if size >= _BLOCK_BYTES:
+            yield "\n".join(held).encode(), len(held)
+            held, size = [], 0
+    if held:
+        yield "\n".join(held).encode(), len(held)
+
+
+class _Elements:
+    """The objects of a JSON array as text, one after another; the file is held in parts."""
+
+    def __init__(self, path: Path, parts: Iterator[bytes]) -> None:
+        self._path = path
+        self._parts = parts
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+        self._row = 0
+
+    def __iter__(self) -> Iterator[str]:
+        if self._next_sign("a row or ']'") == "]":
+            self._check_end()
+            return
+        while True:
+            if (sign := self._next_sign("a row")) != "{":
+                raise self._error(f"expected an object, found {sign!r}...")
+            yield self._object().translate(_LINE_ENDS)
+            self._row += 1
+            sign = self._next_sign("',' or ']'")
+            if sign == "]":
+                self._check_end()
+                return
+            if sign != ",":
+                raise self._error(f"expected ',' or ']' before it, found {sign!r}")
+            self._at += 1
+
+    def _check_end(self) -> None:
+        self._at += 1
+        while True:
+            if rest := self._text[self._at :].strip():
+                raise self._error(f"expected the end of the file after ']', found {rest[:20]!r}")
+            self._at = len(self._text)
+            if not self._more():
+                return
+
+    def _next_sign(self, expected: str) -> str:
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            self._at = found.end() if found else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                raise self._error(f"the file ends where {expected} is expected")
+
+    def _object(self) -> str:
+        while True:
+            try:
+                _, stop = json.JSONDecoder().raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._at > _ROW_BYTES_MAX or not self._more():
+                    raise self._error(f"no JSON: {error.msg}") from error
+            except RecursionError as error:
+                raise self._error("its values nest too deeply") from error
+            else:
+                found, self._at = self._text[self._at : stop], stop
+                return found
+
+    def _more(self) -> bool:
+        part = next(self._parts, None)
+        if part is None:
+            return False
+        self._text = self._text[self._at :] + self._decoder.decode(part)
+        self._at = 0
+        return True
+
+    def _error(self, why: str) -> InvalidRecordError:
+        return InvalidRecordError(f"{self._path.name}: row {self._row}: {why}; nothing of it was loaded")
