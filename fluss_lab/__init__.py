@@ -40,6 +40,8 @@ _HOMES = {
     "Table": "fluss_lab.workbench",
     "TableBucket": "fluss_lab.model",
     "TablePath": "fluss_lab.model",
+    # What ``%load_ext fluss_lab`` calls.
+    "load_ipython_extension": "fluss_lab.workbench.notebook",
     "nyc_flights": "fluss_lab.workbench",
 }
 

@@ -69,6 +69,12 @@ class FlussError(Exception):
     #: Whether the same call may succeed later without being changed.
     retriable: ClassVar[bool] = False
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: one paragraph; asked again, as ``%tb`` does, every frame."""
+        from fluss_lab.tracebacks import notebook_traceback
+
+        return notebook_traceback(self)
+
 
 class InvalidError(FlussError):
     """The call itself is wrong: fix it. Nothing was changed."""

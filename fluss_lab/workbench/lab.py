@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import Moment, zone_text
 from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.union.scan import Scan
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.tiering.round.round_report import TieringReport
@@ -382,7 +384,7 @@ class Lab(Closing):
         """Return the Spark session, made on first use (some 10 s): loopback only, UTC, Arrow on.
 
         It knows the data source ``fluss``, which means this lab's tables unless its options name another cluster:
-        ``lab.spark.read.format("fluss").load("nyc.flights")``.
+        ``lab.spark.read.format("fluss").load("nyc.flights")``; ``lab.spark.table("nyc.flights")`` is the table as it is now.
 
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
@@ -408,8 +410,12 @@ class Lab(Closing):
 
     def _register(self, session: SparkSession) -> SparkSession:
         from fluss_lab.spark import register
+        from fluss_lab.spark.source.known_tables import know_tables
 
         register(session, self._place)
+        # The session may outlive the lab.
+        lab = weakref.ref(self)
+        know_tables(session, lambda path: _present_scan(lab(), path))
         return session
 
     def sql(
@@ -467,3 +473,7 @@ class Lab(Closing):
         except Exception as error:  # what is shown must not fail
             return html_table(f"{self!r}: {error}", [], [])
         return html_table(repr(self), ["table", "buckets", "lake"], rows)
+
+
+def _present_scan(lab: Lab | None, path: TablePath) -> Scan | None:
+    return None if lab is None or lab.connection.closed.is_set() else lab.table(path).scan()

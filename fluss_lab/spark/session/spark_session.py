@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.spark.session.jvm_launch import discard, is_alive, start_session
+from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.worker_placement import SparkPlacement, worker_python
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def spark_session(
         placement = SparkPlacement(master, asked, folder)
         environment = placement.environment()  # looks for a Java, before anything of Spark is imported
         settings = _STATIC | _RUNTIME | placement.settings()
-        return start_session(settings | {"spark.master": master, "spark.app.name": app_name}, environment)
+        session = start_session(settings | {"spark.master": master, "spark.app.name": app_name}, environment)
+        silence_query_loggers()
+        return session
 
 
 def _active() -> SparkSession | None:

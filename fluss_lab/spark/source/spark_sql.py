@@ -13,6 +13,7 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
+from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:
@@ -68,25 +69,27 @@ def run_statement(
         as_of: When its tables are read; None: now.
         read_points: Of tables that are read at a moment taken before.
     """
-    from fluss_lab.spark.source.spark_sql import named_tables, sql
-
     points = {TablePath.parse(path): point for path, point in read_points.items()}
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, text)}):
         raise InvalidRequestError(
             f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
         )
 
+    missing: list[str] = []
+
     def frame_of(parts: list[str]) -> DataFrame | None:
         if (path := _path_of(parts)) is None:
             return None
         try:
             scan = scan_of(path)
-        except NotFoundError:
+        except NotFoundError as error:
+            missing.append(str(error))
             return None
         point = points.get(path)
         return scan_to_spark(session, scan(as_of=as_of if point is None else None, read_point=point))
 
-    return sql(session, text, frame_of)
+    with folded_errors(missing=missing):
+        return sql(session, text, frame_of)
 
 
 def _path_of(parts: Sequence[str]) -> TablePath | None:
@@ -129,13 +132,15 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
         if frame is not None:
             frames[path] = frame
     if not frames:
-        return session.sql(text)
+        with folded_errors():
+            return session.sql(text)
     views = {path: f"{_PREFIX}{uuid.uuid4().hex}" for path in frames}
     rewritten = _rewrite(text, found, views)
     for path, frame in frames.items():
         frame.createOrReplaceTempView(views[path])
     try:
-        return session.sql(rewritten)
+        with folded_errors({view: ".".join(path) for path, view in views.items()}):
+            return session.sql(rewritten)
     finally:
         if not _KEEPS_TEXT.search(parsed.getClass().getSimpleName()):
             for view in views.values():
@@ -186,7 +191,8 @@ def _parse(session: SparkSession, text: str) -> Any:
     Raises:
         pyspark.errors.ParseException: The text is no statement.
     """
-    return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    with folded_errors():
+        return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
 def _names_in(plan: Any) -> _StatementNames:

@@ -1,0 +1,70 @@
+"""Errors of Spark as a notebook shows them: what Spark says, without its plans, its log and the JVM's frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from fluss_lab.tracebacks import notebook_traceback
+
+#: By these pyspark writes an error that it raises to standard error as well, as a line of JSON with its Python frames.
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_OFF: Final = 100
+_JVM_FRAMES: Final = re.compile(r"\n\s*at [\w.$/<>]+\(.*", re.DOTALL)
+_PYTHON_FRAMES: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)", re.MULTILINE
+)
+
+
+def silence_query_loggers() -> None:
+    """Have pyspark write errors that it raises nowhere else."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(_OFF)
+
+
+@contextmanager
+def folded_errors(views: Mapping[str, str] | None = None, missing: Sequence[str] = ()) -> Iterator[None]:
+    """Have a notebook show errors of Spark that the block raises as one paragraph; they stay what they are.
+
+    Args:
+        views: What temporary views stand for.
+        missing: Filled in the block: what is said instead of Spark's advice when there is no such table.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = spark_message(error)
+        if is_missing_table(error) and missing:
+            text = f"{text.split(' Verify ', 1)[0]} {'; '.join(missing)}"
+        elif hasattr(error, "_render_traceback_"):
+            raise  # by a block within this one
+        for view, name in (views or {}).items():
+            text = text.replace(view, name)
+        error._render_traceback_ = partial(notebook_traceback, error, text)  # type: ignore[union-attr]
+        raise
+
+
+def is_missing_table(error: BaseException) -> bool:
+    """Return whether Spark knows no table or view of a name."""
+    return "[TABLE_OR_VIEW_NOT_FOUND]" in str(error)
+
+
+def spark_message(error: BaseException) -> str:
+    """Return what an error of Spark says, in as few lines as that takes.
+
+    Of an error in a Python worker it is that error alone.
+    """
+    text = str(error)
+    if found := list(_PYTHON_FRAMES.finditer(text)):
+        return found[-1]["error"].strip()
+    text = _JVM_FRAMES.sub("", text)
+    # After the message, a plan: from the line on that begins with its first node.
+    return re.split(r";\n'?\w", text, maxsplit=1)[0].strip()
