@@ -131,7 +131,7 @@ def table_row(connection: Connection, path: TablePath) -> tuple[str, object, obj
     return (str(path), found, None) if isinstance(found, str) else (str(path), found.buckets, found.lake_enabled)
 
 
-def column_completions(connection: Connection, path: TablePath) -> list[str]:
+def known_columns(connection: Connection, path: TablePath) -> list[str]:
     """Return the columns' names for a person who types; none where they cannot be had at once."""
     found = _definition(connection, path)
     return [] if isinstance(found, str) else found.schema.names

@@ -264,7 +264,7 @@ class Lab(Closing):
         """Make a table of a file or frame, and fill it: the types are those of the values, and the report shows them.
 
         A file is read twice, in blocks: all of it is examined before the table is made, then its rows are written in their
-        order. Memory does not depend on its size (an array of JSON and a CSV file have rows of at most 8 MB).
+        order. Memory does not depend on its size: a row has at most 4 MB in CSV, 16 MB in JSON.
 
         Args:
             source: The path of a CSV, Parquet or JSON file (lines or an array; also compressed), or of a folder of them; a

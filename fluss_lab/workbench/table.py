@@ -22,7 +22,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
-from fluss_lab.workbench.displays import Listing, bucket_listing, column_completions, table_html, table_row, table_text
+from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_row, table_text
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext, to_spark
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class Table:
     __iter__ = None  # neither rows nor columns: `scan().to_batches()`, `schema.names`
 
     def _ipython_key_completions_(self) -> list[str]:
-        return column_completions(self.lab.connection, self.path)
+        return known_columns(self.lab.connection, self.path)
 
     def read_point(self, as_of: Moment | None = None) -> ReadPoint:
         """Return a moment of the table, to read it there again and again: also kept as JSON, and in another process.

@@ -140,6 +140,12 @@ class Storm:
         table.scan().count()
         self.lab.drop_table("d.parts", if_exists=True)
 
+    def load(self) -> None:
+        path = "d.loaded"
+        self.lab.drop_table(path, if_exists=True)
+        self.lab.load({"id": list(range(3000))}, path, if_exists="append")
+        assert self.lab[path].count() == 3000
+
     def attach(self) -> None:
         with fl.Lab.open(self.folder) as other:
             other.tables("d")
@@ -148,7 +154,12 @@ class Storm:
         keys = [{"id": key} for key in self.random.sample(sorted(self.keyed), min(50, len(self.keyed)))] or [{"id": 0}]
         some = self.random.choice([keys, keys[:1], [{"id": key} for key in range(20_000)]])
         return {
-            "count": self.log.scan().count,
+            "count": self.log.count,
+            "head": self.log.head,
+            "stream": lambda: pa.table(self.table.scan()),
+            "parquet": lambda: self.log.scan().to_parquet(self.folder.parent / "rows.parquet", overwrite=True),
+            "load": self.load,
+            "tables": lambda: (self.lab.tables(), "d.log" in self.lab, self.lab["d.keyed"]),
             "count_where": self.log.scan(where="v > 100").count,
             "scan": self.log.scan().to_arrow,
             "scan_keyed": self.table.scan().to_arrow,
@@ -212,6 +223,9 @@ class Storm:
             self.counts["interrupted"] += 1
             if writes:
                 self.learn(name, rows, None)
+            return
+        elif isinstance(raised, pa.ArrowException) and "KeyboardInterrupt" in str(raised):
+            self.counts["interrupted"] += 1  # all that Arrow's C interface lets through
             return
         elif isinstance(raised, NotFoundError) and name == "partition":
             self.counts["done"] += 1  # its table was dropped by the call interrupted before

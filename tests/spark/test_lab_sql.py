@@ -1,11 +1,12 @@
 """A lab's own Spark: its tables by name in SQL, at the latest moment or at kept ones, and as a data source."""
 
+import re
 from datetime import UTC, datetime
 from functools import reduce
 
 import numpy as np
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -17,6 +18,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.workbench import Lab
+from fluss_lab.workbench.notebook.sql_magic import run_cell
 
 pytestmark = pytest.mark.spark
 
@@ -191,3 +193,64 @@ def test_a_batch_of_a_stream_joins_tables_of_the_lab_and_updates_one(lab, tmp_pa
     query = counted.writeStream.outputMode("update").foreachBatch(update)
     query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     assert sums.scan().to_arrow().to_pylist() == [{"delay": 1, "n": 3}]
+
+
+# -- tables by their paths, and SQL in cells ---------------------------------------------------------------------------
+
+
+def test_the_session_knows_tables_by_their_paths_as_they_are_now(lab):
+    lab.create_table("nyc.later", {"id": "int"}, rows=[{"id": 1}])
+    session = lab.spark
+    assert session.table("nyc.later").columns == ["id"]
+    before = session.table("nyc.later")
+    lab["nyc.later"].append([{"id": 2}])
+    lab["nyc.later"].alter(add_columns={"note": "string"})
+    assert (before.count(), session.table("`nyc`.`later`").count()) == (1, 2)
+    assert session.table("nyc.later").columns == ["id", "note"]
+    session.range(3).createOrReplaceTempView("mine")
+    assert session.table("mine").count() == 3
+    lab.drop_table("nyc.later")
+    for name in ("nyc.later", "nyc.log.x", "", "no such; thing"):
+        with pytest.raises(AnalysisException):
+            session.table(name)
+
+
+def shown(error):
+    return re.sub(r"\x1b\[[\d;]*m", "", error._render_traceback_()[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("selec 1", "ParseException: [PARSE_SYNTAX_ERROR]"),
+        ("select nope from nyc.log", "AnalysisException: [UNRESOLVED_COLUMN"),
+        ("select * from nyc.lgo", "cannot be found. table nyc.lgo does not exist; is nyc.log meant?"),
+        ("select count(*) from nyc.log where assert_true(id < 0) is null", "'(id < 0)' is not true!"),
+    ],
+)
+def test_what_spark_refuses_is_a_paragraph_and_said_once(lab, capfd, text, words):
+    with pytest.raises(PySparkException) as raised:
+        run_cell("--lab lab", text, {"lab": lab})
+    told = shown(raised.value)
+    assert words in told
+    assert not [word for word in ("__fluss_lab_", "\tat ", "'Project", "+- ") if word in told]
+    assert '"logger"' not in "".join(capfd.readouterr()), "pyspark's own log of the same error"
+
+
+def test_sql_in_a_cell_is_a_frame_shown_and_kept(lab, capsys):
+    names = {"lab": lab}
+    made = run_cell("--into kept", "select id, delay from nyc.log order by id limit 3", names)
+    assert names["kept"] is made
+    assert made["id"].tolist() == [0, 1, 2]
+    assert str(made["id"].dtype) == "Int32"
+    assert len(run_cell("--limit 2 select id from nyc.log", None, names)) == 2
+    assert "The first 2 rows; there are more" in capsys.readouterr().out
+    assert len(run_cell("--limit all", "select id from nyc.log", names)) >= 10
+    assert run_cell("", "create or replace temporary view cell as select 1", names) is None
+    moment = lab["nyc.log"].read_point().moment_ms
+    before = len(run_cell("", "select * from nyc.log", names))
+    lab["nyc.log"].append([{"id": 100}])
+    assert len(run_cell(f"--as-of {moment}", "select * from nyc.log", names)) == before
+    assert len(run_cell("", "select * from nyc.log", names)) == before + 1
+    with pytest.raises(UnsupportedError, match="INSERT"):
+        run_cell("", "insert into nyc.log values (1, 1)", names)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
+from fluss_lab.errors import FlussError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.schema import make_schema
 from fluss_lab.model.values.row_input import record_batches
@@ -106,13 +106,13 @@ class FrameRows:
         """Return the columns with the types of their values, all of which are converted here."""
         columns = plan.of(_names(self._rows, self._title), self._title)
         chosen = _chosen(self._rows, columns)
-        given = {column.name: column.type for column in columns if column.type is not None}
-        open_columns = [column for column in columns if column.type is None]
-        found = schema_of(_chosen(self._rows, open_columns)) if open_columns else pa.schema([])
-        typed = [
-            column.typed(given.get(column.name) or make_schema(pa.schema([found.field(column.name)])).columns[0].type)
-            for column in columns
-        ]
+        if isinstance(self._rows, pa.Table | pa.RecordBatch):
+            typed = typed_columns(columns, self._rows.schema, self._title)
+        else:
+            untyped = [column for column in columns if column.type is None]
+            made = make_schema(schema_of(_chosen(self._rows, untyped))).columns if untyped else ()
+            types = {column.name: column.type for column in made}
+            typed = [column.typed(column.type or types[column.name]) for column in columns]
         self._made = record_batches(chosen, make_schema({column.name: column.known_type for column in typed}))
         return typed
 
@@ -150,8 +150,10 @@ class StreamRows:
         """Yield the rows in the columns' names and types, as they come."""
         try:
             yield from cast_batches(self._pieces(), columns, _at_position)
-        except (pa.ArrowException, OSError) as error:
-            raise InvalidRecordError(f"{self._title}: it failed: {error}") from error
+        except FlussError:
+            raise
+        except Exception as error:  # whatever its maker raises
+            raise InvalidRecordError(f"{self._title}: it failed: {type(error).__name__}: {error}") from error
 
     def _pieces(self) -> Iterator[pa.RecordBatch]:
         for batch in self._reader:

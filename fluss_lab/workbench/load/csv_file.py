@@ -19,7 +19,7 @@ from fluss_lab.model.values.casts import CellPosition, first_failing
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, file_error
 
 #: Bytes read at a time; no row is longer.
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 4 << 20
 _HEAD_CHARACTERS: Final = 1 << 16
 _DELIMITERS: Final = ",;\t|"
 #: What stands for no value in a column of another type than text; in texts it is the empty text alone.
@@ -260,6 +260,11 @@ def _parsed(values: pa.StringArray, dtype: DataType, place: CellPosition) -> pa.
     convert: Callable[[pa.Array], pa.Array] = lambda part: pc.cast(part, to, safe=True)  # noqa: E731
     if pa.types.is_fixed_size_binary(to):
         convert = lambda part: pc.cast(pc.cast(part, pa.binary()), to)  # noqa: E731
+    elif pa.types.is_time(to):
+        moment = pa.timestamp(to.unit)
+        convert = lambda part: pc.cast(  # noqa: E731
+            pc.cast(pc.binary_join_element_wise("1970-01-01", part, " "), moment), to
+        )
     try:
         return convert(values)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
+from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
+from fluss_lab.model.values.casts import first_failing
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, cast_batches, file_error
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -47,18 +48,32 @@ class _Chunk:
             InvalidRecordError: A row is none, or not of the types; the text names it.
         """
         try:
-            return arrow_json.read_json(
-                pa.BufferReader(self.data),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(self.data) + 1),
-                arrow_json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-                ),
-            )
+            return _parsed(self.data, schema)
         except (pa.ArrowException, OSError) as error:
             text = str(error).removeprefix("JSON parse error: ")
-            text = _ROW.sub(lambda found: f"in row {int(found[1]) + self.base}", text)
-            where = "" if _ROW.search(text) else f" (rows from {self.base} on)"
-            raise InvalidRecordError(f"{self.path.name}: {text}{where}; nothing of it was loaded") from error
+            if _ROW.search(text):
+                text = _ROW.sub(lambda found: f"in row {int(found[1]) + self.base}", text)
+            else:
+                text = f"{text} in row {self._failing(schema)}"
+            raise InvalidRecordError(f"{self.path.name}: {text}; nothing of it was loaded") from error
+
+    def _failing(self, schema: pa.Schema | None) -> int:
+        lines = [line for line in self.data.split(b"\n") if line.strip(_SPACES)]
+        try:
+            index = first_failing(len(lines), lambda start, stop: _parsed(b"\n".join(lines[start:stop]), schema))
+        except ValueError:
+            return self.base  # no row fails alone
+        return self.base + index
+
+
+def _parsed(data: bytes, schema: pa.Schema | None) -> pa.Table:
+    return arrow_json.read_json(
+        pa.BufferReader(data),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
 
 
 class JsonFiles:
@@ -95,7 +110,7 @@ class JsonFiles:
         for column in columns:
             try:
                 made.append(column.typed(DataType.from_arrow(_table_type(types[column.source_name]))))
-            except InvalidSchemaError as error:
+            except InvalidError as error:
                 raise InvalidSchemaError(f"{self.title}: column {column.source_name!r}: {error}") from error
         if any(column.type or column.required for column in columns):
             for _ in self.batches(made):

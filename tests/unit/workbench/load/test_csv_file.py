@@ -1,0 +1,187 @@
+"""CSV as rows to be loaded: types that every value has, and what is refused, by row and column."""
+
+import datetime as dt
+import gzip
+
+import pytest
+
+from fluss_lab.errors import InvalidNameError, InvalidRecordError, InvalidRequestError, InvalidSchemaError
+from fluss_lab.model import DataType
+from fluss_lab.workbench.load import csv_file
+from fluss_lab.workbench.load.csv_file import CsvFiles
+from fluss_lab.workbench.load.load_columns import ColumnPlan
+
+
+def source(folder, text, *, name="a.csv", delimiter=None, encoding="utf-8", nulls=None):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return CsvFiles([path], delimiter, encoding, nulls)
+
+
+def read(rows, plan=None):
+    columns = rows.examine(plan or ColumnPlan())
+    return [str(column.type) for column in columns], [
+        row for batch in rows.batches(columns) for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "type", "made"),
+    [
+        (["1", "-2", ""], "BIGINT", [1, -2, None]),
+        ([" 1", "2 "], "BIGINT", [1, 2]),
+        (["1", "NA", "NULL"], "BIGINT", [1, None, None]),
+        (["1", "2.5"], "DOUBLE", [1.0, 2.5]),
+        (["1e3", "-.5"], "DOUBLE", [1000.0, -0.5]),
+        (["01234", "1"], "STRING", ["01234", "1"]),  # a postal code is no number
+        (["-07", "1.5"], "STRING", ["-07", "1.5"]),
+        (["0", "0.5"], "DOUBLE", [0.0, 0.5]),
+        (["9223372036854775807", "1"], "BIGINT", [2**63 - 1, 1]),
+        (["9223372036854775808", "1"], "STRING", ["9223372036854775808", "1"]),  # no float holds it
+        (["9007199254740993", "0.5"], "STRING", ["9007199254740993", "0.5"]),
+        (["true", "FALSE", ""], "BOOLEAN", [True, False, None]),
+        (["true", "1"], "STRING", ["true", "1"]),
+        (["2013-01-01", "2013-02-28"], "DATE", [dt.date(2013, 1, 1), dt.date(2013, 2, 28)]),
+        (["2013-01-01", "2013-02-30"], "STRING", ["2013-01-01", "2013-02-30"]),
+        (["2013-01-01 05:00:00", "2013-01-01"], "TIMESTAMP(6)", [dt.datetime(2013, 1, 1, 5), dt.datetime(2013, 1, 1)]),
+        (["2013-01-01T05:00:00Z"], "TIMESTAMP_LTZ(6)", [dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)]),
+        (["2013-01-01T05:00:00Z", "2013-01-01 05:00:00"], "STRING", ["2013-01-01T05:00:00Z", "2013-01-01 05:00:00"]),
+        (["05:00", "06:00"], "STRING", ["05:00", "06:00"]),
+        (["NA", "a"], "STRING", ["NA", "a"]),  # a text that is there stays
+        (["a", ""], "STRING", ["a", None]),
+        (["", ""], "STRING", [None, None]),
+        (["nan", "inf"], "DOUBLE", [None, float("inf")]),
+    ],
+)
+def test_a_column_has_the_type_of_all_its_values(tmp_path, values, type, made):
+    text = "k,v\n" + "".join(f'x,"{value}"\n' if " " in value else f"x,{value}\n" for value in values)
+    types, rows = read(source(tmp_path, text))
+    assert types[1] == type
+    assert [row["v"] for row in rows] == made
+
+
+def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 64)
+    lines = [f"{number},2013-01-01,a" for number in range(100)]
+    types, rows = read(source(tmp_path, "\n".join(["i,d,t", *lines, "0.5,2013-01-01 00:00:01,"])))
+    assert types == ["DOUBLE", "TIMESTAMP(6)", "STRING"]
+    assert [row["i"] for row in rows] == [*map(float, range(100)), 0.5]
+    assert rows[-1]["t"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\r\n1,2\r\n", [{"a": 1, "b": 2}]),
+        ("\ufeffa,b\n1,2", [{"a": 1, "b": 2}]),
+        ("a;b\n1;2,5\n", [{"a": 1, "b": "2,5"}]),
+        ("a\tb\n1\tx\n", [{"a": 1, "b": "x"}]),
+        ("a|b\n1|x\n", [{"a": 1, "b": "x"}]),
+        ('a,b\n1,"x\ny, ""z"""\n', [{"a": 1, "b": 'x\ny, "z"'}]),
+        ('"a","b"\n1,5" pipe\n', [{"a": 1, "b": '5" pipe'}]),
+        ('a,b\n1,"x,"\n', [{"a": 1, "b": "x,"}]),
+        ("a,b\n1,2\n\n3,4\n", [{"a": 1, "b": 2}, {"a": 3, "b": 4}]),
+        (" a , b \n1,2\n", [{"a": 1, "b": 2}]),
+        ("a,b\n", []),
+        ("a\n1\n", [{"a": 1}]),
+    ],
+)
+def test_files_as_programs_write_them(tmp_path, text, rows):
+    assert read(source(tmp_path, text))[1] == rows
+
+
+def test_compressed_other_bytes_and_nulls_of_ones_own(tmp_path):
+    assert read(source(tmp_path, gzip.compress(b"a\n1\n"), name="a.csv.gz"))[1] == [{"a": 1}]
+    assert read(source(tmp_path, "a,ü\n1,ö\n".encode("latin-1"), encoding="latin-1"), ColumnPlan(["a"]))[1] == [
+        {"a": 1}
+    ]
+    assert read(source(tmp_path, "a,b\n1,ö\n".encode("utf-16"), encoding="utf-16"))[1] == [{"a": 1, "b": "ö"}]
+    assert read(source(tmp_path, "a,b\n?,?\n1,x\n", nulls=["?"]))[1] == [{"a": None, "b": None}, {"a": 1, "b": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("", InvalidRecordError, "a.csv is empty"),
+        ("\n\n", InvalidRecordError, "a.csv is empty"),
+        ("a,b\n1,2\n1,2,3\n", InvalidRecordError, "row 1 has 3 values, expected 2 (columns between ',')"),
+        ("a,b\n1\n", InvalidRecordError, "row 0 has 1 values, expected 2"),
+        ('a,b\n1,2\n1,"2\n3,4\n', InvalidRecordError, "a quotation mark is opened and not closed"),
+        (b"a,b\n1,\xff\n", InvalidRecordError, "encoding='latin-1'"),
+        (b"a,\xff\n1,2\n", InvalidRecordError, "encoding='latin-1'"),
+        ("a,a\n1,2\n", InvalidNameError, "the name 'a' is there 2 times"),
+        ("a,A\n1,2\n", InvalidNameError, "rename=['a', 'A_2']"),
+        ("a,\n1,2\n", InvalidNameError, "column 2 has no name; give names, for instance rename=['a', 'column_2']"),
+        ("Order ID,2nd\n1,2\n", InvalidNameError, "rename={'Order ID': 'order_id', '2nd': '_2nd'}"),
+        ("__offset,b\n1,2\n", InvalidNameError, "'__offset' cannot be the name of a column"),
+        ("a" * 200 + ",b\n1,2\n", InvalidNameError, "cannot be the name of a column"),
+        ("a,b;drop table\n1,2\n", InvalidNameError, "'b;drop table'"),
+        ("<img src=x onerror=alert(1)>,b\n1,2\n", InvalidNameError, "img_src_x_onerror_alert_1"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_row_and_column(tmp_path, text, error, words):
+    with pytest.raises(error) as raised:
+        source(tmp_path, text).examine(ColumnPlan())
+    assert words in str(raised.value)
+
+
+def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1 << 16)
+    with pytest.raises(InvalidRecordError, match=r"longer than|not closed"):
+        source(tmp_path, 'a,b\n1,"' + "x\n" * 200_000 + '",2"\n').examine(ColumnPlan())
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "words"),
+    [
+        ("INT", "x", "column 'v', row 1: expected INT, found 'x'"),
+        ("INT", "1.5", "row 1: expected INT"),
+        ("TINYINT", "300", "row 1: expected TINYINT, found '300'"),
+        ("BOOLEAN", "maybe", "row 1: expected BOOLEAN"),
+        ("DATE", "1.1.2013", "row 1: expected DATE"),
+        ("TIMESTAMP", "2013-01-01T00:00:00Z", "row 1: expected TIMESTAMP(6)"),
+        ("TIMESTAMP_LTZ", "2013-01-01T00:00:00", "row 1: expected TIMESTAMP_LTZ(6)"),
+        ("DECIMAL(4,2)", "1.234", "row 1: expected DECIMAL(4,2)"),
+        ("CHAR(2)", "abc", "row 1"),
+        ("ARRAY<INT>", "[1]", "CSV has no values of type ARRAY"),
+    ],
+)
+def test_a_text_that_is_not_of_the_type_named_is_refused(tmp_path, type, text, words):
+    first = {
+        "DATE": "2013-01-01",
+        "TIMESTAMP": "2013-01-01",
+        "TIMESTAMP_LTZ": "2013-01-01T00:00:00Z",
+        "BOOLEAN": "true",
+    }
+    rows = source(tmp_path, f"k,v\n1,{first.get(type, '1')}\n1,{text}\n")
+    with pytest.raises((InvalidRecordError, InvalidSchemaError)) as raised:
+        rows.examine(ColumnPlan(types={"v": DataType.parse(type)}))
+    assert words in str(raised.value)
+
+
+def test_types_named_are_taken(tmp_path):
+    wanted = {"a": "STRING", "b": "DECIMAL(6,2)", "c": "TINYINT", "d": "TIME", "e": "BYTES", "f": "FLOAT"}
+    rows = source(tmp_path, "a,b,c,d,e,f\n1,1.5,7,05:06:07,xy,0.5\n,,,,,\n")
+    types, made = read(rows, ColumnPlan(types={name: DataType.parse(text) for name, text in wanted.items()}))
+    assert types == ["STRING", "DECIMAL(6,2)", "TINYINT", "TIME(0)", "BYTES", "FLOAT"]
+    assert [str(made[0][name]) for name in wanted] == ["1", "1.50", "7", "05:06:07", "b'xy'", "0.5"]
+    assert set(made[1].values()) == {None}
+
+
+def test_a_null_in_a_key_is_found_before_anything_is_written(tmp_path):
+    rows = source(tmp_path, "k,v\n1,2\n,3\n")
+    with pytest.raises(InvalidRecordError, match=r"a\.csv: column 'k', row 1: .*null"):
+        rows.examine(ColumnPlan(required=frozenset({"k"})))
+
+
+@pytest.mark.parametrize("delimiter", ["", ",,", "\n", '"', "é"])
+def test_a_delimiter_is_one_character(tmp_path, delimiter):
+    with pytest.raises(InvalidRequestError, match="delimiter"):
+        source(tmp_path, "a,b\n1,2\n", delimiter=delimiter)
+
+
+def test_files_with_other_columns_are_not_one_table(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text("a,c\n1,2\n")
+    with pytest.raises(InvalidSchemaError, match=r"b\.csv: its columns are a, c, those of a\.csv a, b"):
+        CsvFiles([tmp_path / "a.csv", tmp_path / "b.csv"], None, "utf-8", None).examine(ColumnPlan())
