@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
+from fluss_lab.errors import UnavailableError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model.config.options import SPARK_MASTER
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +41,11 @@ class Compute:
             self._session = None
             self._master, self._config = master or self._master, dict(config or {})
         return self.session()
+
+    @property
+    def is_started(self) -> bool:
+        """Return whether Spark was started for this lab."""
+        return self._session is not None
 
     def session(self) -> SparkSession:
         """Return the session; one whose JVM died, or that was stopped, is replaced."""
@@ -98,3 +105,44 @@ class Compute:
     def _options(self) -> dict[str, str]:
         described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         return {entry.key: entry.value for entry in described.options}
+
+
+class DeferredExecutor:
+    """Makes an executor when there are tasks: for a round that seems to have none.
+
+    Args:
+        make: Starts Spark.
+    """
+
+    def __init__(self, make: Callable[[], TieringExecutor]) -> None:
+        self._make = make
+        self._made: TieringExecutor | None = None
+        self._is_cancelled = False
+
+    @property
+    def parallelism(self) -> int:
+        """Return 1 until there are tasks."""
+        return 1 if self._made is None else self._made.parallelism
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a `run` may succeed."""
+        return self._made is None or self._made.is_alive
+
+    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
+        """Run tasks; see `TieringExecutor.run`.
+
+        Raises:
+            FlussError: They could not be run, or were cancelled.
+        """
+        if self._made is None:
+            self._made = self._make()
+        if self._is_cancelled:
+            raise UnavailableError("the round was cancelled")
+        return self._made.run(tasks, progress)
+
+    def cancel(self) -> None:
+        """Make a `run` under way end soon, with an error."""
+        self._is_cancelled = True
+        if self._made is not None:
+            self._made.cancel()

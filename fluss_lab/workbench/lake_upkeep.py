@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fluss_lab.client import Connection
+from fluss_lab.client import Connection, UnknownBucket
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeMaintenance, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
@@ -18,7 +18,7 @@ from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, 
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
-from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.compute import Compute, DeferredExecutor
 from fluss_lab.workbench.displays import (
     FILE_COLUMNS,
     SCHEMA_COLUMNS,
@@ -94,8 +94,9 @@ class LakeUpkeep:
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def tier(self) -> TieringReport:
-        """Run one tiering round, with its progress shown."""
-        storage, executor = self._storage(), self._executor()
+        """Run one tiering round, with its progress shown. Spark is not started to find that there is nothing to do."""
+        storage = self._storage()
+        executor = self._executor() if self._has_work() else DeferredExecutor(self._executor)
         with RoundProgress(str(self._path)) as progress:
             report = run_round(
                 self._lab.connection,
@@ -140,6 +141,16 @@ class LakeUpkeep:
             action,
             table_id=self._info().table_id,
             session_id=self._lab.session_id,
+        )
+
+    def _has_work(self) -> bool:
+        """Return whether Spark runs already, or some bucket holds more than the lake, as far as that is known."""
+        if self._lab.compute.is_started:
+            return True
+        statuses = self._lab.connection.admin().buckets(self._info())
+        return any(
+            isinstance(each, UnknownBucket) or each.error is not None or each.end_offset > (each.lake_end_offset or 0)
+            for each in statuses
         )
 
     def _executor(self) -> TieringExecutor:
