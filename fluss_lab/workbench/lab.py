@@ -431,7 +431,8 @@ class Lab(Closing):
         Each table named is read at one moment, taken when this is called: what the frame returned shows never changes.
 
         Args:
-            text: One statement.
+            text: One statement. ``nyc.flights TIMESTAMP AS OF '2013-01-01T12:00:00Z'`` (or ``FOR SYSTEM_TIME AS OF``, ``VERSION
+                AS OF`` a lake snapshot) reads that table at a moment of its own.
             as_of: Read every table as it was at this time; see `Table.scan`.
             read_points: By path, read these tables as they were at these points.
             session: Whose views the statement sees: in ``foreachBatch`` the batch's own, ``batch.sparkSession``; None:

@@ -1,6 +1,7 @@
 """A lab's own Spark: its tables by name in SQL, at the latest moment or at kept ones, and as a data source."""
 
 import re
+import time
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -17,6 +18,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     UnsupportedError,
 )
+from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab
 from fluss_lab.workbench.notebook.sql_magic import run_cell
 
@@ -254,3 +256,43 @@ def test_sql_in_a_cell_is_a_frame_shown_and_kept(lab, capsys):
     assert len(run_cell("", "select * from nyc.log", names)) == before + 1
     with pytest.raises(UnsupportedError, match="INSERT"):
         run_cell("", "insert into nyc.log values (1, 1)", names)
+
+
+@pytest.mark.parametrize(
+    ("clause", "alias"),
+    [
+        ("timestamp as of '{0}'", "later"),
+        ("FOR SYSTEM_TIME AS OF '{0}'", "later"),
+        ("for /* a comment */ timestamp as -- another\n of '{0}' as then", "then"),
+        ("timestamp as of timestamp '{0}'", "later"),
+        ("timestamp as of cast('{0}' as timestamp) + interval 1 millisecond - interval 1 millisecond then", "then"),
+    ],
+)
+def test_a_statement_reads_a_table_at_a_moment_of_its_own(lab, clause, alias):
+    table = lab.create_table("nyc.later", {"id": "int"}, rows=[{"id": 1}])
+    point = table.read_point()
+    wait_until(lambda: time.time() * 1000 > point.moment_ms + 2, 5)
+    table.append([{"id": 2}])
+    then = datetime.fromtimestamp(point.moment_ms / 1000, UTC).isoformat()
+    try:
+        text = f"select max({alias}.id), (select max(nyc.later.id) from nyc.later) from nyc.later {clause.format(then)}"
+        assert one(lab.sql(text)) == (1, 2)
+        assert one(lab.sql(f"{text} where {alias}.id < 5")) == (1, 2)
+    finally:
+        lab.drop_table("nyc.later")
+
+
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        ("version as of 'tag'", "VERSION AS OF 'tag': expected the id of a lake snapshot"),
+        ("version as of 17", "17"),
+        ("timestamp as of null", "found NULL"),
+        ("timestamp as of 'nope'", "time 'nope'"),
+        ("timestamp as of '1999-01-01'", "there was none at"),
+        ("timestamp as of '9999-01-01T00:00:00Z'", "9999"),
+    ],
+)
+def test_a_moment_that_cannot_be_is_refused(lab, clause, words):
+    with pytest.raises(InvalidError, match=re.escape(words)):
+        lab.sql(f"select * from nyc.log {clause}")

@@ -6,9 +6,16 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from fluss_lab.errors import InvalidNameError, InvalidRequestError, NotFoundError, UnsupportedError
+from fluss_lab.errors import (
+    InvalidNameError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    NotFoundError,
+    UnsupportedError,
+)
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
@@ -17,10 +24,13 @@ from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX: Final = "__fluss_lab_"
 _RELATION: Final = "UnresolvedRelation"
+_TIME_TRAVEL: Final = "RelationTimeTravel"
 #: Names of tables in statements such as DESCRIBE; they take no alias.
 _BARE: Final = frozenset({"UnresolvedTableOrView"})
 _FIRST_PART: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^.`\s]+)\s*\.")
@@ -37,6 +47,10 @@ _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
+_AS_OF: Final = re.compile(
+    rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
+    re.IGNORECASE | re.DOTALL,
+)
 #: Statements that keep the text of the query for later, so that what it names must stay.
 _KEEPS_TEXT: Final = re.compile(r"View|CacheTable")
 
@@ -77,7 +91,7 @@ def run_statement(
 
     missing: list[str] = []
 
-    def frame_of(parts: list[str]) -> DataFrame | None:
+    def frame_of(parts: list[str], moment_of: Callable[[], Moment] | None = None) -> DataFrame | None:
         if (path := _path_of(parts)) is None:
             return None
         try:
@@ -85,6 +99,8 @@ def run_statement(
         except NotFoundError as error:
             missing.append(str(error))
             return None
+        if moment_of is not None:
+            return scan_to_spark(session, scan(as_of=moment_of()))
         point = points.get(path)
         return scan_to_spark(session, scan(as_of=as_of if point is None else None, read_point=point))
 
@@ -99,7 +115,7 @@ def _path_of(parts: Sequence[str]) -> TablePath | None:
         return None
 
 
-def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFrame | None]) -> DataFrame:
+def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | None]) -> DataFrame:
     """Run Spark SQL in which `resolve` knows some tables by their two-part names.
 
     The statement is parsed by Spark itself; each relation with two name parts that `resolve` knows is replaced by a
@@ -109,7 +125,8 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
 
     Args:
         text: One statement.
-        resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name.
+        resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name, and with
+            what returns the moment for each at which the statement reads it (``TIMESTAMP AS OF``).
 
     Raises:
         UnsupportedError: The statement writes to what `resolve` knows.
@@ -117,7 +134,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
             of the text with the views' names in it.
     """
     parsed = _parse(session, text)
-    found = _names_in(parsed)
+    found = _names_in(parsed, text)
     for path in found.written:
         if resolve(list(path)) is not None:
             name = ".".join(path)
@@ -126,20 +143,21 @@ def sql(session: SparkSession, text: str, resolve: Callable[[list[str]], DataFra
                 f'frame of a SELECT: lab.sql("select ...").write.format("fluss").mode("append").option("table", "{name}")'
                 f'.save(), or use append, upsert and delete of lab.table("{name}")'
             )
-    frames: dict[tuple[str, ...], DataFrame] = {}
-    for path in dict.fromkeys(each.path for each in found.tables):
-        frame = resolve(list(path))
+    frames: dict[_Key, DataFrame] = {}
+    for path, as_of, version in dict.fromkeys(each.key for each in found.tables):
+        is_past = as_of is not None or version is not None
+        frame = resolve(list(path), partial(past_moment, session, as_of, version)) if is_past else resolve(list(path))
         if frame is not None:
-            frames[path] = frame
+            frames[path, as_of, version] = frame
     if not frames:
         with folded_errors():
             return session.sql(text)
-    views = {path: f"{_PREFIX}{uuid.uuid4().hex}" for path in frames}
+    views = {key: f"{_PREFIX}{uuid.uuid4().hex}" for key in frames}
     rewritten = _rewrite(text, found, views)
-    for path, frame in frames.items():
-        frame.createOrReplaceTempView(views[path])
+    for key, frame in frames.items():
+        frame.createOrReplaceTempView(views[key])
     try:
-        with folded_errors({view: ".".join(path) for path, view in views.items()}):
+        with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
             return session.sql(rewritten)
     finally:
         if not _KEEPS_TEXT.search(parsed.getClass().getSimpleName()):
@@ -153,20 +171,36 @@ def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
     Raises:
         pyspark.errors.ParseException: The text is no statement.
     """
-    return list(dict.fromkeys(each.path for each in _names_in(_parse(session, text)).tables))
+    return list(dict.fromkeys(each.path for each in _names_in(_parse(session, text), text).tables))
 
 
 # -- what a statement names -------------------------------------------------------------------------------------------
 
 
+#: A table's name, and the expression of the moment at which it is read, if the statement has one.
+_Key: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _NamedTable:
-    """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name."""
+    """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name.
+
+    Attributes:
+        as_of: The expression of its ``TIMESTAMP AS OF`` (or ``FOR SYSTEM_TIME AS OF``) clause, with which it ends then.
+        version: The one of its ``VERSION AS OF`` clause.
+    """
 
     path: tuple[str, ...]
     start: int
     stop: int
     bare: bool
+    as_of: str | None = None
+    version: str | None = None
+
+    @property
+    def key(self) -> _Key:
+        """Return what tells the frames of a statement apart."""
+        return self.path, self.as_of, self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +229,7 @@ def _parse(session: SparkSession, text: str) -> Any:
         return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
 
 
-def _names_in(plan: Any) -> _StatementNames:
+def _names_in(plan: Any, text: str) -> _StatementNames:
     found = _StatementNames()
     pending: list[tuple[Any, bool]] = [(plan, False)]
     while pending:
@@ -208,6 +242,10 @@ def _names_in(plan: Any) -> _StatementNames:
             if len(path) == 2 and place is not None:
                 found.tables.append(_NamedTable(path, *place, bare=not aliased and kind == _RELATION))
             continue
+        if kind == _TIME_TRAVEL:
+            if (named := _past_table(node, text, bare=not aliased)) is not None:
+                found.tables.append(named)
+            continue
         for expression in _each(node.expressions()):
             _collect_columns(expression, found)
         # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
@@ -215,6 +253,44 @@ def _names_in(plan: Any) -> _StatementNames:
         pending += [(child, below) for child in _each(node.children())]
         pending += [(child, False) for child in _beside(node, kind)]
     return found
+
+
+def _past_table(node: Any, text: str, *, bare: bool) -> _NamedTable | None:
+    """Return a relation that is read as it was, from the first sign of its name to the last one of its clause."""
+    relation = node.relation()
+    if relation.getClass().getSimpleName() != _RELATION:
+        return None
+    path, place, clause = tuple(_each(relation.multipartIdentifier())), _place(relation), _place(node)
+    if len(path) != 2 or place is None or clause is None:
+        return None
+    words = _AS_OF.match(text, *clause)
+    if words is None:
+        return None
+    moment = text[words.end() : clause[1]].strip()
+    if words["version"]:
+        return _NamedTable(path, place[0], clause[1], bare, version=moment)
+    return _NamedTable(path, place[0], clause[1], bare, as_of=moment)
+
+
+def past_moment(session: SparkSession, as_of: str | None, version: str | None) -> Moment:
+    """Return the moment of a table's clause: of ``TIMESTAMP AS OF`` a text as `Table.scan` takes it, or a time that Spark computes.
+
+    Raises:
+        InvalidTimestampError: It is no time, or the id of no snapshot.
+    """
+    text = (as_of if version is None else version) or ""
+    literal = text[1:-1] if re.fullmatch(r"'[^'\\]*'|\"[^\"\\]*\"", text) else None
+    if version is not None:
+        if not (literal or text).isdecimal():
+            raise InvalidTimestampError(f"sql: VERSION AS OF {text}: expected the id of a lake snapshot")
+        return int(literal or text)
+    if literal is not None:
+        return literal
+    with folded_errors():
+        moment = session.sql(f"select cast({text} as timestamp)").toArrow()[0][0].as_py()
+    if moment is None:
+        raise InvalidTimestampError(f"sql: TIMESTAMP AS OF {text}: expected a time, found NULL")
+    return cast("datetime", moment)
 
 
 def _target(node: Any) -> tuple[str, ...] | None:
@@ -271,21 +347,22 @@ def _place(node: Any) -> tuple[int, int] | None:
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _rewrite(text: str, found: _StatementNames, views: dict[tuple[str, ...], str]) -> str:
+def _rewrite(text: str, found: _StatementNames, views: dict[_Key, str]) -> str:
     """Return the text with the views' names in it."""
     edits: list[tuple[int, int, str]] = []
     for table in found.tables:
-        if (view := views.get(table.path)) is None:
+        if (view := views.get(table.key)) is None:
             continue
         edits.append((table.start, table.stop, view))
         # The statement `TABLE name` takes no alias.
         if table.bare and not _TABLE_STATEMENT.search(text, 0, table.start):
             place = _after_clauses(text, table.stop)
             edits.append((place, place, f" as {_quote(table.path[1])}"))
+    known = {path for path, _, _ in views}
     edits += [
         (column.start, first.end(), "")
         for column in found.columns
-        if column.path in views and (first := _FIRST_PART.match(text, column.start)) is not None
+        if column.path in known and (first := _FIRST_PART.match(text, column.start)) is not None
     ]
     for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]

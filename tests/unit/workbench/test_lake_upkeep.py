@@ -8,6 +8,7 @@ import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.workbench.compute import Compute, DeferredExecutor
 
 LAKE = {"table.datalake.enabled": True}
 
@@ -82,3 +83,42 @@ def test_a_table_that_was_never_tiered_shows_nothing(lab, in_process):
     assert empty.snapshots().columns[0] == "snapshot_id"
     assert empty.compact().snapshot_id is None
     assert empty.expire_snapshots().files == 0
+
+
+def test_a_round_that_has_nothing_to_do_needs_no_spark(lab, monkeypatch):
+    started = []
+
+    def refuse(_compute):
+        started.append(True)
+        raise errors.JavaNotFoundError("no Java")
+
+    monkeypatch.setattr(Compute, "session", refuse)
+    table = lab.create_table("d.idle", {"a": "int"}, buckets=2, properties=LAKE)
+    assert table.tier().rows == 0
+    table.append([{"a": 1}])
+    with pytest.raises(errors.JavaNotFoundError):
+        table.tier()
+    tier(table)
+    assert [table.tier().rows, lab.table("d.idle").tier().rows] == [0, 0]
+    assert started == [True]
+
+
+def test_tasks_that_come_after_all_are_run_and_cancelled():
+    made = []
+
+    class Running(LocalTieringExecutor):
+        def run(self, tasks, progress=None):
+            return [b"done"] * len(tasks)
+
+    def make():
+        made.append(Running())
+        return made[-1]
+
+    executor = DeferredExecutor(make)
+    assert (executor.parallelism, executor.is_alive, made) == (1, True, [])
+    executor.cancel()
+    with pytest.raises(errors.UnavailableError, match="cancelled"):
+        executor.run([b"task"])
+    executor = DeferredExecutor(make)
+    assert executor.run([b"a", b"b"]) == [b"done", b"done"]
+    assert len(made) == 2
