@@ -58,6 +58,22 @@ VALUES = (
         (f"{IN_LAB}::test_a_table_is_made_and_filled_of_a_frame",),
     ),
     Mutant(
+        "open_quotation_mark_taken_for_a_value",
+        "P11",
+        "fluss_lab/workbench/load/csv_file.py",
+        "if count % 2 and last in",
+        "if count % 2 == 2 and last in",
+        ("tests/unit/workbench/load/test_csv_file.py::test_what_is_no_table_is_refused_by_row_and_column",),
+    ),
+    Mutant(
+        "files_of_others_replaced_by_an_export",
+        "P13",
+        "fluss_lab/read/row_export.py",
+        "if is_file or not _PART.fullmatch(each.name)",
+        "if is_file",
+        ("tests/unit/read/test_row_export.py::test_what_is_not_ours_is_never_replaced",),
+    ),
+    Mutant(
         "times_without_a_zone_taken_as_utc",
         "P4",
         TIMES,

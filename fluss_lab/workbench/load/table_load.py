@@ -32,7 +32,7 @@ from fluss_lab.workbench.load.load_source import SourceOptions, open_source, tab
 DEFAULT_DATABASE: Final = "default"
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9_]+")
 #: What conversions say when they refuse a value; of a load that writes in batches it would not be true.
-_NOTHING_SENT: Final = "; nothing was sent"
+_NOTHING_SENT: Final = ("; nothing was sent", "; nothing of it was loaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class LoadReport:
         return f"<LoadReport {self.title}: {types}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name, str(dtype), "" if name == source else source) for source, name, dtype in self.columns]
+        if all(source == name for source, name, _ in self.columns):
+            return html_table(self.title, ("column", "type"), [(name, str(dtype)) for _, name, dtype in self.columns])
+        rows = [(name, str(dtype), source) for source, name, dtype in self.columns]
         return html_table(self.title, ("column", "type", "in the source"), rows)
 
 
@@ -201,7 +203,9 @@ def _write(
     except WriteInterruptedError as error:
         raise type(error)(f"{what}: {error}. {_rest(writer, info, start_row)}", error) from error
     except FlussError as error:
-        said = str(error).removesuffix(_NOTHING_SENT)
+        said = str(error)
+        for promise in _NOTHING_SENT:
+            said = said.removesuffix(promise)
         if writer.progress().rows_acknowledged:
             text = f"{what}: {said}. {_rest(writer, info, start_row)}"
             raise WriteInterruptedError(text, UnsettledWrite(writer)) from error
