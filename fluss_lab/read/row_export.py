@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from fluss_lab import files
 from fluss_lab.errors import (
@@ -207,6 +206,8 @@ def _put(temporary: Path, target: Path) -> None:
 
 
 def _write_file(schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: Path) -> int:
+    from pyarrow import parquet
+
     count = 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in batches:

@@ -27,7 +27,6 @@ from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.lab_tables import LabTables, NewTable
-from fluss_lab.workbench.load import FileOptions, LoadReport, LoadRequest, SourceOptions, TableDefinition, load_table
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fluss_lab.lake.iceberg import IcebergLakeStorage
+    from fluss_lab.workbench.load import FileOptions, LoadReport
 
 #: How long rounds of its tiering services may go on when a lab is closed.
 _DRAIN_TIMEOUT_S: Final = 10.0
@@ -285,6 +285,8 @@ class Lab(Closing):
             NotFoundError, InvalidError: There is no such file, or it cannot be a table: the text names file, column and row.
             WriteInterruptedError: It ended, or was stopped, on its way; the text says which rows were written, and how to go on.
         """
+        from fluss_lab.workbench.load import LoadRequest, SourceOptions, TableDefinition, load_table
+
         definition = TableDefinition(primary_key, partitioned_by, buckets, properties)
         path = None if table is None else TablePath.parse(table)
         read = SourceOptions.of(options)
