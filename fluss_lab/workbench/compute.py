@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
+from fluss_lab.display import Waiting
 from fluss_lab.errors import UnavailableError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model.config.options import SPARK_MASTER
@@ -18,6 +20,53 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
+
+
+class LateExecutor:
+    """An executor that is made when a round has tasks for it: a table with nothing to tier needs no Spark.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], TieringExecutor]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: TieringExecutor | None = None
+        self._is_cancelled = False
+
+    @property
+    def parallelism(self) -> int:
+        """Return how many tasks run at once; before it is made, as many as this machine has cores."""
+        return self._made.parallelism if self._made is not None else os.cpu_count() or 1
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a `run` may succeed."""
+        return self._made is None or self._made.is_alive
+
+    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
+        """Run every task; the first call makes the executor.
+
+        Raises:
+            UnavailableError: It was cancelled before there was one.
+        """
+        if not tasks:
+            return []
+        made = self._made or self._make()
+        with self._lock:
+            self._made = made
+            if self._is_cancelled:
+                raise UnavailableError("tiering: the round was cancelled before its tasks began")
+        return made.run(tasks, progress)
+
+    def cancel(self) -> None:
+        """Make a `run` under way end soon."""
+        with self._lock:
+            self._is_cancelled = self._made is None
+            made = self._made
+        if made is not None:
+            made.cancel()
 
 
 class Compute:
@@ -44,7 +93,7 @@ class Compute:
 
     @property
     def is_started(self) -> bool:
-        """Return whether Spark was started for this lab."""
+        """Return whether there is a session of this lab; it may have died."""
         return self._session is not None
 
     def session(self) -> SparkSession:
@@ -54,7 +103,8 @@ class Compute:
 
         with self._lock:
             if self._session is None or not is_alive(self._session):
-                self._session = spark_session(master=self._master, config=self._config)
+                with Waiting("starting Spark…"):
+                    self._session = spark_session(master=self._master, config=self._config)
             return self._session
 
     def executor(self, storage: LakeStorage, pool: str) -> SparkTieringExecutor:
@@ -105,44 +155,3 @@ class Compute:
     def _options(self) -> dict[str, str]:
         described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         return {entry.key: entry.value for entry in described.options}
-
-
-class DeferredExecutor:
-    """Makes an executor when there are tasks: for a round that seems to have none.
-
-    Args:
-        make: Starts Spark.
-    """
-
-    def __init__(self, make: Callable[[], TieringExecutor]) -> None:
-        self._make = make
-        self._made: TieringExecutor | None = None
-        self._is_cancelled = False
-
-    @property
-    def parallelism(self) -> int:
-        """Return 1 until there are tasks."""
-        return 1 if self._made is None else self._made.parallelism
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether a `run` may succeed."""
-        return self._made is None or self._made.is_alive
-
-    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
-        """Run tasks; see `TieringExecutor.run`.
-
-        Raises:
-            FlussError: They could not be run, or were cancelled.
-        """
-        if self._made is None:
-            self._made = self._make()
-        if self._is_cancelled:
-            raise UnavailableError("the round was cancelled")
-        return self._made.run(tasks, progress)
-
-    def cancel(self) -> None:
-        """Make a `run` under way end soon, with an error."""
-        self._is_cancelled = True
-        if self._made is not None:
-            self._made.cancel()

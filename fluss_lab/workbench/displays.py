@@ -1,24 +1,27 @@
-"""The displays of the workbench: lists of things, the definition of a table, and the progress of a round."""
+"""The display of tables, and of short lists of things, as a notebook shows them and as a program uses them."""
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, overload
 
 import pyarrow as pa
 
 from fluss_lab.client import BucketStatus, Connection, UnknownBucket
-from fluss_lab.display import ROWS_MAX, html_table
+from fluss_lab.display import LAKE, LOG, ROWS_MAX, Grid, Key, card, plural, short
+from fluss_lab.display.card import CARD_ROWS_MAX
+from fluss_lab.display.card_table import is_identifier
+from fluss_lab.display.shown_text import shown
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
-from fluss_lab.tiering.task.round_progress import BucketProgress, RoundState
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.table_facts import table_facts
+
+T = TypeVar("T")
 
 _INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
 SNAPSHOT_COLUMNS: Final = {
@@ -48,11 +51,13 @@ BUCKET_COLUMNS: Final = {
     "warning": _TEXT,
     "given_up": _TEXT,
 }
-#: Longer texts are cut where they are shown; programs get them whole.
-CELL_LENGTH_MAX: Final = 60
-_COLUMNS: Final = ("partition", "bucket", "", "rows", "of", "MB")
-#: Characters of a bucket's bar: an eighth of a split of four is still seen.
-_BAR_LENGTH: Final = 20
+
+#: Columns of a text; a card has as many as it has room for.
+_COLUMNS_MAX: Final = 20
+#: Columns that a card does not leave out for others.
+_KEPT: Final = ("error", "warning", "last_error", "given_up", "path")
+#: Columns that it leaves out first.
+_MINOR: Final = ("last_time", "first_time", "high_watermark", "total_files", "deletes", "ours")
 
 
 def bucket_listing(connection: Connection, info: TableInfo, *, patient: bool) -> Listing:
@@ -110,25 +115,69 @@ def file_row(file: LakeFileInfo) -> dict[str, Any]:
 def table_text(connection: Connection, path: TablePath) -> str:
     """Return a table's definition as one line; where it cannot be had at once, why."""
     found = _definition(connection, path)
-    return f"Table {path}: {found}" if isinstance(found, str) else _line(path, found)
+    return f"Table {path}: {short(found, 300)}" if isinstance(found, str) else _line(path, found)
 
 
 def table_html(connection: Connection, path: TablePath) -> str:
-    """Return a table's definition as HTML, a row for each column; where it cannot be had at once, why."""
-    found = _definition(connection, path)
-    if isinstance(found, str):
-        return html_table(f"Table {path}: {found}", [], [])
+    """Return a table as a card: where its records are, and its columns; where it cannot be had at once, why."""
+    facts = _found(lambda: table_facts(connection, path, tiering_states(connection, f"show {path}").get(str(path))))
+    if isinstance(facts, str):
+        return card("Table", path, notes=[facts])
+    definition = facts.info.descriptor
+    columns = definition.schema.columns
+    has_comments = any(column.comment for column in columns)
     rows = [
-        [column.name, column.type, ", ".join(_roles(found, column.name)), column.comment or ""]
-        for column in found.schema.columns
+        [
+            column.name,
+            _type_text(str(column.type)),
+            ", ".join(_roles(definition, column.name)) or "",
+            column.comment or "",
+        ]
+        for column in columns[:CARD_ROWS_MAX]
     ]
-    return html_table(_line(path, found), ["column", "type", "role", "comment"], rows, rows_max=200)
+    headers = ["column", "type", "role", "comment"] if has_comments else ["column", "type", "role"]
+    key = definition.schema.primary_key
+    keys = []
+    if definition.lake_enabled:
+        keys = [
+            Key(LAKE, f"lake {facts.lake_records:,}", facts.lake_records),
+            Key(LOG, f"only in the log {facts.log_records:,}", facts.log_records),
+        ]
+    return card(
+        "Table",
+        path,
+        [
+            ("", "primary-key table" if key else "log table"),
+            ("key", ", ".join(key) or None),
+            ("changes" if key else "rows", facts.records),
+            ("buckets", facts.buckets_text),
+            ("lag", facts.lag_text),
+            ("lake", None if definition.lake_enabled else "not in the lake"),
+            ("", definition.comment or None),
+        ],
+        notes=[facts.error],
+        keys=keys,
+        grid=Grid(headers, [row[: len(headers)] for row in rows]),
+        total=len(columns),
+        noun="column",
+        calls=[".scan()", ".schema", ".buckets()"] if len(columns) > CARD_ROWS_MAX else [".scan()", ".buckets()"],
+    )
 
 
-def table_row(connection: Connection, path: TablePath) -> tuple[str, object, object]:
-    """Return path, buckets and whether the table is in the lake; of a table that is gone, why."""
-    found = _definition(connection, path)
-    return (str(path), found, None) if isinstance(found, str) else (str(path), found.buckets, found.lake_enabled)
+def _type_text(text: str) -> str:
+    """Return a type as it is written in a schema: names of nested fields stay as they are."""
+    return text if "<" in text else text.lower()
+
+
+def tiering_states(connection: Connection, what: str) -> dict[str, pb.PbTieringState]:
+    """Return what the coordinator says of the tiering of each table, by path. It is not waited for.
+
+    Raises:
+        UnavailableError: It is away.
+    """
+    coordinator = connection.coordinator(connection.attempts(what, 0))
+    described = coordinator.describe_cluster(pb.DescribeClusterRequest())
+    return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in described.tiering_states}
 
 
 def known_columns(connection: Connection, path: TablePath) -> list[str]:
@@ -138,8 +187,13 @@ def known_columns(connection: Connection, path: TablePath) -> list[str]:
 
 
 def _definition(connection: Connection, path: TablePath) -> TableDescriptor | str:
+    return _found(lambda: connection.table_info(path, connection.attempts(f"show {path}", 0)).descriptor)
+
+
+def _found(look: Callable[[], T]) -> T | str:
+    """Return what a look finds, or why it finds nothing."""
     try:
-        return connection.table_info(path, connection.attempts(f"show {path}", 0)).descriptor
+        return look()
     except Exception as error:  # what is shown must not fail
         return str(error) or type(error).__name__
 
@@ -225,122 +279,50 @@ class Listing(Sequence[Mapping[str, Any]]):
         return pa.array(self.column(name), self._types.get(name))
 
     def __repr__(self) -> str:
-        cells = [[_shown(name, row[name]) for name in self.columns] for row in self._rows[:ROWS_MAX]]
-        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)] if self.columns else []
-        lines = [self.title, *("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
-                               for row in [self.columns, *cells])]  # fmt: skip
+        names = self._filled()[:_COLUMNS_MAX]
+        cells = [[_text(name, row[name]) for name in names] for row in self._rows[:ROWS_MAX]]
+        heads = [short(name) for name in names]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)] if names else []
+        lines = [short(self.title, 200), *("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
+                                           for row in [heads, *cells])]  # fmt: skip
         if len(self._rows) > ROWS_MAX:
             lines.append(f"... and {len(self._rows) - ROWS_MAX} more")
+        if left := self._filled()[_COLUMNS_MAX:]:
+            lines.append(f"... and {len(left)} columns: {short(', '.join(map(short, left)), 200)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        cells = [[_shown(name, row[name]) for name in self.columns] for row in self._rows]
-        return html_table(self.title, self.columns, cells)
+        names = self._filled()
+        rows = [[_summary(row[name]) for name in names] for row in self._rows[:ROWS_MAX]]
+        empty = [name for name in self.columns if name not in names]
+        return card(
+            "Listing",
+            self.title,
+            grid=Grid(names, rows, kept=_KEPT, minor=_MINOR) if names else None,
+            total=len(self._rows),
+            last=f"Empty: {', '.join(map(short, empty[:6]))}{', …' if len(empty) > 6 else ''}." if empty else "",
+            calls=[".to_pandas()"] if len(self._rows) > ROWS_MAX else [],
+        )
+
+    def _filled(self) -> list[str]:
+        """Return the columns that have a value somewhere; without rows, all."""
+        if not self._rows:
+            return self.columns
+        return [name for name in self.columns if any(row[name] is not None and row[name] != [] for row in self._rows)]
 
 
-def _shown(name: str, value: object) -> str:
-    """Return a value as people read it: identifiers as they are, other numbers in groups, long texts cut."""
-    if value is None:
-        return "–"
-    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(("id", "bucket", "leader", "port")):
-        return f"{value:,}"
-    text = str(value)
-    return text if len(text) <= CELL_LENGTH_MAX else text[: CELL_LENGTH_MAX - 1] + "…"
+def _text(name: str, value: object) -> str:
+    return short(shown(_summary(value), grouped=not is_identifier(name)))
 
 
-class RoundProgress:
-    """Shows how far a tiering round is: rows and bytes. Nothing is shown outside of notebooks and terminals. Use it as a context manager.
-
-    It is given to a round as its listener; calls may come from any thread. In a notebook it is plain HTML that is replaced
-    as the round goes on, and goes when it has ended: no widget, so it looks the same in every front end.
-
-    Args:
-        title: What the round is of.
-    """
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._lock = threading.Lock()
-        self._view: _NotebookView | _TerminalView | None = None
-
-    def __enter__(self) -> Self:
-        if "ipykernel" in sys.modules:
-            self._view = _NotebookView(self._title)
-        elif sys.stderr.isatty():
-            self._view = _TerminalView(self._title)
-        return self
-
-    def __call__(self, state: RoundState) -> None:
-        """Take news of the round."""
-        with self._lock:
-            if self._view is not None:
-                self._view.show(state)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            view, self._view = self._view, None
-        if view is not None:
-            view.close()
-
-
-class _NotebookView:
-    """HTML that is replaced."""
-
-    def __init__(self, title: str) -> None:
-        from IPython import display
-
-        self._title = title
-        self._page: Any = display
-        self._handle: Any = None
-
-    def show(self, state: RoundState) -> None:
-        shown = self._page.HTML(progress_html(self._title, state))
-        if self._handle is None:
-            self._handle = self._page.display(shown, display_id=True)
-        else:
-            self._handle.update(shown)
-
-    def close(self) -> None:
-        if self._handle is not None:
-            self._handle.update(self._page.HTML(""))
-
-
-class _TerminalView:
-    """A bar of rows."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._bar: Any = None
-
-    def show(self, state: RoundState) -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(desc=self._title, unit=" rows", unit_scale=True, leave=False)
-        self._bar.total = max(state.planned, state.rows)
-        self._bar.n = state.rows
-        self._bar.set_postfix_str(f"{state.stage}, {state.size_bytes / 1e6:,.1f} MB", refresh=False)
-        self._bar.refresh()
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def progress_html(title: str, state: RoundState) -> str:
-    """Return a round's state as HTML: what it does, and a bar for each bucket that lags."""
-    rate = f", {state.rows / state.seconds:,.0f} rows/s" if state.rows and state.seconds else ""
-    heading = f"{title}: {state}, {state.seconds:.1f} s{rate}"
-    rows = [
-        [each.partition, str(each.bucket), _bar(each), each.rows, each.planned or None, f"{each.size_bytes / 1e6:,.1f}"]
-        for each in state.buckets
-    ]
-    return html_table(heading, _COLUMNS, rows)
-
-
-def _bar(bucket: BucketProgress) -> str:
-    done = bucket.rows * _BAR_LENGTH // bucket.planned if bucket.planned else 0
-    done = min(done, _BAR_LENGTH)
-    return "█" * done + "░" * (_BAR_LENGTH - done)
+def _summary(value: object) -> object:
+    """Return a value as it fits a cell: of a list of what each bucket has, how many, and how far they go."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{short(key, 24)}: {short(each, 24)}' for key, each in list(value.items())[:4])}" + (
+            f", … {len(value)} in all}}" if len(value) > 4 else "}"
+        )
+    if not isinstance(value, list | tuple):
+        return value
+    if value and all(isinstance(each, Mapping) and "offset" in each for each in value):
+        return f"{plural(len(value), 'bucket')}, up to {max(each['offset'] for each in value):,}"
+    return ", ".join(short(each, 24) for each in value[:3]) + (f", … {len(value)} in all" if len(value) > 3 else "")

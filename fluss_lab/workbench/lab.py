@@ -11,7 +11,6 @@ from weakref import WeakSet
 
 from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
-from fluss_lab.display import html_table
 from fluss_lab.errors import LakeNotConfiguredError, TableNotFoundError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath
@@ -21,9 +20,10 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
-from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.round_report import TieringReports
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.lab_display import lab_html
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.lab_tables import LabTables, NewTable
@@ -304,13 +304,13 @@ class Lab(Closing):
 
     # -- tiering -------------------------------------------------------------------------------------------------------
 
-    def tier(self) -> list[TieringReport]:
+    def tier(self) -> TieringReports:
         """Run one round of every lake-enabled table, one after another; return their reports.
 
         Raises:
             FlussError: The first failure, after every table had its turn.
         """
-        reports: list[TieringReport] = []
+        reports = TieringReports()
         failures: list[Exception] = []
         for table in self._lake_tables():
             try:
@@ -469,13 +469,7 @@ class Lab(Closing):
         return f"<Lab {where}, times in {zone_text(self.connection.time_zone)}>"
 
     def _repr_html_(self) -> str:
-        try:
-            attempts = self.connection.attempts("show the lab", 0)
-            self.connection.coordinator(attempts).describe_cluster(pb.DescribeClusterRequest())
-            rows = [table.summary() for table in self._all_tables()]
-        except Exception as error:  # what is shown must not fail
-            return html_table(f"{self!r}: {error}", [], [])
-        return html_table(repr(self), ["table", "buckets", "lake"], rows)
+        return lab_html(self.connection, self.folder)
 
 
 def _present_scan(lab: Lab | None, path: TablePath) -> Scan | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.display import Waiting
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.interrupts import Held
 from fluss_lab.model.config.options import CLIENT_TLS_CA, TABLET_SERVERS
@@ -48,7 +49,8 @@ def folder_place(
     path = Path(folder).expanduser().absolute()
     settings = cluster.split_options(given)
     with Held():
-        attachment = cluster.ensure_server(path, server_command(), settings.server)
+        with Waiting(f"starting the servers of {path.name}"):
+            attachment = cluster.ensure_server(path, server_command(), settings.server)
 
         def address() -> ServerAddress:
             place = attachment.address()

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.model.times import format_moment
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
+from fluss_lab.display.marks import FAILED
+from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.table import Table
@@ -72,8 +75,38 @@ class LabStatus:
         return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}"
 
     def _repr_html_(self) -> str:
+        tables = sorted(self.tables, key=lambda row: (not row["last_error"], -(row["lag"] or 0), row["table"]))
+        names = ("table", "buckets", "rows_in_cluster", "bytes", "lag", "state")
+        rows = [
+            [*(row[name] for name in names[:3]), None if row["bytes"] is None else format_size(row["bytes"]),
+             row["lag"], f"{FAILED} failed" if row["last_error"] else row["state"]]
+            for row in tables[:CARD_ROWS_MAX]
+        ]  # fmt: skip
+        running = sum(row["state"] == "running" for row in self.servers)
+        sizes = [row["bytes"] for row in tables if row["bytes"] is not None]
+        notes = [f"server {row['id']} is {row['state']}: {row['last_error'] or 'no reason is known'}"
+                 for row in self.servers if row["state"] != "running"]  # fmt: skip
+        notes += [f"{row['table']}: {row['last_error']}" for row in tables if row["last_error"]]
+        status = card(
+            "LabStatus",
+            self.folder.name if self.folder is not None else "",
+            [
+                ("servers", f"{running} of {len(self.servers)} running"),
+                ("tables", len(tables)),
+                ("logs", format_size(sum(sizes))),
+                ("attached", self.attached),
+                ("", "ends with the last process attached" if self.ephemeral else "permanent"),
+                ("since", self.started),
+            ],
+            notes=notes,
+            grid=Grid([name.replace("_", " ") for name in names], rows, right=("bytes",), kept=("table", "lag", "state")) if rows else None,
+            total=len(tables),
+            noun="table",
+            last="Those that need attention first." if len(tables) > CARD_ROWS_MAX else "",
+            calls=[".tables", ".servers"],
+        )  # fmt: skip
         kept = self.kept_partitions._repr_html_() if self.kept_partitions else ""
-        return self.servers._repr_html_() + self.tables._repr_html_() + kept
+        return status + kept + self.servers._repr_html_()
 
 
 def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fluss_lab.client import Connection, UnknownBucket
+from fluss_lab.client import Connection
+from fluss_lab.display import Waiting
 from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
-from fluss_lab.lake import LakeMaintenance, LakeStorage, SupportsMaintenance
+from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
 from fluss_lab.read.changelog.changelog import Changelog
@@ -17,17 +19,18 @@ from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.service.tiering_status import table_lag
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
-from fluss_lab.workbench.compute import Compute, DeferredExecutor
+from fluss_lab.workbench.compute import Compute, LateExecutor
 from fluss_lab.workbench.displays import (
     FILE_COLUMNS,
     SCHEMA_COLUMNS,
     SNAPSHOT_COLUMNS,
     Listing,
-    RoundProgress,
     file_row,
     snapshot_row,
 )
+from fluss_lab.workbench.round_progress_view import RoundProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,15 +79,23 @@ class LakeUpkeep:
 
     def snapshots(self) -> Listing:
         """Return the lake snapshots, oldest first."""
-        with self._maintenance() as lake:
-            rows = [snapshot_row(snapshot) for snapshot in lake.snapshots()]
+        rows = [snapshot_row(snapshot) for snapshot in self.lake_snapshots()]
         return Listing(f"snapshots of {self._path}", rows, SNAPSHOT_COLUMNS)
+
+    def lake_snapshots(self) -> Sequence[LakeSnapshotInfo]:
+        """Return the lake snapshots as the lake format has them, oldest first."""
+        with self._maintenance() as lake:
+            return list(lake.snapshots())
 
     def files(self, snapshot_id: int | None) -> Listing:
         """Return the data and delete files of a lake snapshot; None: of the newest."""
-        with self._maintenance() as lake:
-            rows = [file_row(file) for file in lake.files(snapshot_id)]
+        rows = [file_row(file) for file in self.lake_files(snapshot_id)]
         return Listing(f"files of {self._path}", rows, FILE_COLUMNS)
+
+    def lake_files(self, snapshot_id: int | None) -> Sequence[LakeFileInfo]:
+        """Return the files of a lake snapshot as the lake format has them; None: of the newest."""
+        with self._maintenance() as lake:
+            return list(lake.files(snapshot_id))
 
     def schemas(self) -> Listing:
         """Return the schemas that the lake table has had."""
@@ -94,9 +105,8 @@ class LakeUpkeep:
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def tier(self) -> TieringReport:
-        """Run one tiering round, with its progress shown. Spark is not started to find that there is nothing to do."""
-        storage = self._storage()
-        executor = self._executor() if self._has_work() else DeferredExecutor(self._executor)
+        """Run one tiering round, with its progress shown."""
+        storage, executor = self._storage(), self._round_executor()
         with RoundProgress(str(self._path)) as progress:
             report = run_round(
                 self._lab.connection,
@@ -114,17 +124,21 @@ class LakeUpkeep:
 
     def compact(self) -> CompactionReport:
         """Rewrite the lake table's files, on Spark."""
-        return self._maintain(lambda held: held.compact(force=True), self._executor())
+        executor = self._executor() if self._lab.compute.is_started else LateExecutor(self._executor)
+        with Waiting(f"compacting {self._path}"):
+            return self._maintain(lambda held: held.compact(force=True), executor)
 
     def expire_snapshots(self, older_than: str | int | timedelta | None, keep: int | None) -> ExpiryReport:
         """Remove old lake snapshots, and the files that nothing refers to any more."""
         age_ms = None if older_than is None else parse_duration(older_than)
-        return self._maintain(lambda held: held.expire(older_than_ms=age_ms, keep=keep))
+        with Waiting(f"expiring snapshots of {self._path}"):
+            return self._maintain(lambda held: held.expire(older_than_ms=age_ms, keep=keep))
 
     def remove_orphan_files(self, older_than: str | int | timedelta, *, dry_run: bool) -> OrphanReport:
         """Remove files in the lake table's folder that nothing refers to."""
         age_ms = parse_duration(older_than)
-        return self._maintain(lambda held: held.remove_orphans(older_than_ms=age_ms, dry_run=dry_run))
+        with Waiting(f"looking for orphan files of {self._path}"):
+            return self._maintain(lambda held: held.remove_orphans(older_than_ms=age_ms, dry_run=dry_run))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -143,15 +157,13 @@ class LakeUpkeep:
             session_id=self._lab.session_id,
         )
 
-    def _has_work(self) -> bool:
-        """Return whether Spark runs already, or some bucket holds more than the lake, as far as that is known."""
-        if self._lab.compute.is_started:
-            return True
-        statuses = self._lab.connection.admin().buckets(self._info())
-        return any(
-            isinstance(each, UnknownBucket) or each.error is not None or each.end_offset > (each.lake_end_offset or 0)
-            for each in statuses
-        )
+    def _round_executor(self) -> TieringExecutor:
+        """Return where a round runs; with nothing to tier Spark starts only if the round has tasks all the same."""
+        if not self._lab.compute.is_started:
+            lag = table_lag(self._lab.connection, self._path, time.time_ns() // 1_000_000)
+            if lag.is_complete and not lag.records:
+                return LateExecutor(self._executor)
+        return self._executor()
 
     def _executor(self) -> TieringExecutor:
         from fluss_lab.spark.tiering.spark_executor import POOL

@@ -22,8 +22,10 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
-from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_row, table_text
+from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_text
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext, to_spark
+from fluss_lab.workbench.round_progress_view import write_waiting
+from fluss_lab.workbench.table_plot import TablePlot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +151,7 @@ class Table:
             RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``). None was appended.
             ServerUnavailableError: No server answered in time. Rows may have been appended.
         """
-        with self.lab.connection.append_writer(self.path) as writer:
+        with self.lab.connection.append_writer(self.path) as writer, write_waiting(self.path, writer):
             return writer.append(spark_as_arrow(rows)).result()
 
     def upsert(self, rows: Any, columns: Sequence[str] | None = None) -> WriteResult:
@@ -168,7 +170,7 @@ class Table:
             InvalidRecordError, InvalidSchemaError: Rows or columns do not fit; the text says where. Nothing was written.
             RecordTooLargeError, ServerUnavailableError: As `append`.
         """
-        with self.lab.connection.upsert_writer(self.path, columns) as writer:
+        with self.lab.connection.upsert_writer(self.path, columns) as writer, write_waiting(self.path, writer):
             return writer.upsert(spark_as_arrow(rows)).result()
 
     def delete(self, keys: Any) -> WriteResult:
@@ -182,7 +184,7 @@ class Table:
             InvalidRecordError: The keys do not fit; the text says where. Nothing was deleted.
             ServerUnavailableError: No server answered in time. Rows may have been deleted.
         """
-        with self.lab.connection.upsert_writer(self.path) as writer:
+        with self.lab.connection.upsert_writer(self.path) as writer, write_waiting(self.path, writer):
             return writer.delete(spark_as_arrow(keys)).result()
 
     def writer(self, columns: Sequence[str] | None = None) -> AppendWriter | UpsertWriter:
@@ -310,6 +312,11 @@ class Table:
             LakeSnapshotNotFoundError: There is no such snapshot.
         """
         return self._upkeep.files(snapshot_id)
+
+    @property
+    def plot(self) -> TablePlot:
+        """Return the table's pictures: ``plot.offsets()``, ``plot.snapshots()``, ``plot.lag()``, ``plot.files()``."""
+        return TablePlot(self.lab.connection, self.path, self._upkeep)
 
     def lake_schemas(self) -> Listing:
         """Return the schemas that the lake table has had: ``schema_id``, ``current``, ``columns`` (name to type)."""
@@ -482,10 +489,6 @@ class Table:
 
     def _reader(self) -> TableReader:
         return TableReader(self.lab.connection, self.path, spark=lambda read: to_spark(self.lab, read))
-
-    def summary(self) -> tuple[str, object, object]:
-        """Return path, buckets and whether it is in the lake, to be shown; of a table that is gone, why."""
-        return table_row(self.lab.connection, self.path)
 
     def __repr__(self) -> str:
         return f"<{table_text(self.lab.connection, self.path)}>"

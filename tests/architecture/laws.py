@@ -37,6 +37,8 @@ KEEPERS = {
     # Filters are parsed into pyiceberg's expressions, which need no table.
     "pyiceberg.expressions": ("fluss_lab.lake.iceberg", "fluss_lab.read"),
     "sqlglot": ("fluss_lab.read",),
+    # An extra: without it, everything but pictures works.
+    "matplotlib": ("fluss_lab.display",),
 }
 
 #: Calls that make files durable or swap them in; one module may.

@@ -20,7 +20,8 @@ from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import LogFetcher
 from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.closing import Closing
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, card, plural
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -106,9 +107,17 @@ class ScanRecords:
     def _repr_html_(self) -> str:
         rows = [
             (batch.partition, batch.bucket.bucket, batch.records.base_offset, batch.records.next_offset)
-            for batch in self.batches
+            for batch in self.batches[:CARD_ROWS_MAX]
         ]
-        return html_table(f"{self.count:,} records", ("partition", "bucket", "from offset", "to before offset"), rows)
+        return card(
+            "ScanRecords",
+            plural(self.count, "record"),
+            [("buckets", len(self.buckets())), ("batches", len(self))],
+            grid=Grid(("partition", "bucket", "from offset", "to before offset"), rows),
+            total=len(self),
+            noun="batch",
+            calls=[".to_arrow()"],
+        )
 
 
 @checked

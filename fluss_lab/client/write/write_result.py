@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import FlussError
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model.names import BucketKey
@@ -36,17 +37,24 @@ class WriteResult:
 
     def _repr_html_(self) -> str:
         rows = [
-            (
-                partition,
-                bucket,
-                ", ".join(f"[{base:,}, {end:,})" for base, end in ranges),
-                sum(e - b for b, e in ranges),
-            )
-            for (partition, bucket), ranges in self.offsets.items()
+            (partition, bucket, _ranges_text(ranges), sum(e - b for b, e in ranges))
+            for (partition, bucket), ranges in list(self.offsets.items())[:CARD_ROWS_MAX]
         ]
-        return html_table(
-            f"{self.rows:,} rows in {self.seconds:.3f} s", ("partition", "bucket", "offsets", "records"), rows
+        rate = f"{self.seconds:.3f} s" + (f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds else "")
+        return card(
+            "WriteResult",
+            f"{self.rows:,} rows acknowledged",
+            [("buckets", len(self.offsets)), ("took", rate)],
+            grid=Grid(("partition", "bucket", "offsets", "records"), rows),
+            total=len(self.offsets),
+            noun="bucket",
+            calls=[".offsets"] if len(self.offsets) > CARD_ROWS_MAX else [],
         )
+
+
+def _ranges_text(ranges: Sequence[tuple[int, int]]) -> str:
+    more = f" and {len(ranges) - 2:,} more" if len(ranges) > 2 else ""
+    return ", ".join(f"[{base:,}, {end:,})" for base, end in ranges[:2]) + more
 
 
 class WriteFuture(Future[WriteResult]):

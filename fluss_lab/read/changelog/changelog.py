@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.client.log.range_reader import checked_lake_records, read_range
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, Waiting, card, short
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
     FlussError,
     InvalidSchemaError,
@@ -45,6 +46,8 @@ PARTITION: Final = "_partition"
 BUCKET: Final = "_bucket"
 LOG_OFFSET: Final = "_log_offset"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+#: Offsets of more buckets are counted where a changelog is shown.
+_OFFSETS_NAMED_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Changelog:
 
     def to_arrow(self) -> pa.Table:
         """Return the records as an Arrow table."""
-        return pa.Table.from_batches(self._batches(), self.schema)
+        return pa.Table.from_batches(self._watched_batches(), self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the records as a pandas frame."""
@@ -178,6 +181,16 @@ class Changelog:
         for each in self.plan():
             yield from self.read(each)
 
+    def _watched_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records, with their number shown where a person watches."""
+        with Waiting(f"reading the changelog of {self.source.info.path}") as waiting:
+            plan = self.plan()
+            waiting.plan(0 if self.net else sum(each.stop - each.start for each in plan))
+            for each in plan:
+                for batch in self.read(each):
+                    waiting.add(batch.num_rows, batch.nbytes)
+                    yield batch
+
     def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
         """Yield the records of one of the ranges of `plan`. For those who carry it out elsewhere."""
         schema = self.schema
@@ -226,12 +239,33 @@ class Changelog:
     # -- for people ---------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        end = "now" if self.end is None else shown_moment(self.end)
-        start = shown_moment(self.start)
+        start, end = _edge_text(self.start), _edge_text(self.end)
         return f"<Changelog {self.source.info.path}: {len(self.columns)} columns, from {start} to {end}>"
 
     def _repr_html_(self) -> str:
-        return html_table(repr(self).strip("<>"), ["column", "type"], [[f.name, f.type] for f in self.schema])
+        schema = self.schema
+        rows = [[field.name, str(field.type)] for field in list(schema)[:CARD_ROWS_MAX]]
+        edges = [("from", _edge_text(self.start)), ("to", _edge_text(self.end))]
+        chosen = None if self.buckets is None else ", ".join(map(str, self.buckets))
+        return card(
+            "Net changelog" if self.net else "Changelog",
+            self.source.info.path,
+            [("columns", len(schema)), *edges, ("buckets", chosen)],
+            grid=Grid(["column", "type"], rows),
+            total=len(schema),
+            noun="column",
+            last="Nothing is read yet.",
+            calls=[".to_pandas()", ".to_arrow()", ".to_batches()", ".explain()"],
+        )
+
+
+def _edge_text(edge: Any) -> str:
+    """Return where a changelog starts or ends, in words: the offsets of many buckets are counted."""
+    if edge is None:
+        return "now"
+    if isinstance(edge, dict) and len(edge) > _OFFSETS_NAMED_MAX:
+        return f"offsets of {len(edge):,} buckets"
+    return short(shown_moment(edge).strip("<>"), 120)
 
 
 def _checked(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:

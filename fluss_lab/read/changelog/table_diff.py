@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.display import html_table
+from fluss_lab.display import Cell, Grid, Waiting, card, plural
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import for_pandas, to_pandas
 from fluss_lab.read.changelog.changelog import (
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 #: How columns of changed rows are called beside the key: ``before.delay``, ``after.delay``. No column has a dot in its name.
 BEFORE: Final = "before"
 AFTER: Final = "after"
-#: Changes that a notebook shows: more than it does of any table, as two rows are one change.
-_SHOWN_MAX: Final = 100
+#: Lines of a card that added, and removed, rows are given where others are more.
+_SHARE_MIN: Final = 2
 
 
 class Diff:
@@ -97,11 +99,71 @@ class Diff:
         )
 
     def _repr_html_(self) -> str:
-        title, total = repr(self).strip("<>"), self._changes.num_rows
-        if total > _SHOWN_MAX:
-            title += f"; the first {_SHOWN_MAX} rows of {total:,}"
-        shown = self._changes.slice(0, _SHOWN_MAX)
-        return html_table(title, shown.column_names, [list(row.values()) for row in shown.to_pylist()], _SHOWN_MAX)
+        counts = [(name, getattr(self, name).num_rows) for name in ("added", "removed", "changed")]
+        columns, lines, count = self._lines()
+        total = sum(number for _, number in counts)
+        key = self._info.schema.primary_key
+        nulls = 0 if key else len(self._info.schema.names) - len(columns)
+        said = [
+            f"{count:,} of {total:,} changes." if total else "Nothing changed.",
+            f"{plural(nulls, 'column')} without a value." if nulls and total else "",
+        ]
+        return card(
+            "Diff",
+            f"{self._info.path} from {format_moment(self.before.moment_ms)} to {format_moment(self.after.moment_ms)}",
+            counts,
+            grid=Grid(
+                ["change", *columns], lines, right=(BEFORE, AFTER) if key else (), kept=("column", BEFORE, AFTER)
+            ),
+            last=" ".join(filter(None, said)),
+            calls=[".added", ".removed", ".changed"],
+        )
+
+    def _lines(self) -> tuple[list[str], list[list[object]], int]:
+        """Return columns and lines of a card, and of how many changes they are.
+
+        Of a log table they are the rows themselves; of others what identifies a row, and a line for each column that changed.
+        """
+        key = self._info.schema.primary_key
+        if not key:
+            rows = self.added.slice(0, CARD_ROWS_MAX).to_pylist() or self.removed.slice(0, CARD_ROWS_MAX).to_pylist()
+            sign = CHANGE_SYMBOLS[0] if self.added.num_rows else CHANGE_SYMBOLS[-1]
+            names = [name for name in self._info.schema.names if any(row[name] is not None for row in rows)]
+            return names, [[sign, *(_cell(row[name]) for name in names)] for row in rows], len(rows)
+        added, removed = self.added.num_rows, self.removed.num_rows
+        lines: list[list[object]] = []
+        count = 0
+        room = CARD_ROWS_MAX - min(added, _SHARE_MIN) - min(removed, _SHARE_MIN)
+        for row in self.changed.slice(0, CARD_ROWS_MAX).to_pylist():
+            found = self._changed_lines(row)
+            if lines and len(lines) + len(found) > room:
+                break
+            lines += found[: max(1, room)]
+            count += 1
+        blank: list[object] = ["", "", ""]
+        for sign, table, others in (("+I", self.added, min(removed, _SHARE_MIN)), ("-D", self.removed, 0)):
+            rows = table.select(key).slice(0, max(0, CARD_ROWS_MAX - len(lines) - others)).to_pylist()
+            lines += [[sign, *map(_cell, row.values()), *blank] for row in rows]
+            count += len(rows)
+        return [*key, "column", BEFORE, AFTER], lines, count
+
+    def _changed_lines(self, row: Mapping[str, Any]) -> list[list[object]]:
+        """Return a line for each column that a row changed: the old value struck, the new one marked."""
+        key = self._info.schema.primary_key
+        lines: list[list[object]] = []
+        for name in self._info.schema.names:
+            old, new = row.get(f"{BEFORE}.{name}"), row.get(f"{AFTER}.{name}")
+            # By their texts: two NaN are no change.
+            if name not in key and repr(old) != repr(new):
+                head = ["", *("" for _ in key)] if lines else ["+U", *(_cell(row[each]) for each in key)]
+                lines.append([*head, name, _cell(old, struck=True), _cell(new, changed=True)])
+        return lines or [["+U", *(_cell(row[each]) for each in key), "", "", ""]]
+
+
+def _cell(value: object, *, struck: bool = False, changed: bool = False) -> Cell:
+    """Return a value of a row as it is shown: nothing, and an empty text, by words."""
+    word = "null" if value is None else "empty" if value == "" else None
+    return Cell(value if word is None else word, changed=changed, struck=struck, is_word=word is not None)
 
 
 def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
@@ -127,10 +189,11 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     changes = []
     what = f"the changes between {before!r} and {after!r}"
     unsure = unsure_buckets(source, before) | unsure_buckets(source, after) if before != after else frozenset()
-    for part in divide(source, ranges_between(source, wanted, what, unsure)):
-        change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
-        is_forward = edges[part.bucket][0] < edges[part.bucket][1]
-        changes.append((part, change if is_forward else change.reversed()))
+    with Waiting(f"comparing {source.info.path} at two moments"):
+        for part in divide(source, ranges_between(source, wanted, what, unsure)):
+            change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
+            is_forward = edges[part.bucket][0] < edges[part.bucket][1]
+            changes.append((part, change if is_forward else change.reversed()))
     return Diff(source.info, before, after, changes)
 
 

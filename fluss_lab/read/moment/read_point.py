@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import FlussError, InvalidRequestError, error_from_code
 from fluss_lab.model import TablePath
 from fluss_lab.model.argument_checks import checked
@@ -161,9 +162,22 @@ class ReadPoint:
         )
 
     def _repr_html_(self) -> str:
-        rows: list[list[object]] = [[b.partition, b.bucket, b.start, b.stop] for b in self.buckets]
-        rows += [[b.partition, b.bucket, None, b.message] for b in self.unknown]
-        return html_table(repr(self).strip("<>"), ["partition", "bucket", "start", "stop"], rows)
+        notes = [f"bucket {each.bucket} is not known: {each.message}" for each in self.unknown]
+        rows = [[b.partition, b.bucket, b.start, b.stop, b.stop - b.start] for b in self.buckets[:CARD_ROWS_MAX]]
+        return card(
+            "ReadPoint",
+            f"{self.path} {'as of' if self.as_of else 'at'} {format_moment(self.moment_ms)}",
+            [
+                ("records", sum(each.stop - each.start for each in self.buckets)),
+                ("buckets", len(self.buckets)),
+                ("lake snapshot", None if self.snapshot_id is None else str(self.snapshot_id)),
+            ],
+            notes=notes,
+            grid=Grid(["partition", "bucket", "start", "stop", "records"], rows),
+            total=len(self.buckets),
+            noun="bucket",
+            calls=["table.scan(read_point=point)"],
+        )
 
 
 class _Form(msgspec.Struct, omit_defaults=True):

@@ -171,6 +171,18 @@ class TableSource:
         other._seen = self._seen
         return other
 
+    def fresh(self) -> TableSource:
+        """Return the same table, not looked at yet: what is asked of it changes nothing here.
+
+        Raises:
+            FlussError: The cluster does not answer, or does not know one of its buckets. It is not waited for.
+        """
+        connection, path = self.connection, self.info.path
+        now = connection.table_info(path, connection.attempts(f"show {path}", 0))
+        for status in connection.admin().buckets(now, patient=False):
+            status.known()
+        return TableSource(connection, self.info, self._given)
+
     def check_table(self, path: TablePath, table_id: int, what: str) -> None:
         """See that something taken of a table was taken of this one.
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.display import html_table
+from fluss_lab.display import LAKE as LAKE_HUE
+from fluss_lab.display import LOG as LOG_HUE
+from fluss_lab.display import Cell, Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
@@ -112,12 +115,26 @@ class Seek(Mapping[int | BucketKey, SeekBucket]):
         return f"<Seek {self.path} to {format_moment(self.moment_ms)}: {len(self)} buckets ({where or 'none'})>"
 
     def _repr_html_(self) -> str:
+        hues = {LOCAL: LOG_HUE, REMOTE: LOG_HUE, LAKE: LAKE_HUE}
+        # Where there is something to read first.
+        order = sorted(self.buckets, key=lambda each: each.lives == END)
         rows = [
             [each.partition, each.bucket, each.offset,
-             None if each.timestamp_ms is None else format_moment(each.timestamp_ms), each.lives]
-            for each in self.buckets
+             None if each.timestamp_ms is None else format_moment(each.timestamp_ms),
+             Cell(each.lives, hues.get(each.lives))]
+            for each in order[:CARD_ROWS_MAX]
         ]  # fmt: skip
-        return html_table(repr(self).strip("<>"), _SCHEMA.names, rows)
+        lives = [each.lives for each in self.buckets]
+        places = [(kind, lives.count(kind)) for kind in (LOCAL, REMOTE, LAKE, END) if kind in lives]
+        return card(
+            "Seek",
+            f"{self.path} to {format_moment(self.moment_ms)}",
+            [("buckets", len(self)), *places],
+            grid=Grid(_SCHEMA.names, rows),
+            total=len(self),
+            noun="bucket",
+            calls=["table.changelog(start=seek)"],
+        )
 
 
 def _key(each: SeekBucket) -> int | BucketKey:

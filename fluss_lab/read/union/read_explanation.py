@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fluss_lab.display import html_table
+from fluss_lab.display import LAKE, LOG, Grid, Key, card, plural, short
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.model.times import format_size
 
 
@@ -91,60 +92,76 @@ class Explanation:
         return {(each.partition, each.bucket): each.log for each in self.buckets if each.log}
 
     def __repr__(self) -> str:
-        lines = [f"<{self.title}>", f"  {self._lake_line()}", f"  {self._log_line()}"]
+        lines = [f"<{short(self.title, 300)}>", f"  {self._lake_line()}", f"  {self._log_line()}"]
         if self.filter is not None:
-            lines.append(f"  filter: {self.filter}")
+            lines.append(f"  filter: {short(self.filter, 200)}")
         if self.limit is not None:
             lines.append(f"  limit: {self.limit:,}")
         if self.skipped:
             lines.append(f"  {self._skipped_line()}")
         for each in list(self.buckets)[:20]:
-            name = f"bucket {each.bucket}" if each.partition is None else f"{each.partition}/{each.bucket}"
+            name = f"bucket {each.bucket}" if each.partition is None else f"{short(each.partition, 40)}/{each.bucket}"
             lines.append(f"  {name}: {_described(each)}")
         if len(self.buckets) > 20:
             lines.append(f"  … and {len(self.buckets) - 20} more buckets")
         return "\n".join(lines)
 
-    def _lake_line(self) -> str:
+    def _lake_line(self, *, is_brief: bool = False) -> str:
         if self.snapshot_id is None:
             return "lake: nothing"
-        pruned = f", {self.files_pruned:,} files pruned" if self.files_pruned else ""
-        deletes = f", {self.delete_files:,} delete files" if self.delete_files else ""
+        pruned = f", {plural(self.files_pruned, 'file')} pruned" if self.files_pruned else ""
+        deletes = f", {plural(self.delete_files, 'delete file')}" if self.delete_files else ""
+        name = str(self.snapshot_id)
+        if is_brief and len(name) > 12:
+            name = f"{name[:4]}…{name[-6:]}"
         return (
-            f"lake: snapshot {self.snapshot_id}, {self.files:,} files, {self.rows:,} rows, "
+            f"lake: snapshot {name}, {plural(self.files, 'file')}, {plural(self.rows, 'row')}, "
             f"{format_size(self.size_bytes)}{deletes}{pruned}"
         )
 
     def _skipped_line(self) -> str:
-        return f"LEFT OUT, because they are no longer available: {', '.join(self.skipped)}" if self.skipped else ""
+        named = short(", ".join(self.skipped), 400)
+        return f"LEFT OUT, because they are no longer available: {named}" if named else ""
 
     def _log_line(self) -> str:
         ranges = len(self.log_ranges)
-        pruned = f", {self.buckets_pruned:,} buckets pruned" if self.buckets_pruned else ""
-        return f"log: {self.log_records:,} records in {ranges} buckets{pruned}" if ranges else f"log: nothing{pruned}"
+        pruned = f", {plural(self.buckets_pruned, 'bucket')} pruned" if self.buckets_pruned else ""
+        if not ranges:
+            return f"log: nothing{pruned}"
+        return f"log: {plural(self.log_records, 'record')} in {plural(ranges, 'bucket')}{pruned}"
+
+    def keys(self) -> list[Key]:
+        """Return what comes from the lake and what from the log, as the key of a bar."""
+        return [Key(LAKE, self._lake_line(is_brief=True), self.rows), Key(LOG, self._log_line(), self.log_records)]
 
     def _repr_html_(self) -> str:
         rows = [
             [each.partition, each.bucket, _range(each.lake), each.files or None, each.rows or None,
              format_size(each.size_bytes) if each.files else None, each.delete_files or None, _range(each.log),
              "live" if each.live else None]
-            for each in self.buckets
+            for each in self.buckets[:CARD_ROWS_MAX]
         ]  # fmt: skip
-        title = "; ".join(
-            filter(None, [self.title, self._lake_line(), self._log_line(), self._skipped_line(), self.filter])
-        )
         headers = [
-            "partition",
-            "bucket",
-            "lake offsets",
-            "files",
-            "rows",
-            "size",
-            "delete files",
-            "log offsets",
-            "rows",
-        ]
-        return html_table(title, headers, rows)
+            "partition", "bucket", "lake offsets", "files", "rows", "size", "delete files", "log offsets", "read",
+        ]  # fmt: skip
+        filled = [index for index in range(len(headers)) if any(row[index] is not None for row in rows)]
+        kind, _, rest = self.title.partition(" ")
+        name = rest.removeprefix("of ReadPoint ").partition(": ")[0]
+        return card(
+            f"Explanation of {kind.lower()}",
+            name,
+            [("where`", self.filter), ("limit", self.limit)],
+            notes=[self._skipped_line()],
+            keys=self.keys(),
+            grid=Grid(
+                [headers[index] for index in filled],
+                [[row[index] for index in filled] for row in rows],
+                right=("lake offsets", "log offsets", "size"),
+            ),
+            total=len(self.buckets),
+            noun="bucket",
+            calls=[".buckets"] if len(self.buckets) > CARD_ROWS_MAX else [],
+        )
 
 
 def _described(each: ExplainedBucket) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, Key, Waiting, card, short
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
@@ -84,7 +86,7 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table, in the table's own types."""
-        return pa.Table.from_batches(self._rows(), self.schema)
+        return pa.Table.from_batches(self._watched_rows(), self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
@@ -151,11 +153,13 @@ class Scan:
         self._vouch()
         # The narrowest thing to read: offsets come along anyway.
         request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
-        plan, total = self.plan(), 0
-        for part in plan.parts:
-            total += self._count(replace(plan, parts=(part,)), request)
-            if self.limit is not None and total >= self.limit:
-                return self.limit
+        total = 0
+        with Waiting(f"counting rows of {self.source.info.path}"):
+            plan = self.plan()
+            for part in plan.parts:
+                total += self._count(replace(plan, parts=(part,)), request)
+                if self.limit is not None and total >= self.limit:
+                    return self.limit
         return total
 
     def _count(self, plan: Plan, request: Request) -> int:
@@ -238,9 +242,19 @@ class Scan:
             live=part.live,
         )
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
+    def _rows(self, plan: Plan | None = None) -> Iterator[pa.RecordBatch]:
         request = Request(self.columns, self.selection.filter, self.limit)
-        return limit_rows(read_rows(self.source, self.plan(), request), self.limit)
+        return limit_rows(read_rows(self.source, plan or self.plan(), request), self.limit)
+
+    def _watched_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with their number shown where a person watches."""
+        with Waiting(f"reading {self.source.info.path}") as waiting:
+            plan = self.plan()
+            if self.limit is None and self.source.info.is_log_table and all(map(_countable, plan.parts)):
+                waiting.plan(sum(map(_counted, plan.parts)))
+            for batch in self._rows(plan):
+                waiting.add(batch.num_rows, batch.nbytes)
+                yield batch
 
     # -- for people ---------------------------------------------------------------------------------------------------
 
@@ -251,11 +265,11 @@ class Scan:
     def _described(self) -> list[str]:
         parts = [f"{len(self.columns.names)} columns"]
         if self.selection.filter is not None:
-            parts.append(f"where {self.selection.filter.text}")
+            parts.append(f"where {short(self.selection.filter.text, 200)}")
         if self.selection.partitions is not None:
-            parts.append(f"partitions {', '.join(sorted(self.selection.partitions))}")
+            parts.append(f"partitions {short(', '.join(sorted(self.selection.partitions)), 200)}")
         if self.selection.buckets is not None:
-            parts.append(f"buckets {', '.join(map(str, sorted(self.selection.buckets)))}")
+            parts.append(f"buckets {short(', '.join(map(str, sorted(self.selection.buckets))), 200)}")
         if self.limit is not None:
             parts.append(f"limit {self.limit:,}")
         if self.skips_gaps:
@@ -263,8 +277,43 @@ class Scan:
         return parts
 
     def _repr_html_(self) -> str:
-        rows = [[field.name, field.type] for field in self.schema]
-        return html_table(repr(self).strip("<>"), ["column", "type"], rows)
+        schema, chosen, point = self.schema, self.selection, self._point
+        rows = [[field.name, str(field.type)] for field in list(schema)[:CARD_ROWS_MAX]]
+        at = "the latest at first use" if point is None else format_moment(point.moment_ms)
+        keys, notes = self._parts()
+        return card(
+            "Scan",
+            self.source.info.path,
+            [
+                ("columns", len(schema)),
+                ("where`", None if chosen.filter is None else chosen.filter.text),
+                ("partitions", None if chosen.partitions is None else ", ".join(sorted(chosen.partitions))),
+                ("buckets", None if chosen.buckets is None else ", ".join(map(str, sorted(chosen.buckets)))),
+                ("limit", self.limit),
+                ("at", at),
+            ],
+            notes=notes,
+            keys=keys,
+            grid=Grid(["column", "type"], rows),
+            total=len(schema),
+            noun="column",
+            last="Nothing is read yet.",
+            calls=[".to_pandas()", ".to_arrow()", ".count()", ".explain()"],
+        )
+
+    def _parts(self) -> tuple[list[Key], list[str]]:
+        """Return what would come from lake and log if it were read now, or why that is not known.
+
+        The scan itself stays as it is: its moment is not taken by being shown.
+        """
+        fixed = self._point
+        take = self._take if fixed is None else lambda: fixed
+        try:
+            source = self.source.fresh()
+            other = Scan(source, take, self.columns, self.selection, self.limit, skips_gaps=self.skips_gaps)
+            return other.explain().keys(), []
+        except Exception as error:  # what is shown must not fail
+            return [], [str(error) or type(error).__name__]
 
 
 def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:

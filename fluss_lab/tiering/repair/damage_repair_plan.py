@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 
 from fluss_lab.client import Connection
 from fluss_lab.client.cluster.log_damage import DamagedBucket, DamagedOffsets
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, card, plural
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import LakeSnapshotNotFoundError, UnsupportedError, UntieredRecordsError
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_moment
@@ -187,11 +188,26 @@ class DamagePlan:
 
     def _repr_html_(self) -> str:
         rows = []
-        for each in self.ranges:
+        # Those first of which something is lost.
+        for each in sorted(self.ranges, key=lambda each: each.lost is None)[:CARD_ROWS_MAX]:
             parts = ((each.damage.start, each.damage.stop), each.to_tier, each.in_lake, each.in_remote, each.lost)
             texts = (None if part is None else range_text(part) for part in parts)
             rows.append((each.partition, each.bucket.bucket, each.damage.file, *texts))
-        return html_table(f"damage of {self.table}", _COLUMNS, rows)
+        lost = sum(each.lost is not None for each in self.ranges)
+        return card(
+            "DamagePlan",
+            self.table,
+            [
+                ("", "every byte can be read: there is nothing to repair" if self.is_empty else None),
+                ("damaged ranges", len(self.ranges)),
+                ("not yet registered in the lake", len(self.unfinished) or None),
+            ],
+            notes=[f"of {plural(lost, 'range')} something is lost"] if lost else [],
+            grid=Grid(_COLUMNS, rows, right=_COLUMNS[3:], kept=("lost",)) if rows else None,
+            total=len(self.ranges),
+            noun="range",
+            calls=[".ranges"] if len(self.ranges) > CARD_ROWS_MAX else [],
+        )
 
 
 def range_text(offsets: Range) -> str:

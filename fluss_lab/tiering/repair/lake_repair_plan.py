@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.display import html_table
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
     CorruptDataError,
     ForeignCommitError,
@@ -134,7 +135,23 @@ class RepairPlan:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return html_table(f"repair of {self.table}: {self.reason or 'nothing to do'}", _COLUMNS, self.rows())
+        rows = self.rows()
+        return card(
+            "RepairPlan",
+            self.table,
+            [
+                ("", None if self.reason else "lake and cluster fit together: there is nothing to repair"),
+                ("accepts snapshot", None if self.newest_id is None else str(self.newest_id)),
+                ("the cluster knows", None if self.known_id is None else str(self.known_id)),
+                ("buckets that change", len(rows)),
+                ("buckets with lost offsets", len(self.lost)),
+            ],
+            notes=[self.reason, f"lost: {self.lost_text()}" if self.lost else None],
+            grid=Grid(_COLUMNS, rows[:CARD_ROWS_MAX], right=_COLUMNS[2:], kept=("lost",)) if rows else None,
+            total=len(rows),
+            noun="bucket",
+            calls=[".changed"] if len(rows) > CARD_ROWS_MAX else [],
+        )
 
 
 def _name(each: BucketRepair) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fluss_lab.display import html_table
+from fluss_lab.display import LAKE, MUTED, STRONG, Grid, Key, card, plural, short
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
-from fluss_lab.model.times import format_moment
+from fluss_lab.model.times import format_moment, format_size
+
+if TYPE_CHECKING:
+    from fluss_lab.display.picture import Picture
 
 #: The stages of a round, in order; ``total`` also covers what lies between them.
 STAGES = ("plan", "write", "commit", "maintain", "finish", "total")
@@ -57,7 +61,28 @@ class CompactionReport:
         )
 
     def _repr_html_(self) -> str:
-        return html_table(f"compaction of {self.table}", ["what", "is"], [[k, v] for k, v in self.to_dict().items()])
+        if self.snapshot_id is None:
+            return card("CompactionReport", self.table, [("", "nothing to compact"), ("took", f"{self.seconds:.2f} s")])
+        before, after = format_size(self.bytes_before), format_size(self.bytes_after)
+        return card(
+            "CompactionReport",
+            self.table,
+            [
+                ("files", f"{self.files_before:,} → {self.files_after:,}"),
+                ("bytes", f"{before} → {after}"),
+                ("buckets", self.buckets),
+                ("took", f"{self.seconds:.2f} s"),
+                ("snapshot", str(self.snapshot_id)),
+                ("tag`", self.tag),
+            ],
+            keys=[
+                Key(LAKE, f"files left {self.files_after:,}", self.files_after),
+                Key(MUTED, f"fewer {max(0, self.files_before - self.files_after):,}",
+                    max(0, self.files_before - self.files_after)),
+            ],
+            last="The tag keeps the snapshot before it for the changelog." if self.tag else "",
+            calls=["table.files()", "table.snapshots()"],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +127,23 @@ class ExpiryReport:
         )
 
     def _repr_html_(self) -> str:
-        rows = [["snapshots", len(self.snapshot_ids)], ["files", self.files], ["bytes", self.bytes]]
-        rows += [[f"replay of bucket {key} starts at", offset] for key, offset in self.replay_starts.items()]
-        return html_table(f"expiry of {self.table}", ["what", "is"], rows)
+        moved = sorted(self.replay_starts.items(), key=lambda each: (each[0][0] or "", each[0][1]))
+        rows = [[partition, bucket, start] for (partition, bucket), start in moved[:CARD_ROWS_MAX]]
+        return card(
+            "ExpiryReport",
+            self.table,
+            [
+                ("snapshots removed", len(self.snapshot_ids)),
+                ("files removed", self.files),
+                ("bytes", format_size(self.bytes)),
+                ("took", f"{self.seconds:.2f} s"),
+            ],
+            grid=Grid(["partition", "bucket", "replay from"], rows) if rows else None,
+            total=len(moved),
+            noun="bucket",
+            last="The lake replays these buckets from there on." if rows else "Replay starts where it did.",
+            calls=[".replay_starts"] if len(moved) > CARD_ROWS_MAX else [],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +176,16 @@ class OrphanReport:
         return f"<OrphanReport {self.table}: {len(self.files)} files {done}, {self.seconds:.2f} s>"
 
     def _repr_html_(self) -> str:
-        done = "found" if self.dry_run else "removed"
-        return html_table(f"orphan files of {self.table}, {done}", ["path"], [[path] for path in self.files])
+        done = "found, not removed" if self.dry_run else "removed"
+        return card(
+            "OrphanReport",
+            self.table,
+            [(f"files {done}", len(self.files)), ("took", f"{self.seconds:.2f} s")],
+            grid=Grid(["path"], [[path] for path in self.files[:CARD_ROWS_MAX]]) if self.files else None,
+            total=len(self.files),
+            noun="file",
+            calls=["table.remove_orphan_files()"] if self.dry_run and self.files else [],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +218,19 @@ class MaintenanceReport:
 
     def __repr__(self) -> str:
         parts = [repr(part) for part in (self.compaction, self.expiry, self.orphans) if part is not None]
-        return f"<MaintenanceReport {', '.join([*parts, *self.errors]) or 'nothing to do'}>"
+        errors = [short(each, 200) for each in self.errors[:3]]
+        errors += [f"and {len(self.errors) - 3} more errors"] if len(self.errors) > 3 else []
+        return f"<MaintenanceReport {', '.join([*parts, *errors]) or 'nothing to do'}>"
+
+    def notes(self) -> list[str]:
+        """Return what did not work, as people read it."""
+        return [f"maintenance is tried again after the next round: {each}" for each in self.errors]
+
+    def _repr_html_(self) -> str:
+        parts = [part for part in (self.compaction, self.expiry, self.orphans) if part is not None]
+        facts = [("", "nothing to do")] if not parts and not self.errors else []
+        head = card("MaintenanceReport", parts[0].table if parts else "", facts, notes=self.notes())
+        return head + "".join(part._repr_html_() for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,16 +334,100 @@ class TieringReport:
         events = f" and {self.events:,} deletes" if self.events else ""
         return f"{self.rows:,} rows{events} in {self.files} files"
 
+    def plot(self) -> Picture:
+        """Return a picture of the round's stages: how long each took. Needs matplotlib (the extra ``demo``).
+
+        Raises:
+            UnsupportedError: matplotlib is not installed.
+        """
+        return TieringReports([self]).plot()
+
     def _repr_html_(self) -> str:
-        stages = ", ".join(f"{stage} {self.seconds[stage]:.2f} s" for stage in STAGES if stage in self.seconds)
-        more = "; a limit ended the round, the next goes on" if self.is_limited else ""
-        more += f"; {self.maintenance!r}" if self.maintenance is not None else ""
-        title = f"{self.table}: {self._amount()}, snapshot {self.snapshot_id} ({stages}){more}"
+        done = self.maintenance
+        notes = ["a limit ended the round: the next one goes on"] if self.is_limited else []
         rows = [
-            [each.partition, str(each.bucket), str(each.start), str(each.end), each.end - each.start, _moment(each)]
-            for each in self.buckets
+            [each.partition, each.bucket, each.start, each.end, each.end - each.start, _moment(each)]
+            for each in self.buckets[:CARD_ROWS_MAX]
         ]
-        return html_table(title, ["partition", "bucket", "from offset", "to offset", "rows", "up to"], rows)
+        rate = f", {self.rows_per_s:,.0f} rows/s" if self.rows_per_s else ""
+        return card(
+            "TieringReport",
+            f"{self.table}, round {self.epoch}",
+            [
+                ("rows", self.rows if self.buckets or self.rows else "nothing to tier"),
+                ("deletes", self.events or None),
+                ("files", self.files),
+                ("bytes", format_size(self.bytes)),
+                ("snapshot", None if self.snapshot_id is None else str(self.snapshot_id)),
+                ("took", f"{self.seconds.get('total', 0.0):.2f} s{rate}"),
+                ("maintenance", _maintenance_text(done)),
+            ],
+            notes=[*notes, *(done.notes() if done is not None else ())],
+            keys=stage_keys(self.seconds),
+            grid=Grid(["partition", "bucket", "from offset", "to offset", "rows", "up to"], rows) if rows else None,
+            total=len(self.buckets),
+            noun="bucket",
+            calls=[".buckets", ".plot()"] if len(self.buckets) > CARD_ROWS_MAX else [],
+        )
+
+
+def stage_keys(seconds: Mapping[str, float]) -> list[Key]:
+    """Return how long the stages of a round took, as the key of a bar; the one that writes to the lake has its hue."""
+    hues = {"write": LAKE, "commit": STRONG}
+    took = [(stage, seconds[stage]) for stage in STAGES[:-1] if seconds.get(stage)]
+    return [Key(hues.get(stage, MUTED), f"{stage} {each:.2f} s", each) for stage, each in took]
+
+
+def _maintenance_text(done: MaintenanceReport | None) -> str | None:
+    parts = {} if done is None else {"compaction": done.compaction, "expiry": done.expiry, "orphans": done.orphans}
+    return ", ".join(f"{name} {part.seconds:.2f} s" for name, part in parts.items() if part is not None) or None
+
+
+class TieringReports(list[TieringReport]):
+    """The reports of several rounds, in the order of the rounds: a list that shows itself as a table."""
+
+    def plot(self) -> Picture:
+        """Return a picture of the rounds' stages, a bar for each round. Needs matplotlib (the extra ``demo``).
+
+        Raises:
+            UnsupportedError: matplotlib is not installed.
+        """
+        from fluss_lab.display.stage_picture import stages_picture
+
+        return stages_picture([f"{each.table}, round {each.epoch}" for each in self], [each.seconds for each in self])
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<TieringReports: no table has something to tier>"
+        rows, total = sum(each.rows for each in self), sum(each.seconds.get("total", 0.0) for each in self)
+        lines = [f"<TieringReports of {plural(len(self), 'round')}: {rows:,} rows, {total:.2f} s>"]
+        lines += [f"  {each!r}" for each in self[:CARD_ROWS_MAX]]
+        return "\n".join(
+            [*lines, *([f"  … and {len(self) - CARD_ROWS_MAX} more"] if len(self) > CARD_ROWS_MAX else [])]
+        )
+
+    def _repr_html_(self) -> str:
+        # Rounds that are not done, or did not do all, first.
+        ordered = sorted(self, key=lambda each: not (each.is_limited or (each.maintenance and each.maintenance.errors)))
+        rows = [
+            [str(each.table), each.rows, each.files, format_size(each.bytes), f"{each.seconds.get('total', 0.0):.2f}",
+             "more to tier" if each.is_limited else None]
+            for each in ordered[:CARD_ROWS_MAX]
+        ]  # fmt: skip
+        stages = {stage: sum(each.seconds.get(stage, 0.0) for each in self) for stage in STAGES}
+        return card(
+            "TieringReports",
+            plural(len(self), "round"),
+            [("rows", sum(each.rows for each in self)), ("took", f"{stages['total']:.2f} s")],
+            notes=[note for each in self if each.maintenance is not None for note in each.maintenance.notes()],
+            keys=stage_keys(stages),
+            grid=Grid(["table", "rows", "files", "bytes", "seconds", "left"], rows, right=("bytes", "seconds"))
+            if rows
+            else None,
+            total=len(self),
+            noun="round",
+            calls=[".plot()"],
+        )
 
 
 def _moment(bucket: TieredBucket) -> str | None:

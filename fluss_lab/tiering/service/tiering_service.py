@@ -23,6 +23,7 @@ from typing import Final
 
 from fluss_lab.client import Connection
 from fluss_lab.clock import Clock, SystemClock
+from fluss_lab.display import card, short
 from fluss_lab.errors import FlussError, InvalidRequestError, UnavailableError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TablePath
@@ -214,10 +215,16 @@ class TieringService:
         self.stop()
 
     def __repr__(self) -> str:
-        return repr(self.status(lag=False))
+        try:
+            return repr(self.status(lag=False))
+        except Exception as error:  # what is shown must not fail
+            return f"<tiering service: {short(error, 200)}>"
 
     def _repr_html_(self) -> str:
-        return self.status()._repr_html_()
+        try:
+            return self.status()._repr_html_()
+        except Exception as error:  # what is shown must not fail
+            return card("TieringService", "", notes=[str(error) or type(error).__name__])
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 

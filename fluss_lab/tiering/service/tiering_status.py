@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.display import html_table
+from fluss_lab.client import BucketStatus, Connection, KnownBucket
+from fluss_lab.display import Grid, Key, ago, card, plural, short
+from fluss_lab.display.card import CARD_ROWS_MAX
+from fluss_lab.display.marks import BEHIND, FAILED, WELL
 from fluss_lab.errors import LakeSnapshotNotFoundError
-from fluss_lab.model import LakeOffset, TableBucket, TablePath
+from fluss_lab.model import LakeOffset, TableBucket, TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.model.times import format_duration, format_moment
 from fluss_lab.tiering.round.round_report import TieringReport
@@ -23,10 +25,7 @@ DURABLE_MS: Final = 1_000
 #: Of an error's text: it is shown in a table.
 ERROR_LENGTH_MAX: Final = 500
 
-_COLUMNS: Final = (
-    "table", "state", "now", "lag", "newest in lake", "freshness", "last round", "rounds", "rows", "rows/s", "MB/s",
-    "failures", "last error",
-)  # fmt: skip
+_COLUMNS: Final = ("table", "state", "lag", "late", "freshness", "last round", "rounds", "rows", "rows/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,11 @@ class TableLag:
     freshness_ms: int | None
     is_complete: bool = True
     error: str | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether the lake lags further behind than it may, as far as both are known."""
+        return self.freshness_ms is not None and self.ms > self.freshness_ms
 
 
 def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms: int | None = None) -> TableLag:
@@ -72,7 +76,25 @@ def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms:
         )
     except LakeSnapshotNotFoundError:
         offsets = {}
-    statuses = connection.admin().buckets(info, patient=False)
+    return lag_of(info, connection.admin().buckets(info, patient=False), offsets, now_ms, complete_ms)
+
+
+def lag_of(
+    info: TableInfo,
+    statuses: Sequence[BucketStatus],
+    offsets: Mapping[TableBucket, LakeOffset],
+    now_ms: int,
+    complete_ms: int | None = None,
+) -> TableLag:
+    """Return how far the lake lags behind a table, from what its servers say.
+
+    Args:
+        info: The table.
+        statuses: Its buckets.
+        offsets: What the lake holds of them.
+        now_ms: The time, epoch milliseconds.
+        complete_ms: When a round was planned that brought everything durable into the lake, if one did.
+    """
     buckets = [each for each in statuses if isinstance(each, KnownBucket) and not _is_doubtful(each, offsets)]
     errors = [each.error for each in statuses if each.error is not None and each not in buckets]
     behind = [each for each in buckets if _missing(each, offsets)]
@@ -160,6 +182,11 @@ class TableStatus:
     throughput: Throughput = field(default_factory=Throughput)
     state: str | None = None
     lag: TableLag | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """Return whether the lake is known to lag no further behind than it may."""
+        return self.lag is None or (self.lag.is_complete and not self.lag.is_late)
 
     @property
     def complete_ms(self) -> int | None:
@@ -294,49 +321,56 @@ class ServiceStatus:
         unknown = sum(each.lag is not None and not each.lag.is_complete for each in self.tables)
         lag = f", {'at least ' if unknown else ''}{sum(behind):,} records behind" if behind else ""
         lag += f", {unknown} with buckets that are not known" if unknown else ""
-        trouble = f", {self.error}" if self.error else ""
+        trouble = f", {short(self.error, 200)}" if self.error else ""
         return f"<tiering service {state}: {len(self.tables)} tables, {busy} tiering, {failed} failed{lag}{trouble}>"
 
     def _repr_html_(self) -> str:
-        rows = [[*_cells(each, self.now_ms)] for each in self.tables]
-        return html_table(repr(self).strip("<>"), _COLUMNS, rows)
+        ordered = sorted(self.tables, key=lambda each: (each.last_error is None, each.is_within, str(each.table)))
+        rows = [_cells(each, self.now_ms) for each in ordered[:CARD_ROWS_MAX]]
+        records = [each.lag.records for each in self.tables if each.lag is not None]
+        unknown = sum(each.lag is not None and not each.lag.is_complete for each in self.tables)
+        return card(
+            "TieringService",
+            "running" if self.running else "stopped",
+            [
+                ("tables", len(self.tables)),
+                ("tiering", f"{sum(each.tiering for each in self.tables)} of at most {self.max_tables} at once"),
+                ("failed", sum(each.last_error is not None for each in self.tables) or None),
+                ("lag", f"{'at least ' if unknown else ''}{plural(sum(records), 'record')}" if records else None),
+                ("Spark started again", self.restarts or None),
+            ],
+            notes=[self.error, *(note for each in ordered for note in _notes(each))],
+            keys=[Key("", f"{each.table}: {each.progress}") for each in ordered if each.progress is not None][:3],
+            grid=Grid(_COLUMNS, rows, right=_COLUMNS[2:], kept=("table", "state", "lag"), minor=("rows", "rounds"))
+            if rows
+            else None,
+            total=len(self.tables),
+            noun="table",
+            last="Those that need attention first." if len(self.tables) > CARD_ROWS_MAX else "",
+            calls=[".tables"] if len(self.tables) > CARD_ROWS_MAX else [],
+        )
 
 
-def _lag_text(lag: TableLag) -> str:
-    known = f"{lag.records:,} records, {_ago(lag.ms)}" if lag.records else "0 records"
-    # What is not known is not up to date.
-    return known if lag.is_complete else f"at least {known}; not known: {(lag.error or '')[:ERROR_LENGTH_MAX]}"
+def _notes(each: TableStatus) -> Iterator[str]:
+    if each.last_error is not None:
+        since = "" if each.last_error_ms is None else f" at {format_moment(each.last_error_ms)}"
+        yield f"{each.table}, {plural(each.failures, 'failure')}, the last{since}: {each.last_error}"
+    if each.lag is not None and not each.lag.is_complete:
+        yield f"{each.table}, not known: {each.lag.error or 'a bucket'}"
 
 
 def _cells(each: TableStatus, now_ms: int) -> list[object]:
     lag, speed = each.lag, each.throughput
-    state = "tiering" if each.tiering else "failed" if each.last_error else each.state or "tiered"
-    failed_at = "" if each.last_error_ms is None else f"{format_moment(each.last_error_ms)} "
+    state = "tiering" if each.tiering else each.state or "tiered"
+    sign = WELL if each.is_within else BEHIND
     return [
         str(each.table),
-        state,
-        str(each.progress) if each.progress is not None else None,
-        None if lag is None else _lag_text(lag),
-        None if lag is None or lag.newest_ms is None else f"{_ago(now_ms - lag.newest_ms)} old",
+        f"{FAILED} failed" if each.last_error else f"{sign} {state.lower()}",
+        None if lag is None else lag.records,
+        None if lag is None else ago(lag.ms) if lag.records else "0 ms",
         None if lag is None or lag.freshness_ms is None else format_duration(lag.freshness_ms),
-        None if each.last_round_ms is None else f"{_ago(now_ms - each.last_round_ms)} ago",
+        None if each.last_round_ms is None else f"{ago(now_ms - each.last_round_ms)} ago",
         each.rounds,
         each.rows,
-        f"{speed.rows_per_s:,.0f} (mean {speed.mean_rows_per_s:,.0f})" if speed.rows_per_s else None,
-        f"{speed.bytes_per_s / 1e6:,.2f} (mean {speed.mean_bytes_per_s / 1e6:,.2f})" if speed.rows_per_s else None,
-        each.failures,
-        None if each.last_error is None else failed_at + each.last_error,
+        f"{speed.mean_rows_per_s:,.0f}" if speed.rows_per_s else None,
     ]
-
-
-def _ago(ms: int) -> str:
-    """Return a time as people say it: ``320 ms``, ``4.2 s``, ``3.5 min``, ``2.1 h``, ``6.0 d``."""
-    for limit, unit, word in (
-        (1_000, 1, "ms"),
-        (60_000, 1_000, "s"),
-        (3_600_000, 60_000, "min"),
-        (86_400_000, 3_600_000, "h"),
-    ):
-        if ms < limit:
-            return f"{max(0, ms)} ms" if unit == 1 else f"{ms / unit:.1f} {word}"
-    return f"{ms / 86_400_000:.1f} d"

@@ -41,7 +41,7 @@ def test_an_empty_listing_has_its_columns():
 
 
 def test_many_rows_are_counted():
-    assert "and 950 more" in Listing("many", [{"n": n} for n in range(1000)])._repr_html_()
+    assert "50 of 1,000 rows" in Listing("many", [{"n": n} for n in range(1000)])._repr_html_()
     assert "and 950 more" in repr(Listing("many", [{"n": n} for n in range(1000)]))
 
 

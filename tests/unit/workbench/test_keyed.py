@@ -102,7 +102,9 @@ def test_net_changes_and_differences_say_what_that_came_to(flights):
         {"id": 1, "before.delay": 5, "after.delay": 7}
     ]
     assert "1 added, 1 removed, 1 changed" in repr(difference)
-    assert "UPDATE_AFTER" in difference._repr_html_()
+    html = difference._repr_html_()
+    assert html.index("+U") < html.index("+I") < html.index("-D")
+    assert '<s style="opacity:.72">5</s>' in html
     assert flights.diff(flights.read_point(), before).added["id"].to_pylist() == [2]
 
 

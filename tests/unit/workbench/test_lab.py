@@ -71,7 +71,7 @@ def test_a_table_describes_itself(table):
     assert table.schema.field("id").type == pa.int64()
     assert table.descriptor.partitioned_by == ("month",)
     assert "log table, 3 columns, 2 buckets, in the lake" in repr(table)
-    assert "DECIMAL(10,2)" in table._repr_html_()
+    assert "decimal(10,2)" in table._repr_html_()
     table.add_partition(month="2013-05")
     with pytest.raises(errors.PartitionExistsError):
         table.add_partition(month="2013-05")

@@ -1,6 +1,7 @@
 """The lake side of a table in the hand: what is shown of it, and keeping it in shape; Spark is in tests/spark."""
 
 import json
+import os
 
 import pytest
 
@@ -8,7 +9,7 @@ import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.workbench.compute import Compute, DeferredExecutor
+from fluss_lab.workbench.compute import LateExecutor
 
 LAKE = {"table.datalake.enabled": True}
 
@@ -85,40 +86,50 @@ def test_a_table_that_was_never_tiered_shows_nothing(lab, in_process):
     assert empty.expire_snapshots().files == 0
 
 
-def test_a_round_that_has_nothing_to_do_needs_no_spark(lab, monkeypatch):
-    started = []
+@pytest.fixture
+def made(monkeypatch):
+    """Executors of this process in place of Spark's, and a list of those that were made."""
+    found = []
 
-    def refuse(_compute):
-        started.append(True)
-        raise errors.JavaNotFoundError("no Java")
+    def make(_upkeep):
+        found.append(LocalTieringExecutor())
+        return found[-1]
 
-    monkeypatch.setattr(Compute, "session", refuse)
-    table = lab.create_table("d.idle", {"a": "int"}, buckets=2, properties=LAKE)
+    monkeypatch.setattr("fluss_lab.workbench.lake_upkeep.LakeUpkeep._executor", make)
+    return found
+
+
+def test_where_there_is_nothing_to_do_spark_is_not_started(lab, made):
+    table = lab.create_table("d.late", {"id": "bigint"}, properties=LAKE)
     assert table.tier().rows == 0
-    table.append([{"a": 1}])
-    with pytest.raises(errors.JavaNotFoundError):
-        table.tier()
-    tier(table)
-    assert [table.tier().rows, lab.table("d.idle").tier().rows] == [0, 0]
-    assert started == [True]
+    assert table.compact().snapshot_id is None
+    assert made == []
+    table.append([{"id": 1}])
+    assert table.tier().rows == 1
+    assert len(made) == 1
+    assert table.tier().rows == 0
+    assert len(made) == 1
 
 
-def test_tasks_that_come_after_all_are_run_and_cancelled():
+def test_an_executor_is_made_by_its_first_tasks():
     made = []
 
-    class Running(LocalTieringExecutor):
+    class Counted(LocalTieringExecutor):
+        parallelism = 7
+
         def run(self, tasks, progress=None):
-            return [b"done"] * len(tasks)
+            made.append(tasks)
+            return [b"done"]
 
-    def make():
-        made.append(Running())
-        return made[-1]
-
-    executor = DeferredExecutor(make)
-    assert (executor.parallelism, executor.is_alive, made) == (1, True, [])
-    executor.cancel()
-    with pytest.raises(errors.UnavailableError, match="cancelled"):
-        executor.run([b"task"])
-    executor = DeferredExecutor(make)
-    assert executor.run([b"a", b"b"]) == [b"done", b"done"]
-    assert len(made) == 2
+    late = LateExecutor(Counted)
+    assert late.run([]) == []
+    assert (made, late.parallelism, late.is_alive) == ([], os.cpu_count(), True)
+    assert late.run([b"task"]) == [b"done"]
+    assert late.parallelism == 7
+    late.cancel()
+    assert made == [[b"task"]]
+    stopped = LateExecutor(Counted)
+    stopped.cancel()
+    with pytest.raises(errors.UnavailableError, match="cancelled before"):
+        stopped.run([b"task"])
+    assert len(made) == 1

@@ -221,7 +221,8 @@ def test_a_difference_shows_what_was_added_removed_and_changed(told):
         assert found.changed.column_names[:3] == ["id", "before.month", "after.month"]
         assert found.added.schema == table.info.schema.arrow()
     assert "1 added, 1 removed, 1 changed" in repr(found)
-    assert "UPDATE_BEFORE" in found._repr_html_()
+    html = found._repr_html_()
+    assert html.index("+U") < html.index("+I") < html.index("-D")
     assert next(iter(found.to_pandas().columns)) == "_change_type"
     back = reader.diff(reader.read_point(), before)
     assert (back.added["id"].to_pylist(), back.removed["id"].to_pylist()) == ([7], [9])

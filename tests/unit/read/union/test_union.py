@@ -348,7 +348,7 @@ def test_a_plan_is_explained(make_table):
     table.clock.advance(1)
     scan = table.reader().scan(where="id > 5", limit=3, partitions=["2013-01"], buckets=[1])
     assert "id > 5" in repr(scan)
-    assert "limit 3" in scan._repr_html_()
+    assert "limit</span> 3" in scan._repr_html_()
 
 
 def test_an_offset_filter_cuts_what_is_read(make_table):

@@ -13,7 +13,7 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service import tiering_service
 from fluss_lab.tiering.service.tiering_service import TieringService
-from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory, _ago
+from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory
 from fluss_lab.tiering.task.tiering_task import parse_task
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 
@@ -433,18 +433,10 @@ def test_what_is_kept_of_a_table_is_bounded():
     assert (history.status.rounds, history.status.rows) == (1_000 + ROUNDS_KEPT, 100 * (1_000 + ROUNDS_KEPT))
 
 
-@pytest.mark.parametrize(
-    ("ms", "said"),
-    [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (90_000, "1.5 min"), (5_400_000, "1.5 h"), (129_600_000, "1.5 d")],
-)
-def test_ages_are_said_as_people_do(ms, said):
-    assert _ago(ms) == said
-
-
 def test_its_repr_is_short(tables):
     service = service_of(tables)
     assert repr(service) == "<tiering service stopped: 0 tables, 0 tiering, 0 failed>"
-    assert "<table" in service._repr_html_()
+    assert "stopped" in service._repr_html_()
 
 
 @pytest.mark.parametrize("options", [{"max_tables": 0}, {"poll_interval_s": 0}])
