@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import InvalidBucketsError, InvalidPropertyError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model.auto_partition import check_auto_partition
 from fluss_lab.model.bucketing import bucketing_kind
@@ -15,6 +17,7 @@ from fluss_lab.model.config import options
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.schema import COMMENT_LENGTH_MAX, Schema, make_schema
+from fluss_lab.model.times import format_moment
 from fluss_lab.model.types import DataType
 
 #: Of the JSON form.
@@ -69,6 +72,11 @@ class TableDescriptor:
             return "none"
         return bucketing_kind([self.schema.column(name).type.arrow() for name in self.bucket_key])
 
+    def _repr_html_(self) -> str:
+        return _definition_html(
+            "TableDescriptor", "log table" if not self.schema.primary_key else "primary-key table", self
+        )
+
     def with_properties(self, properties: Mapping[str, str]) -> TableDescriptor:
         """Return the same definition with other (already checked) properties."""
         return replace(self, properties=dict(properties))
@@ -113,6 +121,30 @@ class TableDescriptor:
             raise InvalidSchemaError(f"not a table definition in JSON: {error!r}") from error
 
 
+def _definition_html(
+    kind: str, name: object, definition: TableDescriptor, facts: Iterable[tuple[str, object]] = ()
+) -> str:
+    """Return a definition as a card: its properties, for the columns have a schema that shows them."""
+    properties = sorted(definition.properties.items())
+    return card(
+        kind,
+        name,
+        [
+            ("columns", len(definition.schema.columns)),
+            ("key", ", ".join(definition.schema.primary_key) or None),
+            ("partitioned by", ", ".join(definition.partitioned_by) or None),
+            ("buckets", definition.buckets),
+            ("bucket key", ", ".join(definition.bucket_key) or None),
+            *facts,
+            ("comment", definition.comment),
+        ],
+        grid=Grid(["property", "value"], [list(each) for each in properties[:CARD_ROWS_MAX]]) if properties else None,
+        total=len(properties),
+        noun="property",
+        calls=[".schema.columns", ".properties"],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TableInfo:
     """A table as the cluster knows it: path, ids, definition."""
@@ -133,6 +165,11 @@ class TableInfo:
     def is_log_table(self) -> bool:
         """Tell whether the table has no primary key."""
         return not self.descriptor.schema.primary_key
+
+    def _repr_html_(self) -> str:
+        ids = [("table id", str(self.table_id)), ("schema id", str(self.schema_id))]
+        times = [("made", format_moment(self.created_ms)), ("changed", format_moment(self.modified_ms))]
+        return _definition_html("TableInfo", self.path, self.descriptor, [*ids, *times])
 
 
 @dataclass(frozen=True, slots=True)
