@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
+from fluss_lab.display import short
 from fluss_lab.errors import LakeNotConfiguredError, TableNotFoundError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath
@@ -466,7 +467,7 @@ class Lab(Closing):
 
     def __repr__(self) -> str:
         where = self.folder if self.folder is not None else self.connection
-        return f"<Lab {where}, times in {zone_text(self.connection.time_zone)}>"
+        return f"<Lab {short(where, 200)}, times in {zone_text(self.connection.time_zone)}>"
 
     def _repr_html_(self) -> str:
         return lab_html(self.connection, self.folder)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.display import Grid, card
+from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import FAILED
 from fluss_lab.model.times import format_moment, format_size
@@ -70,7 +70,7 @@ class LabStatus:
 
     def __repr__(self) -> str:
         kind = "ephemeral" if self.ephemeral else "permanent"
-        head = f"lab {self.folder or ''} · {kind} · {self.attached} attached · since {self.started}"
+        head = f"lab {short(self.folder or '', 200)} · {kind} · {self.attached} attached · since {self.started}"
         kept = f"\n{self.kept_partitions!r}" if self.kept_partitions else ""
         return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}"
 
