@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The quickstart notebook as a papermill job: real data through append, tiering, Iceberg, and read across.
 demo: environment
-	@$(RUN) -m fluss_lab.jobs.demo
+	@$(RUN) -m tools.demo
 
 # Everything that must hold before a commit, the tests in two processes, file by file; in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.

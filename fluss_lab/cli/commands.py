@@ -117,8 +117,10 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
 @folder_argument
 @_tablet_servers_option
 @_options_option
-def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None:
+@click.option("--jobs", "with_jobs", is_flag=True, help="Run the lab's jobs too, until `fluss-lab down`.")
+def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jobs: bool) -> None:
     """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`."""
+    from fluss_lab.cli.job_commands import start_detached
     from fluss_lab.server import cluster
     from fluss_lab.server.process.server_process import server_command
 
@@ -136,15 +138,20 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...]) -> None
         click.echo(
             "it was started by a lab, and ends with the last process attached; `fluss-lab down`, then `up`, makes it stay"
         )
+    if with_jobs:
+        click.echo(f"{path}: jobs are scheduled by process {start_detached(path)}")
 
 
 @commands.command()
 @folder_argument
 def down(folder: Path) -> None:
     """Stop the server on FOLDER (default: lab) gracefully, and wait until it is gone."""
+    from fluss_lab.cli.job_commands import stop_detached
     from fluss_lab.server import cluster
 
     path = folder.absolute()
+    # First: its notebooks would start a server again.
+    stop_detached(path)
     click.echo(f"{path}: stopped" if cluster.stop_server(path) else f"{path}: no server runs")
 
 

@@ -1,4 +1,4 @@
-"""The commands of ``fluss-lab`` for tables and notebooks: show, tier, follow, repair, run."""
+"""The commands of ``fluss-lab`` for tables: list, show, tier, follow, repair."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fluss_lab.cli.folder_argument import FolderPath, folder_option, opened_lab
+from fluss_lab.cli.job_commands import jobs, run
 from fluss_lab.errors import InvalidError, InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -358,32 +359,10 @@ def _records(batch: ScanBatch) -> Iterator[dict[str, Any]]:
 
 
 @click.command()
-@click.argument("notebook", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--parameter", "-p", "pairs", nargs=2, multiple=True, metavar="NAME VALUE", help="Repeatable.")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), default=None, help="The executed copy."
-)
-def run(notebook: Path, pairs: tuple[tuple[str, str], ...], output: Path | None) -> None:
-    """Run NOTEBOOK by papermill, in a kernel of its own. Values are JSON where they can be, else text."""
-    from fluss_lab.jobs import run_notebook
-
-    target = output or notebook.with_name(f"{notebook.stem}-output.ipynb")
-    done = run_notebook(notebook, target, {name: _value(text) for name, text in pairs}, progress=sys.stderr.isatty())
-    click.echo(repr(done))
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-@click.command()
 @click.argument("folder", type=FolderPath(), default=Path("notebooks"))
 def lab(folder: Path) -> None:
     """Open JupyterLab on FOLDER (default: notebooks)."""
     sys.exit(subprocess.run([sys.executable, "-m", "jupyterlab", str(folder)], check=False).returncode)
 
 
-TABLE_COMMANDS: Final = (tables, show, tier, tail, run, lab, repair)
+TABLE_COMMANDS: Final = (tables, show, tier, tail, run, jobs, lab, repair)

@@ -1,5 +1,8 @@
-"""Notebooks as jobs."""
+"""Notebooks as jobs: run by papermill in processes of their own, on a schedule or now, with typed parameters and a history."""
 
-from fluss_lab.jobs.notebook import SUMMARY_MIME, NotebookRun, run_notebook
+from fluss_lab.jobs.lab_jobs import Job, Jobs
+from fluss_lab.jobs.run_handle import Run, RunHistory
+from fluss_lab.jobs.run_record import SUMMARY_MIME
+from fluss_lab.jobs.scheduling.scheduler import Scheduler
 
-__all__ = ["SUMMARY_MIME", "NotebookRun", "run_notebook"]
+__all__ = ["SUMMARY_MIME", "Job", "Jobs", "Run", "RunHistory", "Scheduler"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import DataFrame, SparkSession
 
+    from fluss_lab.jobs import Jobs, Run
     from fluss_lab.lake.iceberg import IcebergLakeStorage
     from fluss_lab.workbench.load import FileOptions, LoadReport
 
@@ -451,6 +452,17 @@ class Lab(Closing):
 
         session = self.spark if session is None else self._register(checked_session(session))
         return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
+
+    @property
+    def jobs(self) -> Jobs:
+        """Return the lab's jobs: notebooks on a schedule, and the history of runs. Only of a lab opened by its folder."""
+        from fluss_lab.jobs.lab_jobs import jobs_of
+
+        return jobs_of(self.folder)
+
+    def run_notebook(self, notebook: str | Path, **parameters: Any) -> Run:
+        """Run a notebook now, with parameters, and wait for its end; see `Jobs.run`, which has secrets and limits too."""
+        return self.jobs.run(notebook, parameters)
 
     # -- the state of things -------------------------------------------------------------------------------------------
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fluss_lab.errors import InvalidError, NotebookError, NotFoundError
-from fluss_lab.jobs import run_notebook
+from fluss_lab.jobs import Jobs
 from fluss_lab.testing.readers import duckdb_rows
 from fluss_lab.workbench import Lab, nyc_flights
 
@@ -18,7 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_quickstart.ipynb"
 def test_the_quickstart_runs_and_its_table_is_the_source(tmp_path):
     """In a folder with a space in its name; the notebook asserts its own counts and sums after every step."""
     folder = tmp_path / "a lab"
-    run = run_notebook(NOTEBOOK, tmp_path / "out put" / "quickstart.ipynb", {"lab_folder": str(folder)})
+    run = Jobs(folder).run(NOTEBOOK)
     source = nyc_flights()
     assert run.summary["rows_appended"] == run.summary["rows_read_back"] == source.num_rows == 336_776
     assert run.summary["log_end_offsets"] == source.num_rows
@@ -38,21 +37,3 @@ def test_the_quickstart_runs_and_its_table_is_the_source(tmp_path):
         assert (
             iceberg.scan(selected_fields=("distance",)).to_arrow()["distance"].to_pylist().__len__() == source.num_rows
         )
-
-
-def test_a_wrong_parameter_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(InvalidError, match="unknown parameter 'lab_foler'; it has"):
-        run_notebook(NOTEBOOK, tmp_path / "out.ipynb", {"lab_foler": "x"})
-    assert not (tmp_path / "out.ipynb").exists()
-    with pytest.raises(NotFoundError):
-        run_notebook(tmp_path / "none.ipynb", tmp_path / "out.ipynb")
-
-
-@pytest.mark.slow
-def test_a_failing_cell_is_told_and_kept(tmp_path):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, tmp_path / "bad.ipynb")
-    with pytest.raises(NotebookError, match="ZeroDivisionError"):
-        run_notebook(tmp_path / "bad.ipynb", tmp_path / "out.ipynb")
-    assert "ZeroDivisionError" in (tmp_path / "out.ipynb").read_text()

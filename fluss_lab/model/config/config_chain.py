@@ -30,7 +30,9 @@ from fluss_lab.model.times import format_duration
 FILE_NAME: Final = "fluss-lab.toml"
 ENVIRONMENT_PREFIX: Final = "FLUSS_LAB_"
 #: Variables of this prefix that are no options.
-OTHER_VARIABLES: Final = frozenset({"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_SEED"})
+OTHER_VARIABLES: Final = frozenset(
+    {"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_FOLDER", "FLUSS_LAB_RUN", "FLUSS_LAB_SEED"}
+)
 
 OPTIONS: Final[dict[str, Option[Any]]] = {**CLUSTER_OPTIONS, **CLIENT_OPTIONS}
 

@@ -82,6 +82,10 @@ def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
         ("tail", "nyc.flights"),
         ("repair", "a.b", "--adopt"),
         ("repair", "a.b", "--skip-corrupt"),
+        ("run", "01_quickstart"),
+        ("jobs", "list"),
+        ("jobs", "run"),
+        ("jobs", "schedule", "x", "01_quickstart", "--cron", "@daily"),
     ],
 )
 def test_no_command_but_up_makes_a_lab(tmp_path, arguments):
@@ -122,12 +126,10 @@ def test_the_home_is_expanded_where_no_shell_does(folder, monkeypatch):
         (("tier", "--for", "1s"), "belong to tier --continuous"),
         (("tier", "--continuous", "--for", "soon"), "expected a duration"),
         (("tier", "--spark", "no value"), "expected KEY=VALUE"),
-        (("run", "none.ipynb"), "does not exist"),
     ],
 )
 def test_errors_are_one_line(folder, arguments, says):
-    where = () if arguments[0] == "run" else ("-f", folder)
-    failed = run(*arguments, *where)
+    failed = run(*arguments, "-f", folder)
     assert failed.returncode == 1
     assert failed.stdout == ""
     assert says in failed.stderr

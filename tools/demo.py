@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fluss_lab.errors import FlussError, NotFoundError
-from fluss_lab.jobs.notebook import run_notebook
+from fluss_lab.jobs import Jobs
 
 NOTEBOOK = Path("notebooks") / "01_quickstart.ipynb"
 FOLDER = Path("demo")
@@ -16,20 +16,24 @@ FOLDER = Path("demo")
 
 def main() -> int:
     """Run the quickstart in ``demo/`` under the working directory; return the exit code."""
-    folder = FOLDER.absolute()
-    output = folder / NOTEBOOK.name
+    lab = FOLDER.absolute() / "lab"
     try:
         if not NOTEBOOK.is_file():
             raise NotFoundError(f"{NOTEBOOK}: not found; run this from the root of a checkout of fluss_lab")
         print(f"running {NOTEBOOK} (about a minute; Spark starts on the way) ...", flush=True)
-        run = run_notebook(NOTEBOOK, output, {"lab_folder": str(folder / "lab")}, progress=sys.stderr.isatty())
+        run = Jobs(lab).run(NOTEBOOK, on_line=_progress if sys.stderr.isatty() else None)
     except FlussError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     print(_text(run.summary))
-    print(f"{'whole run':<28}{run.seconds:.1f} s")
-    print(f"{'output notebook':<28}{output}")
+    print(f"{'whole run':<28}{run.seconds or 0:.1f} s")
+    print(f"{'output notebook':<28}{run.output}")
     return 0
+
+
+def _progress(line: str) -> None:
+    if line.startswith("--- cell"):
+        print(f"\r{line.strip('- ')} ", end="", file=sys.stderr, flush=True)
 
 
 def _text(summary: Mapping[str, Any]) -> str:

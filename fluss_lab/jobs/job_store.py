@@ -1,0 +1,300 @@
+"""The jobs and runs of a lab: one SQLite file, which several processes write."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    InternalError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord
+from fluss_lab.jobs.scheduling.due_plan import DuePlan
+from fluss_lab.model.format_versions import newer_text
+from fluss_lab.model.json_codec import decode, encode
+
+#: Of a lab's folder: the store, and a folder for each job.
+JOBS_FOLDER: Final = "jobs"
+STORE_FILE: Final = "jobs.db"
+SCHEMA_VERSION: Final = 1
+#: "fjob": distinguishes these files from other SQLite files.
+APPLICATION_ID: Final = 0x666A6F62
+#: Writers hold the file for milliseconds.
+BUSY_TIMEOUT_S: Final = 20.0
+
+#: A record is its JSON; what is searched for stands beside it.
+_TABLES: Final = """
+CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE COLLATE NOCASE, record TEXT NOT NULL) STRICT;
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, job TEXT NOT NULL COLLATE NOCASE, job_id INTEGER, due_ms INTEGER, attempt INTEGER NOT NULL,
+    state TEXT NOT NULL, record TEXT NOT NULL, UNIQUE (job_id, due_ms, attempt)
+) STRICT;
+CREATE INDEX runs_of_jobs ON runs (job);
+CREATE INDEX runs_by_state ON runs (state) WHERE state IN ('queued', 'running');
+"""
+_PASSING: Final = (
+    "SQLITE_FULL",
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_IOERR",
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+    "SQLITE_PERM",
+)
+
+
+class JobStore:
+    """The jobs and runs of one lab. Safe in any thread and process; nothing is kept open between calls.
+
+    Args:
+        folder: The lab's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / JOBS_FOLDER
+        self.path = self.folder / STORE_FILE
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[JobRecord]:
+        """Return the jobs, sorted by name."""
+        with self._read() as db:
+            return [] if db is None else _jobs(db)
+
+    def job(self, name: str) -> JobRecord:
+        """Return a job.
+
+        Raises:
+            NotFoundError: There is none of that name; the text has those that are.
+        """
+        with self._read() as db:
+            found = None if db is None else _job(db, name)
+            if found is None:
+                known = ", ".join(job.name for job in ([] if db is None else _jobs(db))) or "none"
+                raise NotFoundError(
+                    f"job {name!r}: there is none of that name in {self.path.parent.parent}; there are: {known}"
+                )
+            return found
+
+    def add_job(self, job: JobRecord, *, replaces: bool) -> JobRecord:
+        """Enter a job; its id is given here.
+
+        Raises:
+            AlreadyExistsError: There is one of that name, and it is not to be replaced.
+        """
+        with self._write() as db:
+            present = _job(db, job.name)
+            if present is not None and not replaces:
+                raise AlreadyExistsError(
+                    f"job {present.name!r} exists: remove it first, or replace it (replace=True, --replace)"
+                )
+            if present is not None:
+                _drop_job(db, present)
+            entered = db.execute("INSERT INTO jobs (name, record) VALUES (?, '')", (job.name,))
+            made = replace(job, id=int(entered.lastrowid or 0))
+            _put_job(db, made)
+            return made
+
+    def remove_job(self, name: str) -> JobRecord:
+        """Remove a job and its queued runs; its history stays.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        job = self.job(name)
+        with self._write() as db:
+            _drop_job(db, job)
+        return job
+
+    def set_paused(self, name: str, now_ms: int, *, paused: bool) -> JobRecord:
+        """Pause or resume a job. Twice is fine.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        self.job(name)
+        with self._write() as db:
+            job = _job(db, name)
+            if job is None:
+                raise NotFoundError(f"job {name!r}: removed meanwhile")
+            if paused and job.paused_ms is None:
+                job = replace(job, paused_ms=now_ms)
+            elif not paused and job.paused_ms is not None:
+                job = replace(job, paused_ms=None, resumed=(job.paused_ms, now_ms))
+            _put_job(db, job)
+            return job
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def runs(self, job: str | None = None, limit: int = 100, states: Iterable[str] = ()) -> list[RunRecord]:
+        """Return runs, the last entered first.
+
+        Args:
+            job: Only of this job.
+            limit: At most so many.
+            states: Only in one of these; empty: in any.
+        """
+        wanted = tuple(states)
+        conditions = [
+            *(["job = ?"] if job is not None else []),
+            *([f"state IN ({','.join('?' * len(wanted))})"] if wanted else []),
+        ]
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = [*([job] if job is not None else []), *wanted, limit]
+        with self._read() as db:
+            if db is None:
+                return []
+            rows = db.execute(f"SELECT record FROM runs {where} ORDER BY rowid DESC LIMIT ?", values)  # noqa: S608
+            return [_run_of(text) for (text,) in rows]
+
+    def run(self, run_id: str) -> RunRecord:
+        """Return a run.
+
+        Raises:
+            NotFoundError: There is none of that id.
+        """
+        with self._read() as db:
+            found = None if db is None else _run(db, run_id)
+        if found is None:
+            raise NotFoundError(f"run {run_id!r}: there is none of that id; `fluss-lab jobs history` lists them")
+        return found
+
+    def add_run(self, run: RunRecord) -> None:
+        """Enter a run."""
+        with self._write() as db:
+            _put_run(db, run)
+
+    def change_run(self, run_id: str, **changes: Any) -> RunRecord | None:
+        """Change a run that has not ended; return it as it is now, None when it has ended or is gone."""
+        with self._write() as db:
+            run = _run(db, run_id)
+            if run is None or run.state in ENDED:
+                return None
+            changed = replace(run, **changes)
+            _put_run(db, changed)
+            return changed
+
+    def drop_runs(self, runs: Iterable[RunRecord]) -> None:
+        """Remove runs from the history."""
+        with self._write() as db:
+            db.executemany("DELETE FROM runs WHERE id = ?", [(run.id,) for run in runs])
+
+    def decide(self, job: JobRecord, plan: DuePlan, entries: Iterable[RunRecord]) -> bool:
+        """Enter what was decided on a job's due times, at once with the time up to which it was.
+
+        Returns:
+            False when the job was changed meanwhile; nothing was entered.
+        """
+        with self._write() as db:
+            if _job(db, job.name) != job:
+                return False
+            for run in entries:
+                _put_run(db, run)
+            _put_job(db, replace(job, next_due_ms=plan.next_due_ms))
+            return True
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection | None]:
+        if not self.path.exists():
+            yield None
+            return
+        with self._opened() as db:
+            yield db
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # With the right mode from the start.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            raise StorageError(f"{self.path}: the jobs cannot be stored: {error.strerror or error}") from error
+        with self._opened() as db:
+            db.execute("BEGIN IMMEDIATE")
+            if _version(db) == 0:
+                for statement in _TABLES.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            yield db
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            # A transaction that an error leaves open is rolled back by closing.
+            with closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
+                if (version := _version(db)) > SCHEMA_VERSION:
+                    raise UnsupportedError(newer_text(self.path, version, SCHEMA_VERSION))
+                yield db
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith("SQLITE_CONSTRAINT"):
+                raise InternalError(
+                    f"{self.path}: a due time was to be entered twice ({error}); nothing was entered"
+                ) from error
+            if name.startswith(_PASSING):
+                raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}") from error
+            raise CorruptDataError(
+                f"{self.path}: damaged ({error}); restore it from a backup, or remove it: jobs and history are lost then, no table is"
+            ) from error
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _jobs(db: sqlite3.Connection) -> list[JobRecord]:
+    return [_job_of(text) for (text,) in db.execute("SELECT record FROM jobs ORDER BY name")]
+
+
+def _job(db: sqlite3.Connection, name: str) -> JobRecord | None:
+    row = db.execute("SELECT record FROM jobs WHERE name = ?", (name,)).fetchone()
+    return None if row is None else _job_of(row[0])
+
+
+def _job_of(text: str) -> JobRecord:
+    return decode(JobRecord, text, "a job of the store")
+
+
+def _put_job(db: sqlite3.Connection, job: JobRecord) -> None:
+    db.execute("UPDATE jobs SET record = ? WHERE id = ?", (encode(job).decode(), job.id))
+
+
+def _drop_job(db: sqlite3.Connection, job: JobRecord) -> None:
+    db.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
+    db.execute("DELETE FROM runs WHERE job_id = ? AND state = 'queued'", (job.id,))
+
+
+def _run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
+    row = db.execute("SELECT record FROM runs WHERE id = ?", (run_id,)).fetchone()
+    return None if row is None else _run_of(row[0])
+
+
+def _run_of(text: str) -> RunRecord:
+    return decode(RunRecord, text, "a run of the store")
+
+
+def _put_run(db: sqlite3.Connection, run: RunRecord) -> None:
+    db.execute(
+        "INSERT INTO runs (id, job, job_id, due_ms, attempt, state, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
+        (run.id, run.job, run.job_id, run.due_ms, run.attempt, run.state, encode(run).decode()),
+    )
+
+
+def parameter_text(parameters: Mapping[str, Any]) -> str:
+    """Return parameters as people read them."""
+    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())

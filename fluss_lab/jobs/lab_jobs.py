@@ -1,0 +1,435 @@
+"""The jobs of a lab: notebooks run on a schedule, or now, with their history."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from fluss_lab.clock import SystemClock
+from fluss_lab.display import html_table
+from fluss_lab.errors import (
+    FlussError,
+    InvalidNameError,
+    InvalidPropertyError,
+    InvalidRequestError,
+    NotebookError,
+    RequestTimeoutError,
+    UnsupportedError,
+)
+from fluss_lab.jobs.job_store import JobStore, parameter_text
+from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
+from fluss_lab.jobs.notebook_parameters import check_parameters
+from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
+from fluss_lab.jobs.run_handle import Run, RunHistory
+from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger
+from fluss_lab.jobs.run_secrets import check_secret_names, secret_values
+from fluss_lab.jobs.scheduling.failure_notice import check_command
+from fluss_lab.jobs.scheduling.schedule import Schedule
+from fluss_lab.jobs.scheduling.scheduler import remove_old_runs
+from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.times import format_duration, format_moment, format_size, parse_duration, parse_size
+from fluss_lab.server.folder.lab_folder import make_lab_folder
+
+TIMEOUT_DEFAULT: Final = "1h"
+RETRIES_MAX: Final = 100
+KEEP_MAX: Final = 1_000_000
+#: A kernel alone has some 100 MB.
+MEMORY_BYTES_MIN: Final = 256 << 20
+#: Runs without a job that are kept, of each notebook.
+CALLS_KEPT: Final = 50
+#: Longest wait for a run that is cancelled to end.
+CANCEL_TIMEOUT_S: Final = 60.0
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_POLL_INTERVAL_S: Final = 0.05
+_OVERLAPS: Final = ("skip", "queue")
+_CATCH_UPS: Final = ("one", "all", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it was when it was listed.
+
+    Attributes:
+        name: Its name.
+        notebook: The notebook.
+        cron: When it runs, in `time_zone`.
+        time_zone: Name of the time zone.
+        parameters: Of each run.
+        secrets: Names of environment variables that runs see.
+        retries: Further attempts of a failed run.
+        timeout: Longest time of a run.
+        memory: Most memory of a run.
+        overlap: ``skip`` or ``queue``.
+        catch_up: ``one``, ``all`` or ``none``.
+        keep: Runs whose output is kept.
+        on_failure: A command; empty: none.
+        is_paused: Whether it is paused.
+        next_due: When it is due next (ISO-8601, UTC); None while it is paused.
+    """
+
+    name: str
+    notebook: str
+    cron: str
+    time_zone: str
+    parameters: Mapping[str, Any]
+    secrets: tuple[str, ...]
+    retries: int
+    timeout: str
+    memory: str
+    overlap: str
+    catch_up: str
+    keep: int
+    on_failure: tuple[str, ...]
+    is_paused: bool
+    next_due: str | None
+
+    def __repr__(self) -> str:
+        when = "paused" if self.is_paused else f"next {self.next_due}"
+        return f"<Job {self.name}: {Path(self.notebook).name} at '{self.cron}' ({self.time_zone}), {when}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("notebook", self.notebook), ("cron", f"{self.cron} ({self.time_zone})"), ("next due", self.next_due or "paused"),
+            ("parameters", parameter_text(self.parameters) or None), ("secrets", ", ".join(self.secrets) or None),
+            ("limits", f"{self.timeout}, {self.memory}"), ("retries", self.retries), ("overlap", self.overlap),
+            ("catch up", self.catch_up), ("keep", self.keep), ("on failure", " ".join(self.on_failure) or None),
+        ]  # fmt: skip
+        return html_table(f"job {self.name}", ["what", "value"], rows)
+
+
+@checked
+class Jobs:
+    """The jobs of a lab, as ``lab.jobs``. They need no server: what is scheduled is run by ``fluss-lab jobs run``.
+
+    Args:
+        folder: The lab's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.store = JobStore(self.folder)
+        self._clock = SystemClock()
+
+    # -- schedules -----------------------------------------------------------------------------------------------------
+
+    def schedule(  # noqa: PLR0913  every policy has a name
+        self,
+        name: str,
+        notebook: str | Path,
+        *,
+        cron: str,
+        parameters: Mapping[str, Any] | None = None,
+        secrets: Iterable[str] = (),
+        retries: int = 0,
+        timeout: str | int | timedelta = TIMEOUT_DEFAULT,
+        memory: str | int | None = None,
+        overlap: str = "skip",
+        catch_up: str = "one",
+        keep: int = 50,
+        on_failure: Sequence[str] = (),
+        time_zone: str | None = None,
+        replace: bool = False,
+    ) -> Job:
+        """Enter a job. A scheduler (``fluss-lab jobs run``, ``fluss-lab up --jobs``) runs it from now on.
+
+        Args:
+            name: Its name: letters, digits, ``_`` and ``-``.
+            notebook: As `run` has it. Its path is kept; the file is read, and checked again, at each run.
+            cron: Five fields, as ``"*/5 * * * *"``, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``.
+            parameters: As `run` has them.
+            secrets: As `run` has them; each run takes them from the environment of the scheduler.
+            retries: Further attempts of a run that failed, after 10 s, 20 s, ... (at most 10 minutes).
+            timeout: Longest time of a run.
+            memory: Most memory of a run; None: half of the machine's.
+            overlap: When a run is due while another of the job is under way: ``"skip"`` records it as missed, ``"queue"`` runs
+                it afterwards.
+            catch_up: Of due times that passed while no scheduler ran, or the job was paused: ``"one"`` runs the last, ``"all"``
+                each (the last 100), ``"none"`` none. The others are recorded as missed, with the reason.
+            keep: Ended runs that are kept with output and log.
+            on_failure: A program and its arguments, run when the last attempt failed; ``{name}``, ``{run}``, ``{error}``,
+                ``{notebook}``, ``{output}`` and ``{log}`` are filled in. No shell reads it.
+            time_zone: IANA name of the zone of `cron`; None: the system's. Times that summer time skips are due right behind the
+                gap, those that it repeats are due once.
+            replace: Whether a job of that name is replaced; its history stays.
+
+        Raises:
+            InvalidError: What cannot be run is refused now; the text names it. Nothing was entered.
+            NotFoundError: There is no such notebook.
+            AlreadyExistsError: There is a job of that name.
+        """
+        _check_name(name)
+        when = Schedule.parse(cron, time_zone)
+        task = self._task(notebook, parameters, secrets, timeout, memory)
+        job = JobRecord(
+            id=0, name=name, task=task, cron=when.cron, zone=when.zone,
+            retries=_in_range("retries", retries, 0, RETRIES_MAX),
+            overlap=_one_of("overlap", overlap, _OVERLAPS), catch_up=_one_of("catch_up", catch_up, _CATCH_UPS),
+            keep=_in_range("keep", keep, 1, KEEP_MAX), on_failure=check_command(on_failure),
+            next_due_ms=when.after(self._clock.now_ms()),
+        )  # fmt: skip
+        make_lab_folder(self.folder)
+        return _job(self.store.add_job(job, replaces=replace))
+
+    def pause(self, name: str) -> Job:
+        """Let a job not run until it is resumed; a run under way goes on. Twice is fine.
+
+        Raises:
+            NotFoundError: There is no such job.
+        """
+        return _job(self.store.set_paused(name, self._clock.now_ms(), paused=True))
+
+    def resume(self, name: str) -> Job:
+        """Let a paused job run again. What was due meanwhile is made up for as its `catch_up` says, or recorded as missed.
+
+        Raises:
+            NotFoundError: There is no such job.
+        """
+        return _job(self.store.set_paused(name, self._clock.now_ms(), paused=False))
+
+    def remove(self, name: str) -> None:
+        """Remove a job and its queued runs. A run under way goes on; history and outputs stay.
+
+        Raises:
+            NotFoundError: There is no such job.
+        """
+        self.store.remove_job(name)
+
+    def job(self, name: str) -> Job:
+        """Return a job.
+
+        Raises:
+            NotFoundError: There is no such job; the text has those that are.
+        """
+        return _job(self.store.job(name))
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        notebook: str | Path,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        secrets: Iterable[str] = (),
+        timeout: str | int | timedelta = TIMEOUT_DEFAULT,
+        memory: str | int | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Run:
+        """Run a notebook now, by papermill, in processes of its own, and wait for its end.
+
+        Its output, ``jobs/<name>/<run id>.ipynb`` in the lab's folder, is written while it runs. It has a home and a working
+        directory of its own there, and sees of the environment what programs need, and what `secrets` names. A parameter
+        ``lab_folder`` (or ``lab``) of the notebook that is not given is this lab's folder, as is ``FLUSS_LAB_FOLDER`` in its
+        environment. When it has ended, none of its processes is left, but servers that others use.
+
+        Args:
+            notebook: The path of an ``.ipynb`` file, or the name of one in ``notebooks`` of the lab's folder or of the checkout.
+            parameters: Values for what the notebook's cell tagged ``parameters`` assigns, of its types and in its ranges.
+            secrets: Names of environment variables that the notebook reads by ``os.environ``. Their values are in no parameter,
+                output or log: what prints them shows ``********``.
+            timeout: Longest time.
+            memory: Most memory of all its processes together; None: half of the machine's.
+            on_line: Called with each line of its log, by a thread.
+
+        Raises:
+            InvalidError: A parameter, path or secret that cannot be; nothing was started.
+            NotFoundError: There is no such notebook.
+            NotebookError: It failed, was cancelled, or passed a limit; the text has cell and reason, the history the run.
+        """
+        task = self._task(notebook, parameters, secrets, timeout, memory)
+        secret_values(task.secrets, os.environ)
+        make_lab_folder(self.folder)
+        return self._run_now(_folder_name(Path(task.notebook)), None, task, "call", on_line)
+
+    def run_again(self, run: RunRecord) -> Run:
+        """Run what a run did once more, now. See `Run.rerun`."""
+        notebook = read_notebook(Path(run.task.notebook))
+        check_parameters(notebook, run.task.parameters)
+        secret_values(run.task.secrets, os.environ)
+        return self._run_now(run.job, None, run.task, "rerun", None)
+
+    def cancel(self, run: Run | str) -> None:
+        """End a run, wherever it runs, and wait until it has; a queued one never starts. One that has ended stays as it is.
+
+        Args:
+            run: The run, or its id.
+
+        Raises:
+            NotFoundError: There is no such run.
+            RequestTimeoutError: Whoever runs it has not ended it in a minute.
+        """
+        run_id = run.id if isinstance(run, Run) else run
+        record = self.store.run(run_id)
+        if record.state == "queued":
+            self.store.change_run(
+                run_id, state="cancelled", error="cancelled", is_cancelled=True, ended_ms=self._clock.now_ms()
+            )
+        self.store.change_run(run_id, is_cancelled=True)
+        deadline = time.monotonic() + CANCEL_TIMEOUT_S
+        while self.store.run(run_id).state not in ENDED:
+            settle_lost_runs(self.store, self._clock)
+            if time.monotonic() > deadline:
+                raise RequestTimeoutError(f"run {run_id}: it has not ended in {CANCEL_TIMEOUT_S:.0f} s; see its log")
+            time.sleep(_POLL_INTERVAL_S)
+
+    def history(self, name: str | None = None, *, limit: int = 100) -> RunHistory:
+        """Return runs, the newest first: those under way, ended, and due times that were missed.
+
+        Args:
+            name: Only those of this job; None: of all, also those without a job.
+            limit: At most so many.
+        """
+        _in_range("limit", limit, 1, KEEP_MAX)
+        settle_lost_runs(self.store, self._clock)
+        return RunHistory([Run(self, record) for record in self.store.runs(name, limit)])
+
+    def find_run(self, run_id: str) -> Run:
+        """Return a run by its id.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return Run(self, self.store.run(run_id))
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _task(
+        self,
+        notebook: str | Path,
+        parameters: Mapping[str, Any] | None,
+        secrets: Iterable[str],
+        timeout: str | int | timedelta,
+        memory: str | int | None,
+    ) -> RunTask:
+        path = find_notebook(notebook, self.folder)
+        return RunTask(
+            notebook=str(path),
+            parameters=check_parameters(read_notebook(path), parameters or {}),
+            secrets=check_secret_names(secrets),
+            timeout_ms=_in_range("timeout in ms", parse_duration(timeout), 1, 365 * 86_400_000),
+            memory_bytes=_memory(memory),
+        )
+
+    def _run_now(
+        self, name: str, job_id: int | None, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None
+    ) -> Run:
+        now_ms = self._clock.now_ms()
+        record = RunRecord(
+            id=new_run_id(now_ms), job=name, job_id=job_id, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms
+        )  # fmt: skip
+        self.store.add_run(record)
+        execution = RunExecution(self.store, self.folder, record, self._clock, on_line=on_line)
+        try:
+            execution.begin()
+        except BaseException as error:
+            reason = failure_text(error) if isinstance(error, FlussError) else "interrupted"
+            self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
+            raise
+        try:
+            while not execution.poll():
+                time.sleep(_POLL_INTERVAL_S)
+        except BaseException:
+            execution.end("cancelled", "interrupted")
+            execution.poll()
+            raise
+        remove_old_runs(self.store, name, CALLS_KEPT)
+        run = Run(self, execution.record)
+        if run.state != "succeeded":
+            raise NotebookError(
+                f"notebook {run.notebook.name}: {run.error or run.state}; see {run.output} and {run.log_file}"
+            )
+        return run
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter([_job(record) for record in self.store.jobs()])
+
+    def __len__(self) -> int:
+        return len(self.store.jobs())
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or f"<no jobs in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        headers = ["job", "notebook", "cron", "zone", "next due", "parameters"]
+        rows = [
+            (job.name, Path(job.notebook).name, job.cron, job.time_zone, job.next_due or "paused", parameter_text(job.parameters))
+            for job in self
+        ]  # fmt: skip
+        return html_table(f"jobs of {self.folder}", headers, rows)
+
+
+def jobs_of(folder: Path | None) -> Jobs:
+    """Return the jobs of the lab in a folder.
+
+    Raises:
+        UnsupportedError: The lab was not opened by its folder.
+    """
+    if folder is None:
+        raise UnsupportedError(
+            "jobs and their outputs lie in the lab's folder: expected a lab that was opened by it (Lab.open), on its machine"
+        )
+    return Jobs(folder)
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        shown = name if len(name) <= 80 else name[:80] + "..."
+        raise InvalidNameError(
+            f"job name {shown!r}: expected letters, digits, '_' and '-', not '-' first, at most 64 characters"
+        )
+
+
+def _folder_name(notebook: Path) -> str:
+    """Return what the runs of a notebook without a job are called."""
+    return (_NO_NAME.sub("_", notebook.stem).lstrip("-") or "notebook")[:64]
+
+
+def _memory(memory: str | int | None) -> int:
+    if memory is None:
+        return max(int(psutil.virtual_memory().total) // 2, MEMORY_BYTES_MIN)
+    size = parse_size(memory)
+    if size < MEMORY_BYTES_MIN:
+        raise InvalidPropertyError(
+            f"memory: expected at least {format_size(MEMORY_BYTES_MIN)}, found {format_size(size)}"
+        )
+    return min(size, 2**62)
+
+
+def _in_range(what: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{what}: expected {low:,} to {high:,}, found {value:,}")
+    return value
+
+
+def _one_of(what: str, value: str, known: Sequence[str]) -> Any:
+    if value not in known:
+        raise InvalidRequestError(f"{what}: expected one of {', '.join(known)}, found {value[:60]!r}")
+    return value
+
+
+def _job(record: JobRecord) -> Job:
+    return Job(
+        name=record.name,
+        notebook=record.task.notebook,
+        cron=record.cron,
+        time_zone=record.zone,
+        parameters=record.task.parameters,
+        secrets=record.task.secrets,
+        retries=record.retries,
+        timeout=format_duration(record.task.timeout_ms),
+        memory=format_size(record.task.memory_bytes),
+        overlap=record.overlap,
+        catch_up=record.catch_up,
+        keep=record.keep,
+        on_failure=record.on_failure,
+        is_paused=record.paused_ms is not None,
+        next_due=None if record.paused_ms is not None else format_moment(record.next_due_ms),
+    )

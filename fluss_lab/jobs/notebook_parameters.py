@@ -1,0 +1,295 @@
+"""The parameters of a notebook: the types, ranges and defaults that its cell tagged ``parameters`` declares.
+
+The cell has one assignment of a literal for each, and may annotate it; a comment behind may limit it::
+
+    table: str = "nyc.flights"
+    days: int = 7  # 1 to 365
+    how: str = "inner"  # one of inner, left
+    since: str | None = None
+
+Values are checked against the cell before anything runs: papermill itself writes names verbatim into the code that it
+injects, and only warns of those that the notebook does not have.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import keyword
+import math
+import os
+import re
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.jobs.notebook_library import Notebook
+from fluss_lab.model.values.casts import value_text
+
+TAG: Final = "parameters"
+#: All values together, as JSON: they are kept in the history and in each output notebook.
+VALUES_LENGTH_MAX: Final = 64 << 10
+DEPTH_MAX: Final = 8
+
+_RANGE: Final = re.compile(r"#\s*(-?\d[\d_]*(?:\.\d+)?)\s+to\s+(-?\d[\d_]*(?:\.\d+)?)(?![\w.])")
+_CHOICES: Final = re.compile(r"#\s*one of\s+([\w.+-]+(?:\s*,\s*[\w.+-]+)*)")
+_SECRET_NAME: Final = re.compile(
+    r"(^|_)(password|passwd|passphrase|secret|token|credentials?|api_?key|access_?key|private_?key)(_|$)", re.IGNORECASE
+)
+_NO_SECRET: Final = re.compile(r"_(file|path|name|names|id|env|count)$", re.IGNORECASE)
+
+#: Whether a value is of a type.
+_Test: TypeAlias = Callable[[Any], bool]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_float(value: Any) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+_TESTS: Final[Mapping[str, _Test]] = {
+    "int": _is_int,
+    "float": _is_float,
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "None": lambda value: value is None,
+    "list": lambda value: isinstance(value, list),
+    "dict": lambda value: isinstance(value, dict),
+    "Any": lambda _: True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookParameter:
+    """One parameter.
+
+    Attributes:
+        name: Its name.
+        type: Its type, as Python writes it.
+        default: The value that the notebook has.
+        low: The smallest number allowed; None without a limit.
+        high: The largest number allowed.
+        choices: The texts allowed; empty: any.
+    """
+
+    name: str
+    type: str
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        limits = f", {self.low:g} to {self.high:g}" if self.low is not None and self.high is not None else ""
+        choices = f", one of {', '.join(self.choices)}" if self.choices else ""
+        return f"{self.name}: {self.type}{limits}{choices}"
+
+    def check(self, value: Any) -> Any:
+        """Return a value in plain Python if the parameter may have it.
+
+        Raises:
+            InvalidRequestError: It may not.
+        """
+        plain = _plain(self.name, value, DEPTH_MAX)
+        if isinstance(plain, str) and plain and _SECRET_NAME.search(self.name) and not _NO_SECRET.search(self.name):
+            raise InvalidRequestError(
+                f"parameter {self.name}: parameters are kept in the output notebook; give a secret by the name of an "
+                "environment variable (secrets=[...]), and read it in the notebook by os.environ"
+            )
+        test = _type_test(ast.parse(self.type, mode="eval").body)
+        if test is None or not test(plain):
+            raise InvalidRequestError(f"parameter {self.name}: expected {self.type}, found {_shown(value)}")
+        is_number = _is_float(plain)
+        if is_number and self.low is not None and self.high is not None and not self.low <= plain <= self.high:
+            raise InvalidRequestError(
+                f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_shown(value)}"
+            )
+        if self.choices and plain is not None and plain not in self.choices:
+            raise InvalidRequestError(
+                f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_shown(value)}"
+            )
+        return plain
+
+    def value_of(self, text: str) -> Any:
+        """Return the value that a text of a command line means: as it is for a text, else read as JSON."""
+        test = _type_test(ast.parse(self.type, mode="eval").body)
+        if test is not None and test(text):
+            return None if text == "null" and test(None) else text
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+
+
+def notebook_parameters(notebook: Notebook) -> dict[str, NotebookParameter]:
+    """Return the parameters of a notebook by name, in the order of its cell; empty without such a cell.
+
+    Raises:
+        InvalidRequestError: The cell is not plain Python.
+    """
+    for cell in notebook.cells:
+        if cell["cell_type"] == "code" and TAG in ((cell.get("metadata") or {}).get("tags") or ()):
+            source = cell["source"]
+            return _of_source(notebook, source if isinstance(source, str) else "".join(source))
+    return {}
+
+
+def check_parameters(notebook: Notebook, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values, in plain Python, that a notebook can be run with.
+
+    Args:
+        notebook: The notebook.
+        values: By name; what is not given keeps the notebook's default.
+
+    Raises:
+        InvalidRequestError: A name that is no parameter of the notebook, or a value that is not of its type or range.
+    """
+    known = notebook_parameters(notebook)
+    found = {}
+    for name, value in values.items():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name not in known:
+            listed = f"it has {', '.join(known)}" if known else f"it has no cell tagged {TAG!r} with any"
+            raise InvalidRequestError(f"notebook {notebook.path.name}: {_shown(name)} is no parameter of it; {listed}")
+        found[name] = known[name].check(value)
+    if (length := len(json.dumps(found))) > VALUES_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: parameters of {length:,} characters as JSON, expected at most "
+            f"{VALUES_LENGTH_MAX:,}; put large values in a table or a file"
+        )
+    return found
+
+
+def _of_source(notebook: Notebook, source: str) -> dict[str, NotebookParameter]:
+    try:
+        body = ast.parse(source).body
+        comments = _comments(source)
+    except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: the cell tagged {TAG!r} is not plain Python: {error}"
+        ) from None
+    found = {}
+    for statement in body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, annotation = statement.targets[0], None
+        elif isinstance(statement, ast.AnnAssign):
+            target, annotation = statement.target, statement.annotation
+        else:
+            continue
+        if isinstance(target, ast.Name) and statement.value is not None:
+            comment = comments.get(statement.end_lineno or statement.lineno, "")
+            found[target.id] = _parameter(notebook, target.id, annotation, statement.value, comment)
+    return found
+
+
+def _comments(source: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+def _parameter(
+    notebook: Notebook, name: str, annotation: ast.expr | None, value: ast.expr, comment: str
+) -> NotebookParameter:
+    try:
+        default = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: parameter {name}: expected a literal as its default, found {ast.unparse(value)[:60]}"
+        ) from None
+    kind = _inferred(default) if annotation is None else ast.unparse(annotation)
+    if annotation is not None and _type_test(annotation) is None:
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: parameter {name}: expected a type made of int, float, str, bool, None, list and "
+            f"dict, found {kind[:60]}"
+        )
+    ranged, chosen = _RANGE.match(comment), _CHOICES.match(comment)
+    return NotebookParameter(
+        name,
+        kind,
+        default,
+        low=float(ranged[1]) if ranged else None,
+        high=float(ranged[2]) if ranged else None,
+        choices=tuple(each.strip() for each in chosen[1].split(",")) if chosen else (),
+    )
+
+
+def _inferred(default: Any) -> str:
+    kind = type(default).__name__
+    if default is None:
+        return "Any"
+    return "list" if kind == "tuple" else kind if kind in _TESTS else "Any"
+
+
+def _type_test(annotation: ast.expr) -> _Test | None:
+    """Return the test of an annotation; None for a type that is not known."""
+    if isinstance(annotation, ast.Constant) and annotation.value is None:
+        return _TESTS["None"]
+    if isinstance(annotation, ast.Name):
+        return _TESTS.get(annotation.id)
+    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
+        left, right = _type_test(annotation.left), _type_test(annotation.right)
+        return None if left is None or right is None else lambda value: left(value) or right(value)
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name):
+        return _generic_test(annotation.value.id, annotation.slice)
+    return None
+
+
+def _generic_test(name: str, inner: ast.expr) -> _Test | None:
+    inside = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    tests = [test for test in map(_type_test, inside) if test is not None]
+    if len(tests) != len(inside):
+        return None
+    if len(tests) == 1:
+        (one,) = tests
+        if name == "Optional":
+            return lambda value: value is None or one(value)
+        if name == "list":
+            return lambda value: isinstance(value, list) and all(map(one, value))
+    if len(tests) == 2 and name == "dict":
+        of_key, of_value = tests
+        return lambda value: (
+            isinstance(value, dict) and all(map(of_key, value)) and all(map(of_value, value.values()))
+        )  # fmt: skip
+    return None
+
+
+def _plain(name: str, value: Any, depth: int) -> Any:
+    """Return a value as JSON has it, and papermill writes it."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, str) and "\0" not in value and _is_unicode(value):
+        return str(value)
+    if isinstance(value, list | tuple) and depth:
+        return [_plain(name, each, depth - 1) for each in value]
+    if isinstance(value, Mapping) and depth and all(isinstance(key, str) for key in value):
+        return {str(_plain(name, key, 0)): _plain(name, each, depth - 1) for key, each in value.items()}
+    raise InvalidRequestError(
+        f"parameter {name}: expected text, numbers, booleans, None, or lists and dicts of them (at most {DEPTH_MAX} deep), "
+        f"found {_shown(value)}"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    text = value_text(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,176 @@
+"""The process that runs one notebook by papermill: ``python -m fluss_lab.jobs.notebook_process``.
+
+Its task arrives on standard input, as one line of JSON; values never stand on its command line. When standard input ends,
+whoever started it is gone: then it ends every process of the run, itself last. What cells print goes to standard output,
+what became of cells and run to the descriptor that the task names, as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.jobs.run_processes import RUN_VARIABLE, kill_run
+from fluss_lab.jobs.run_record import SUMMARY_MIME
+from fluss_lab.jobs.run_secrets import Redactor
+
+#: Longest start of a kernel: a cold disk and a busy machine.
+KERNEL_START_TIMEOUT_S: Final = 120
+#: The path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; the kernel appends ``-1`` to ``-5``.
+SOCKET_PREFIX_LENGTH_MAX: Final = 100
+_ENGINE: Final = "fluss-lab"
+#: Of an error's message in the history; the output notebook has all of it.
+_MESSAGE_LENGTH_MAX: Final = 2_000
+
+
+class _Reports:
+    """Lines of JSON for whoever started the run."""
+
+    def __init__(self, fd: int) -> None:
+        self._file = os.fdopen(fd, "w", buffering=1)
+
+    def send(self, **values: Any) -> None:
+        self._file.write(json.dumps(values) + "\n")
+
+
+def main() -> int:
+    """Run the notebook of the task on standard input; return the exit code."""
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return 1  # whoever began to send it is gone
+    task = json.loads(line)
+    threading.Thread(target=_watch_owner, name="fluss-run-owner", daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    reports = _Reports(task["reports_fd"])
+    redactor = Redactor(task["secrets"], Path(task["token_file"]))
+    try:
+        reports.send(end=True, summary=redactor.plain(_execute(task, reports, redactor)))
+    except Exception as error:
+        cell, text = _failure(error)
+        print(f"failed: {redactor.text(text)}", flush=True)
+        reports.send(end=True, error=redactor.text(text)[:_MESSAGE_LENGTH_MAX], cell=cell)
+        return 1
+    return 0
+
+
+def _watch_owner() -> None:
+    """End the run when the pipe to its owner ends."""
+    while os.read(0, 4096):
+        pass
+    kill_run(os.environ.get(RUN_VARIABLE, ""))
+    os._exit(1)
+
+
+def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dict[str, Any]:
+    import papermill
+    from papermill.engines import papermill_engines
+
+    papermill_engines.register(_ENGINE, _engine(task, reports, redactor))
+    with _kernel_sockets() as config:
+        executed = papermill.execute_notebook(
+            _literal(task["source"]),
+            _literal(task["output"]),
+            parameters=task["parameters"],
+            engine_name=_ENGINE,
+            kernel_name="python3",
+            language="python",
+            cwd=task["cwd"],
+            progress_bar=False,
+            start_timeout=KERNEL_START_TIMEOUT_S,
+            request_save_on_cell_execute=True,
+            stdout_file=sys.stdout,
+            stderr_file=sys.stdout,
+            coalesce_streams=True,
+            config=config,
+        )
+    return _summary(executed)
+
+
+def _literal(path: str) -> str:
+    """Return a path that papermill, which fills in ``{name}``, takes as it is."""
+    return path.replace("{", "{{").replace("}", "}}")
+
+
+def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type:
+    from papermill.clientwrap import PapermillNotebookClient
+    from papermill.engines import NBClientEngine
+    from papermill.log import logger
+
+    class Client(PapermillNotebookClient):  # type: ignore[misc]
+        """Reports each cell, and keeps secrets out of all that is stored."""
+
+        def execute_cell(self, cell: Any, cell_index: int, **kwargs: Any) -> Any:
+            if cell.cell_type == "code" and cell.source.strip():
+                code = [each for each in self.nb.cells if each.cell_type == "code" and each.source.strip()]
+                number = next(at for at, each in enumerate(code, 1) if each is cell)
+                reports.send(cell=number, of=len(code))
+                print(f"--- cell {number} of {len(code)}", flush=True)
+            try:
+                return super().execute_cell(cell, cell_index, **kwargs)
+            finally:
+                # What came in several messages is in one piece now.
+                if "outputs" in cell:
+                    cell.outputs = [redactor.plain(each) for each in cell.outputs]
+
+        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+            msg["content"] = redactor.plain(msg["content"])
+            return super().process_message(msg, cell, cell_index)
+
+    class Engine(NBClientEngine):  # type: ignore[misc]
+        @classmethod
+        def execute_managed_notebook(
+            cls, nb_man: Any, kernel_name: str, log_output: bool = False, start_timeout: int = 60, **kwargs: Any
+        ) -> Any:
+            nb_man.nb.metadata.papermill["input_path"] = task["notebook"]
+            kwargs = {name: value for name, value in kwargs.items() if name != "input_path"}
+            client = Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, log=logger, **kwargs)
+            return client.execute()
+
+    return Engine
+
+
+@contextmanager
+def _kernel_sockets() -> Iterator[Any]:
+    """Yield the settings by which the kernel listens on sockets in a private folder, not on TCP ports."""
+    from traitlets.config import Config
+
+    with tempfile.TemporaryDirectory(prefix="k-") as folder:
+        prefix = f"{folder}/k"
+        short = len(os.fsencode(prefix)) <= SOCKET_PREFIX_LENGTH_MAX
+        yield Config({"KernelManager": {"transport": "ipc", "ip": prefix}} if short else {})
+
+
+def _summary(executed: Any) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for cell in executed.cells:
+        for item in cell.get("outputs", ()):
+            found = item.get("data", {}).get(SUMMARY_MIME, {})
+            merged |= found if isinstance(found, dict) else {}
+    return merged
+
+
+def _failure(error: Exception) -> tuple[int | None, str]:
+    """Return the number of the cell that failed, if one did, and what is said of it."""
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    if isinstance(error, PapermillExecutionError):
+        line = next((line for line in error.source.splitlines() if line.strip()), "")
+        return error.exec_count, f"cell {error.exec_count} ({line.strip()[:60]}): {error.ename}: {error.evalue}"
+    if isinstance(error, DeadKernelError):
+        return None, "the kernel ended: killed, out of memory, or crashed"
+    return None, f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""One run of a notebook: its processes, its limits, its log, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from fluss_lab.errors import StorageError
+from fluss_lab.files import make_folder
+from fluss_lab.jobs.notebook_library import Notebook
+from fluss_lab.jobs.run_processes import RUN_VARIABLE, exceeds_memory, kill_run
+from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.jobs.run_secrets import Redactor, secret_values
+from fluss_lab.model.config.config_chain import environment_name
+from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
+from fluss_lab.model.times import format_duration, format_size
+from fluss_lab.server.process.discovery import TOKEN_FILE
+
+#: Runs the notebook's process.
+NOTEBOOK_COMMAND: Final = (sys.executable, "-m", "fluss_lab.jobs.notebook_process")
+#: A cell that prints for ever fills no disk.
+LOG_BYTES_MAX: Final = 32 << 20
+SCRATCH_PREFIX: Final = "fluss-run-"
+#: Between two looks at how much memory a run holds: it can be filled by some 1 GB meanwhile.
+MEMORY_INTERVAL_S: Final = 0.25
+#: After the process has ended, its pipes may be kept open by processes that it left: they are killed.
+_DRAIN_TIMEOUT_S: Final = 5.0
+
+#: What a run sees of the environment, beside its secrets: how to find programs, languages, the lab's options.
+_PASSED: Final = frozenset({
+    "PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "USER", "LOGNAME", "SHELL",
+    "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SSL_CERT_FILE", "SSL_CERT_DIR", "MPLBACKEND", "PYTHONPATH",
+    "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS",
+    "PYTHONHASHSEED", "PYTHONUTF8",
+})  # fmt: skip
+_PASSED_PREFIXES: Final = ("LC_", "CONDA_", "SPARK_", "PYSPARK_", "FLUSS_LAB_")
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """Where a run leaves what: made of ids, never of parameters.
+
+    Attributes:
+        output: The executed notebook.
+        log: What it printed.
+        work: The working directory, which the runs of a job share.
+        home: The home, which the runs of a job share.
+    """
+
+    output: Path
+    log: Path
+    work: Path
+    home: Path
+
+    @staticmethod
+    def of(jobs_folder: Path, job: str, run_id: str) -> RunPlace:
+        """Return the place of a run."""
+        folder = jobs_folder / job
+        return RunPlace(folder / f"{run_id}.ipynb", folder / f"{run_id}.log", folder / "files", folder / "home")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a run.
+
+    Attributes:
+        state: ``succeeded``, ``failed`` or ``cancelled``.
+        error: Why it did not succeed.
+        cell: The number of the cell that failed.
+        summary: What the notebook reported.
+    """
+
+    state: str
+    error: str | None = None
+    cell: int | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+class NotebookRun:
+    """A run under way, in processes of its own, which end with this one.
+
+    Args:
+        run_id: Its id.
+        task: What it does.
+        notebook: The notebook, as it was when the parameters were checked.
+        parameters: The checked parameters, the lab's folder among them.
+        place: Where it leaves what.
+        lab: The lab's folder.
+        command: Runs the notebook's process.
+        on_line: Called with each line of the log, in a thread.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        task: RunTask,
+        notebook: Notebook,
+        parameters: Mapping[str, Any],
+        place: RunPlace,
+        lab: Path,
+        command: Sequence[str] = NOTEBOOK_COMMAND,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.id = run_id
+        self.place = place
+        self._task = task
+        self._notebook = notebook
+        self._parameters = dict(parameters)
+        self._command = list(command)
+        self._on_line = on_line
+        secrets = secret_values(task.secrets, os.environ)
+        self._environment = _environment(secrets) | {
+            RUN_VARIABLE: run_id,
+            "FLUSS_LAB_FOLDER": str(lab),
+            "HOME": str(place.home),
+        }
+        self._hidden = [*secrets.values(), *_lake_secrets()]
+        self._token_file = lab / TOKEN_FILE
+        self._redactor = Redactor(self._hidden, self._token_file)
+        self._cell: tuple[int, int] | None = None
+        self._report: dict[str, Any] | None = None
+        self._verdict: RunResult | None = None
+        self._looked_s = 0.0
+        self._threads: list[threading.Thread] = []
+        self.scratch = Path()
+
+    def start(self) -> int:
+        """Start the process, which waits for its task; return its id.
+
+        Raises:
+            StorageError: Its folders and files cannot be made.
+        """
+        try:
+            for folder in (self.place.home, self.place.work):
+                make_folder(folder)
+            self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+            (self.scratch / self._notebook.path.name).write_text(self._notebook.text, encoding="utf-8")
+            self._log = _created(self.place.log)
+            with _created(self.place.output) as output:
+                output.write(self._notebook.text)
+        except OSError as error:
+            shutil.rmtree(self.scratch, ignore_errors=True) if self.scratch.name else None
+            raise StorageError(f"{self.place.output.parent}: the run cannot begin: {error}") from error
+        reader, writer = os.pipe()
+        self._writer = writer
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=self._environment | {"TMPDIR": str(self.scratch)}, cwd=self.place.work, start_new_session=True,
+                pass_fds=(writer,), umask=0o077,
+            )  # fmt: skip
+        except OSError as error:
+            os.close(reader)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            raise StorageError(f"run {self.id}: its process cannot be started: {error}") from error
+        finally:
+            os.close(writer)
+        for target, source in ((self._copy_log, self._process.stdout), (self._read_reports, os.fdopen(reader, "rb"))):
+            thread = threading.Thread(target=target, args=(source,), name="fluss-run-pipe", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self._process.pid
+
+    def release(self) -> None:
+        """Let the started process begin with the notebook."""
+        task = {
+            "source": str(self.scratch / self._notebook.path.name), "notebook": str(self._notebook.path),
+            "output": str(self.place.output), "cwd": str(self.place.work), "parameters": self._parameters,
+            "secrets": self._hidden, "token_file": str(self._token_file), "reports_fd": self._writer,
+        }  # fmt: skip
+        assert self._process.stdin is not None
+        self._started_s = time.monotonic()
+        with suppress(OSError):  # it has ended already: `poll` says so
+            self._process.stdin.write(json.dumps(task).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def poll(self) -> RunResult | None:
+        """Return what became of the run, None while it is under way; end it when it is past a limit.
+
+        When this returns a result, no process of the run is left.
+        """
+        if self._process.poll() is None:
+            if (passed := self._passed_limit()) is None:
+                return None
+            self.end("failed", passed)
+        return self._ended()
+
+    def end(self, state: str, reason: str) -> None:
+        """End the run at once, with this state and reason."""
+        if self._verdict is None and self._process.poll() is None:
+            self._verdict = RunResult(state, reason, None if self._cell is None else self._cell[0])
+        kill_run(self.id)
+        self._process.wait()
+
+    def _passed_limit(self) -> str | None:
+        now_s = time.monotonic()
+        if now_s - self._started_s > self._task.timeout_ms / 1000:
+            return f"the time limit of {format_duration(self._task.timeout_ms)} has passed{self._at_cell()}"
+        if now_s - self._looked_s > MEMORY_INTERVAL_S:
+            self._looked_s = now_s
+            if exceeds_memory(self._process.pid, self._task.memory_bytes):
+                return f"its processes hold more than {format_size(self._task.memory_bytes)} of memory{self._at_cell()}"
+        return None
+
+    def _at_cell(self) -> str:
+        return "" if self._cell is None else f", in cell {self._cell[0]} of {self._cell[1]}"
+
+    def _ended(self) -> RunResult:
+        # Also after a good end: a JVM, or whatever else the notebook left running.
+        is_clean = kill_run(self.id)
+        for thread in self._threads:
+            thread.join(_DRAIN_TIMEOUT_S)
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self._verdict is not None:
+            result = self._verdict
+        elif self._report is None:
+            result = RunResult("failed", f"its process ended with code {self._process.returncode}{self._at_cell()}")
+        elif (error := self._report.get("error")) is not None:
+            result = RunResult("failed", str(error), self._report.get("cell"))
+        else:
+            result = RunResult("succeeded", summary=self._report.get("summary") or {})
+        if not is_clean:
+            result = RunResult("failed", f"{result.error or 'it ended'}; a process of it cannot be killed", result.cell)
+        self._say(f"{result.state}{'' if result.error is None else f': {result.error}'}")
+        self._log.close()
+        return result
+
+    def _read_reports(self, source: IO[bytes]) -> None:
+        with source:
+            for line in source:
+                try:
+                    report = json.loads(line)
+                except ValueError:
+                    continue  # cut off by its end
+                if report.get("end"):
+                    self._report = report
+                elif "cell" in report:
+                    self._cell = (report["cell"], report["of"])
+
+    def _copy_log(self, source: IO[bytes]) -> None:
+        with source:
+            for line in source:
+                self._say(line.decode("utf-8", "replace").rstrip("\n"))
+
+    def _say(self, line: str) -> None:
+        text = self._redactor.text(line)
+        with suppress(OSError, ValueError):  # a full disk ends no run
+            position = self._log.tell()
+            if position < LOG_BYTES_MAX:
+                self._log.write(f"{text}\n")
+                if position + len(text) >= LOG_BYTES_MAX:
+                    self._log.write(f"... the log ends here: more than {format_size(LOG_BYTES_MAX)}\n")
+        if self._on_line is not None:
+            self._on_line(text)
+
+
+def _created(path: Path) -> IO[str]:
+    """Create a file, which must not be there, for its owner only."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(fd, "w", buffering=1, encoding="utf-8")
+
+
+def _environment(secrets: Mapping[str, str]) -> dict[str, str]:
+    passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
+    # Packages that the user installed for himself are found below the home otherwise.
+    if site.ENABLE_USER_SITE:
+        passed["PYTHONUSERBASE"] = site.getuserbase()
+    return {**passed, "PYTHONUNBUFFERED": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", **secrets}
+
+
+def _lake_secrets() -> list[str]:
+    """Return the secrets among the lake's options in the environment."""
+    prefix = environment_name(LAKE_PREFIX)
+    return [
+        value
+        for name, value in os.environ.items()
+        if name.startswith(prefix) and is_secret(LAKE_PREFIX + name.removeprefix(prefix).lower().replace("_", "."))
+    ]

@@ -1,0 +1,173 @@
+"""A run's way through the store: checked, started, watched, recorded; by whichever process owns it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.clock import Clock
+from fluss_lab.errors import FlussError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.notebook_library import Notebook, read_notebook
+from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_parameters, notebook_parameters
+from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, SCRATCH_PREFIX, NotebookRun, RunPlace
+from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
+from fluss_lab.jobs.run_record import RunRecord
+from fluss_lab.model.times import format_moment
+
+#: Names of the parameter by which a notebook finds its lab.
+LAB_PARAMETERS: Final = ("lab_folder", "lab")
+#: Between two looks whether the run was cancelled.
+_CANCEL_INTERVAL_S: Final = 0.5
+
+
+def new_run_id(now_ms: int) -> str:
+    """Return an id for a run: when it was entered, and random digits."""
+    stamp = format_moment(now_ms).replace("-", "").replace(":", "").replace(".", "")
+    return f"{stamp}-{secrets.token_hex(3)}"
+
+
+def with_lab(notebook: Notebook, parameters: dict[str, Any], lab: Path) -> dict[str, Any]:
+    """Return parameters with the lab's folder, where the notebook has a parameter for it that was not given."""
+    known = notebook_parameters(notebook)
+    for name in LAB_PARAMETERS:
+        found = known.get(name)
+        if found is not None and name not in parameters and _takes_text(found):
+            return {name: str(lab), **parameters}
+    return parameters
+
+
+def _takes_text(parameter: NotebookParameter) -> bool:
+    return isinstance(parameter.default, str) or parameter.type in {"str", "str | None", "Any"}
+
+
+class RunExecution:
+    """One run, executed by this process.
+
+    Args:
+        store: Where it is recorded.
+        lab: The lab's folder.
+        record: The run, as it is queued in the store.
+        clock: Stamps its start and end.
+        command: Runs the notebook's process.
+        on_line: Called with each line of the log.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        lab: Path,
+        record: RunRecord,
+        clock: Clock,
+        command: Sequence[str] = NOTEBOOK_COMMAND,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.record = record
+        self._store = store
+        self._lab = lab
+        self._clock = clock
+        self._command = command
+        self._on_line = on_line
+        self._run: NotebookRun | None = None
+        self._looked_s = 0.0
+
+    def begin(self) -> bool:
+        """Check notebook, parameters and secrets once more, and start the run.
+
+        Returns:
+            False when the run was cancelled or removed meanwhile; nothing was started.
+
+        Raises:
+            FlussError: It cannot be started; nothing was, and the record is as before.
+        """
+        task = self.record.task
+        notebook = read_notebook(Path(task.notebook))
+        parameters = with_lab(notebook, check_parameters(notebook, task.parameters), self._lab)
+        place = RunPlace.of(self._store.folder, self.record.job, self.record.id)
+        run = NotebookRun(
+            self.record.id, task, notebook, parameters, place, self._lab, self._command, self._on_line
+        )  # fmt: skip
+        run.start()
+        failpoint("jobs.run.started")
+        changed = None
+        try:
+            # Recorded before the notebook begins: a run that nobody knows of never did anything.
+            changed = self._store.change_run(
+                self.record.id, state="running", owner=identity(os.getpid()), scratch=str(run.scratch),
+                started_ms=self._clock.now_ms(),
+            )  # fmt: skip
+        finally:
+            if changed is None:
+                run.end("cancelled", "removed before it began")
+                run.poll()
+        if changed is None:
+            return False
+        failpoint("jobs.run.recorded")
+        self.record, self._run = changed, run
+        run.release()
+        return True
+
+    def poll(self) -> bool:
+        """Return whether the run has ended; then `record` is its last state, and is stored."""
+        assert self._run is not None
+        result = self._run.poll()
+        if result is None:
+            now_s = time.monotonic()
+            if now_s - self._looked_s > _CANCEL_INTERVAL_S:
+                self._looked_s = now_s
+                if self._store.run(self.record.id).is_cancelled:
+                    self.end("cancelled", "cancelled")
+            return False
+        failpoint("jobs.run.ended")
+        ended: dict[str, Any] = {
+            "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
+            "ended_ms": self._clock.now_ms(),
+        }  # fmt: skip
+        self.record = self._store.change_run(self.record.id, **ended) or replace(self.record, **ended)
+        return True
+
+    def end(self, state: str, reason: str) -> None:
+        """End the run at once; `poll` then records it with this state and reason."""
+        if self._run is not None:
+            self._run.end(state, reason)
+
+
+def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
+    """Record runs whose process has ended as failed, and end what they left; return them.
+
+    Raises:
+        FlussError: The store cannot be read or written.
+    """
+    settled = []
+    for run in store.runs(limit=-1, states=("running",)):
+        if run.owner is not None and is_alive(run.owner):
+            continue
+        kill_run(run.id)
+        _remove_scratch(run.scratch)
+        error = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
+        changed = store.change_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
+        if changed is not None:
+            settled.append(changed)
+    return settled
+
+
+def _remove_scratch(path: str | None) -> None:
+    if (
+        path is not None
+        and Path(path).name.startswith(SCRATCH_PREFIX)
+        and Path(path).parent == Path(tempfile.gettempdir())
+    ):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def failure_text(error: FlussError) -> str:
+    """Return what is recorded of a run that could not be started."""
+    return f"not started: {error}"

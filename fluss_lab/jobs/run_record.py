@@ -1,0 +1,119 @@
+"""What is stored of jobs and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+#: The MIME type of a notebook's output for programs.
+SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
+
+#: ``missed``: due, and not run, for the reason that its `RunRecord.error` has.
+RunState: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled", "missed"]
+ENDED: Final = ("succeeded", "failed", "cancelled", "missed")
+#: Why a run is there.
+Trigger: TypeAlias = Literal["schedule", "retry", "call", "rerun"]
+Overlap: TypeAlias = Literal["skip", "queue"]
+CatchUp: TypeAlias = Literal["one", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTask:
+    """What is run, and how far it may go.
+
+    Attributes:
+        notebook: The notebook's file, absolute.
+        parameters: Checked values by name.
+        secrets: Names of environment variables.
+        timeout_ms: Longest time.
+        memory_bytes: Most memory of all its processes together.
+    """
+
+    notebook: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    timeout_ms: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job and its policies.
+
+    Attributes:
+        id: Another job that gets the same name later has another one.
+        name: Its name.
+        task: What each run does.
+        cron: When; in `zone`.
+        zone: Name of the time zone.
+        retries: Further attempts of a run that failed.
+        overlap: What becomes of a due time while a run of the job is under way.
+        catch_up: Which of the due times that passed while nothing ran are made up for.
+        keep: Ended runs whose files are kept.
+        on_failure: A command with arguments; empty: none.
+        paused_ms: Since when it is paused; None: it is not.
+        resumed: Start and end of the last pause.
+        next_due_ms: The first due time that was not decided on.
+    """
+
+    id: int
+    name: str
+    task: RunTask
+    cron: str
+    zone: str
+    retries: int
+    overlap: Overlap
+    catch_up: CatchUp
+    keep: int
+    on_failure: tuple[str, ...]
+    paused_ms: int | None = None
+    resumed: tuple[int, int] | None = None
+    next_due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run, or the due times that were missed.
+
+    Attributes:
+        id: Its id.
+        job: The job's name; of a run without a job, after its notebook.
+        job_id: The job's id; None for a run without a job.
+        task: What it does.
+        trigger: Why it is there.
+        attempt: From 1.
+        state: Its state.
+        queued_ms: When it was entered.
+        due_ms: When it was due; None for a run without a schedule.
+        until_ms: Of due times that are recorded as missed together, the last.
+        not_before_ms: When it may start.
+        started_ms: When it started.
+        ended_ms: When it ended.
+        error: Why it failed or was missed.
+        cell: The number of the cell that it failed in.
+        owner: Identity of the process that runs it.
+        scratch: Its temporary folder.
+        summary: What the notebook reported.
+        is_cancelled: Whether it was asked to end.
+    """
+
+    id: str
+    job: str
+    job_id: int | None
+    task: RunTask
+    trigger: Trigger
+    attempt: int
+    state: RunState
+    queued_ms: int
+    due_ms: int | None = None
+    until_ms: int | None = None
+    not_before_ms: int = 0
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    error: str | None = None
+    cell: int | None = None
+    owner: str | None = None
+    scratch: str | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    is_cancelled: bool = False

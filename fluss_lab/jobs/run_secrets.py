@@ -1,0 +1,116 @@
+"""Secrets of runs: taken by name from the environment, and kept out of whatever a run leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from fluss_lab.errors import FlussError, InvalidRequestError
+from fluss_lab.rpc.access.token import read_token
+
+MASK: Final = "********"
+#: Shorter values would be found in ordinary text.
+SECRET_LENGTH_MIN: Final = 6
+SECRETS_MAX: Final = 100
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: What decides how the run's own processes work.
+_REFUSED: Final = re.compile(
+    r"HOME|PATH|TMPDIR|PYTHON\w*|LD_\w*|DYLD_\w*|FLUSS_LAB_RUN|FLUSS_LAB_FAILPOINTS|BASH_ENV|ENV|IFS"
+)
+
+
+def check_secret_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of environment variables, each once.
+
+    Raises:
+        InvalidRequestError: One is no such name, or one that decides how processes start.
+    """
+    found = tuple(dict.fromkeys(names))
+    for name in found:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None or _REFUSED.fullmatch(name):
+            # The name may be a value that was given by mistake.
+            raise InvalidRequestError(
+                "secrets: expected names of environment variables (letters, digits, '_'; none that decides how processes start, "
+                "as PATH does); the values are read from the environment"
+            )
+    if len(found) > SECRETS_MAX:
+        raise InvalidRequestError(f"secrets: expected at most {SECRETS_MAX} names, found {len(found)}")
+    return found
+
+
+def secret_values(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of secrets by name.
+
+    Raises:
+        InvalidRequestError: One is not set, or too short to be kept out of outputs.
+    """
+    found = {}
+    for name in names:
+        if (value := environment.get(name)) is None:
+            raise InvalidRequestError(
+                f"secret {name}: no such variable in the environment of this process; set it where the run is started from (for "
+                "scheduled runs: the scheduler)"
+            )
+        if len(value.strip()) < SECRET_LENGTH_MIN:
+            raise InvalidRequestError(
+                f"secret {name}: expected at least {SECRET_LENGTH_MIN} characters: a shorter value cannot be kept out of outputs"
+            )
+        found[name] = value
+    return found
+
+
+class Redactor:
+    """Replaces secrets in text.
+
+    Args:
+        values: The secrets; of one with several lines also each line.
+        token_file: The file of a token that may come into being later.
+    """
+
+    def __init__(self, values: Iterable[str], token_file: Path | None = None) -> None:
+        self._values = list(values)
+        self._token_file = token_file
+        self._pattern = _pattern(self._values)
+
+    def text(self, text: str) -> str:
+        """Return a text with each secret replaced by a mask."""
+        self._look()
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+    def plain(self, value: Any) -> Any:
+        """Return a value made of dicts, lists and texts with each secret replaced."""
+        self._look()
+        return value if self._pattern is None else self._masked(value, self._pattern)
+
+    def _masked(self, value: Any, pattern: re.Pattern[str]) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(MASK, value)
+        if isinstance(value, list):
+            return [self._masked(each, pattern) for each in value]
+        if isinstance(value, dict):
+            # Of the same kind: nbformat has a dict of its own.
+            return type(value)({self._masked(key, pattern): self._masked(each, pattern) for key, each in value.items()})
+        return value
+
+    def _look(self) -> None:
+        if self._token_file is not None and self._token_file.exists():
+            with suppress(FlussError):
+                self._values.append(read_token(self._token_file))
+                self._pattern = _pattern(self._values)
+                self._token_file = None
+
+
+def _pattern(values: Iterable[str]) -> re.Pattern[str] | None:
+    parts = {part.strip() for value in values for part in (value, *value.splitlines())}
+    known = sorted((part for part in parts if len(part) >= SECRET_LENGTH_MIN), key=len, reverse=True)
+    # As reprs and JSON write them, too.
+    forms = dict.fromkeys(form for part in known for form in (part, repr(part)[1:-1], _json_form(part)))
+    return re.compile("|".join(map(re.escape, forms))) if forms else None
+
+
+def _json_form(text: str) -> str:
+    return json.dumps(text)[1:-1]

@@ -1,0 +1,242 @@
+"""The scheduler: decides on due times, runs what is queued, and records all of it. One works for a lab."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.clock import Clock, SystemClock
+from fluss_lab.errors import FlussError, InvalidError, NotFoundError, UnavailableError
+from fluss_lab.failpoints import failpoint
+from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, RunPlace
+from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
+from fluss_lab.jobs.run_record import JobRecord, RunRecord
+from fluss_lab.jobs.scheduling.due_plan import DuePlan, plan_due
+from fluss_lab.jobs.scheduling.failure_notice import command_of, send_notice
+from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease
+from fluss_lab.model.times import format_moment
+
+#: Between two looks at clock, store and runs.
+POLL_INTERVAL_S: Final = 0.25
+#: Runs at the same time; a run with Spark keeps two cores busy.
+RUNS_MAX: Final = 2
+#: Pause before the second attempt, doubled with each further one.
+RETRY_PAUSE_MS: Final = 10_000
+RETRY_PAUSE_MAX_MS: Final = 600_000
+#: Missed due times of a job that are kept.
+MISSED_KEPT: Final = 1_000
+#: How long commands for failures may go on when the scheduler ends.
+_NOTICE_TIMEOUT_S: Final = 5.0
+
+
+class Scheduler:
+    """Runs a lab's jobs when they are due. It needs no server: notebooks attach to the lab by themselves.
+
+    Args:
+        lab: The lab's folder.
+        runs_max: Runs at the same time.
+        clock: Says what time it is.
+        command: Runs a notebook's process.
+        poll_interval_s: Between two looks.
+        on_event: Called with a line for each thing that happens.
+        is_detached: Whether ``fluss-lab down`` stops it.
+    """
+
+    def __init__(
+        self,
+        lab: Path,
+        *,
+        runs_max: int = RUNS_MAX,
+        clock: Clock | None = None,
+        command: Sequence[str] = NOTEBOOK_COMMAND,
+        poll_interval_s: float = POLL_INTERVAL_S,
+        on_event: Callable[[str], None] | None = None,
+        is_detached: bool = False,
+    ) -> None:
+        self._lab = lab.absolute()
+        self._store = JobStore(self._lab)
+        self._runs_max = runs_max
+        self._clock = clock or SystemClock()
+        self._command = tuple(command)
+        self._poll_interval_s = poll_interval_s
+        self._on_event = on_event
+        self._is_detached = is_detached
+        self._active: dict[str, RunExecution] = {}
+        self._notices: list[threading.Thread] = []
+        #: What parts of a look failed with last: said once.
+        self._said: dict[str, str] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Schedule until the event is set; then end the runs under way, which counts as their failure.
+
+        Raises:
+            LabLockedError: Another scheduler works for the lab.
+            FlussError: The store is damaged, or of a newer version.
+        """
+        with SchedulerLease(self._lab, is_detached=self._is_detached):
+            self._say(f"scheduling {len(self._store.jobs())} jobs of {self._lab}")
+            try:
+                for lost in settle_lost_runs(self._store, self._clock):
+                    self._follow_up(lost)
+                while not stop.is_set():
+                    self.step()
+                    stop.wait(self._poll_interval_s)
+            finally:
+                self._end_all()
+
+    def step(self) -> None:
+        """Look once: decide what is due, start what is queued, record what has ended."""
+        for part in (self._decide, self._record_ended, self._start_queued):
+            try:
+                part()
+                self._said.pop(part.__name__, None)
+            except (FlussError, OSError) as error:
+                # A full disk or a locked file passes; nothing was decided, and the next look decides.
+                if str(error) not in self._said.values():
+                    self._say(f"cannot go on now: {error}")
+                self._said[part.__name__] = str(error)
+
+    # -- what is due ---------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        now_ms = self._clock.now_ms()
+        due = [job for job in self._store.jobs() if job.paused_ms is None and job.next_due_ms <= now_ms]
+        if not due:
+            return
+        pending = self._store.runs(limit=-1, states=("queued", "running"))
+        for job in due:
+            own = [run for run in pending if run.job_id == job.id]
+            queued = sum(run.state == "queued" for run in own)
+            plan = plan_due(job, now_ms, own[-1].id if own else None, queued)
+            entries = list(_entries(job, plan, now_ms))
+            failpoint("jobs.due.planned")
+            if self._store.decide(job, plan, entries):
+                failpoint("jobs.due.decided")
+                for run in entries:
+                    if run.state == "missed":
+                        self._say(f"{job.name}: missed {format_moment(run.due_ms or 0)}: {run.error}")
+
+    # -- what runs -----------------------------------------------------------------------------------------------------
+
+    def _start_queued(self) -> None:
+        queued = self._store.runs(limit=-1, states=("queued",))
+        if not queued:
+            return
+        now_ms = self._clock.now_ms()
+        jobs = {job.id: job for job in self._store.jobs()}
+        busy = {execution.record.job_id for execution in self._active.values()}
+        # In the order in which they were due.
+        for run in sorted(queued, key=lambda each: (each.due_ms or 0, each.id)):
+            job = jobs.get(run.job_id or 0)
+            if job is None or len(self._active) >= self._runs_max:
+                continue
+            if run.is_cancelled:
+                self._store.change_run(run.id, state="cancelled", error="cancelled", ended_ms=now_ms)
+            elif run.job_id not in busy and run.not_before_ms <= now_ms and job.paused_ms is None:
+                busy.add(run.job_id)
+                self._start(run)
+
+    def _start(self, run: RunRecord) -> None:
+        execution = RunExecution(self._store, self._lab, run, self._clock, self._command)
+        try:
+            if execution.begin():
+                self._active[run.id] = execution
+                self._say(f"{run.job}: run {run.id} begins{_attempt(run)}")
+        except FlussError as error:
+            ended = self._store.change_run(
+                run.id, state="failed", error=failure_text(error), ended_ms=self._clock.now_ms()
+            )
+            if ended is not None:
+                can_pass = not isinstance(error, InvalidError | NotFoundError) or isinstance(error, UnavailableError)
+                self._follow_up(ended, retries=can_pass)
+
+    def _record_ended(self) -> None:
+        for run_id, execution in list(self._active.items()):
+            if execution.poll():
+                del self._active[run_id]
+                self._follow_up(execution.record)
+
+    def _follow_up(self, run: RunRecord, *, retries: bool = True) -> None:
+        """Do what the job's policies say behind a run that has ended."""
+        seconds = ((run.ended_ms or 0) - (run.started_ms or run.ended_ms or 0)) / 1000
+        reason = "" if run.error is None else f": {run.error}"
+        self._say(f"{run.job}: run {run.id} {run.state} after {seconds:.1f} s{_attempt(run)}{reason}")
+        job = next((each for each in self._store.jobs() if each.id == run.job_id), None)
+        if job is None:
+            return
+        if run.state == "failed":
+            if retries and run.attempt <= job.retries:
+                self._retry(run)
+            elif job.on_failure:
+                place = RunPlace.of(self._store.folder, run.job, run.id)
+                with suppress(OSError):
+                    place.log.parent.mkdir(mode=0o700, exist_ok=True)
+                    self._notices.append(
+                        send_notice(command_of(job.on_failure, run, place.output, place.log), place.log)
+                    )
+        remove_old_runs(self._store, job.name, job.keep)
+
+    def _retry(self, run: RunRecord) -> None:
+        now_ms = self._clock.now_ms()
+        pause_ms = min(RETRY_PAUSE_MS * 2 ** min(run.attempt - 1, 10), RETRY_PAUSE_MAX_MS)
+        self._store.add_run(
+            RunRecord(
+                id=new_run_id(now_ms), job=run.job, job_id=run.job_id, task=run.task, trigger="retry", attempt=run.attempt + 1,
+                state="queued", queued_ms=now_ms, due_ms=run.due_ms, not_before_ms=now_ms + pause_ms,
+            )
+        )  # fmt: skip
+
+    def _end_all(self) -> None:
+        for execution in self._active.values():
+            execution.end("failed", "the scheduler was stopped")
+        with suppress(FlussError):
+            self._record_ended()
+        for notice in self._notices:
+            notice.join(_NOTICE_TIMEOUT_S)
+        self._say("the scheduler ended")
+
+    def _say(self, line: str) -> None:
+        if self._on_event is not None:
+            self._on_event(f"{format_moment(self._clock.now_ms())} {line}")
+
+
+def remove_old_runs(store: JobStore, job: str, keep: int) -> None:
+    """Remove the oldest ended runs of a job, with their files: beyond the newest `keep`, and many missed due times."""
+    counted: Counter[bool] = Counter()
+    old = []
+    for run in store.runs(job, limit=-1, states=("succeeded", "failed", "cancelled", "missed")):
+        is_missed = run.state == "missed"
+        counted[is_missed] += 1
+        if counted[is_missed] > (MISSED_KEPT if is_missed else keep):
+            old.append(run)
+    if not old:
+        return
+    for run in old:
+        place = RunPlace.of(store.folder, run.job, run.id)
+        for path in (place.output, place.log):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+    store.drop_runs(old)
+
+
+def _entries(job: JobRecord, plan: DuePlan, now_ms: int) -> Iterator[RunRecord]:
+    for missed in plan.missed:
+        yield RunRecord(
+            id=new_run_id(now_ms), job=job.name, job_id=job.id, task=job.task, trigger="schedule", attempt=1, state="missed",
+            queued_ms=now_ms, due_ms=missed.due_ms, until_ms=missed.until_ms if missed.until_ms > missed.due_ms else None,
+            ended_ms=now_ms, error=missed.reason,
+        )  # fmt: skip
+    for due_ms in plan.runs:
+        yield RunRecord(
+            id=new_run_id(now_ms), job=job.name, job_id=job.id, task=job.task, trigger="schedule", attempt=1, state="queued",
+            queued_ms=now_ms, due_ms=due_ms,
+        )  # fmt: skip
+
+
+def _attempt(run: RunRecord) -> str:
+    return f" (attempt {run.attempt})" if run.attempt > 1 else ""

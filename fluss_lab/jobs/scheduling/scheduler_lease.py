@@ -1,0 +1,116 @@
+"""The right to schedule a lab's jobs: held by one process at a time, until it ends in whatever way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.closing import Closing
+from fluss_lab.errors import LabLockedError, RequestTimeoutError, StorageError
+from fluss_lab.files import try_lock
+from fluss_lab.jobs.job_store import JOBS_FOLDER
+
+LOCK_FILE: Final = "scheduler.lock"
+#: A scheduler that is stopped ends its runs first.
+STOP_TIMEOUT_S: Final = 90.0
+_LOOK_INTERVAL_S: Final = 0.05
+_LOOK_TIMEOUT_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The process that schedules a lab's jobs.
+
+    Attributes:
+        pid: Its process id.
+        is_detached: Whether ``fluss-lab up --jobs`` started it: ``fluss-lab down`` stops it.
+    """
+
+    pid: int
+    is_detached: bool
+
+
+class SchedulerLease(Closing):
+    """The lease, taken.
+
+    Args:
+        lab: The lab's folder.
+        is_detached: See `LeaseHolder`.
+
+    Raises:
+        LabLockedError: Another scheduler has it.
+    """
+
+    def __init__(self, lab: Path, *, is_detached: bool = False) -> None:
+        path = lab / JOBS_FOLDER / LOCK_FILE
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StorageError(f"{path}: the scheduler's lock cannot be made: {error}") from error
+        if not _lock(fd):
+            os.close(fd)
+            holder = lease_holder(lab)
+            which = f"process {holder.pid}" if holder is not None else "another process"
+            raise LabLockedError(
+                f"{lab}: {which} schedules its jobs already; one scheduler works for a lab: stop that one first"
+            )
+        self._fd: int | None = fd
+        # For people, and for `fluss-lab down`.
+        with suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.write(fd, json.dumps({"pid": os.getpid(), "detached": is_detached}).encode())
+
+    def close(self) -> None:
+        """Give it up. Twice is fine."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file; who only looks at it holds it for a moment."""
+    deadline = time.monotonic() + _LOOK_TIMEOUT_S
+    while not (locked := try_lock(fd)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_INTERVAL_S)
+    return locked
+
+
+def lease_holder(lab: Path) -> LeaseHolder | None:
+    """Return which process schedules a lab's jobs; None when none does."""
+    try:
+        fd = os.open(lab / JOBS_FOLDER / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # A shared lock: two that look do not take each other for the holder.
+        if try_lock(fd, shared=True):
+            return None
+        found = json.loads(os.read(fd, 200) or b"{}")
+        return LeaseHolder(int(found["pid"]), bool(found["detached"]))
+    except (ValueError, KeyError, TypeError):
+        return LeaseHolder(0, is_detached=False)
+    finally:
+        os.close(fd)
+
+
+def stop_scheduler(lab: Path, holder: LeaseHolder, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Stop a lab's scheduler, and wait until it is gone.
+
+    Raises:
+        RequestTimeoutError: It has not ended in time.
+    """
+    with suppress(ProcessLookupError):
+        if holder.pid > 1:
+            os.kill(holder.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while (present := lease_holder(lab)) is not None and present.pid == holder.pid:
+        if time.monotonic() > deadline:
+            raise RequestTimeoutError(f"{lab}: the scheduler (process {holder.pid}) has not ended in {timeout_s:.0f} s")
+        time.sleep(_LOOK_INTERVAL_S)

@@ -1,0 +1,282 @@
+"""The scheduler by a moved clock: what is due runs once, in real processes, and the policies hold."""
+
+import json
+import sys
+import threading
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from fluss_lab.errors import LabLockedError
+from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.run_execution import new_run_id
+from fluss_lab.jobs.run_processes import run_processes
+from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.jobs.scheduling.schedule import Schedule
+from fluss_lab.jobs.scheduling.scheduler import Scheduler
+from fluss_lab.testing import MockClock, wait_until
+from tests.unit.jobs.job_kit import SCRIPT_PROCESS, make_job, write_notebook
+
+NOON = int(datetime.fromisoformat("2026-03-28T12:00:00+00:00").timestamp() * 1000)
+MINUTE = 60_000
+DONE = "report(end=True)"
+FAILED = "report(end=True, error='no')"
+
+
+class Scene:
+    """A lab with a notebook, a scheduler, and a clock."""
+
+    def __init__(self, folder):
+        self.lab = folder / "lab"
+        self.notebook = write_notebook(folder / "x.ipynb", 'code: str = ""')
+        self.store = JobStore(self.lab)
+        self.clock = MockClock(NOON)
+        self.events = []
+        self.start()
+
+    def start(self, **options):
+        self.scheduler = Scheduler(
+            self.lab, clock=self.clock, command=SCRIPT_PROCESS, on_event=self.events.append, **options
+        )
+
+    def add(self, name="job", code=DONE, cron="* * * * *", **changes):
+        task = RunTask(
+            notebook=str(self.notebook),
+            parameters={"code": code},
+            timeout_ms=changes.pop("timeout_ms", 60_000),
+            memory_bytes=1 << 30,
+        )
+        job = make_job(name=name, cron=cron, next_due_ms=Schedule(cron, "UTC").after(self.clock.now_ms()), **changes)
+        return self.store.add_job(replace(job, task=task), replaces=False)
+
+    def advance(self, ms=MINUTE):
+        self.clock.advance(ms)
+        self.scheduler.step()
+
+    def settle(self):
+        """Look until nothing is queued that may start, and nothing runs."""
+
+        def is_done():
+            self.scheduler.step()
+            now = self.clock.now_ms()
+            return not [run for run in self.store.runs(states=("queued", "running")) if run.not_before_ms <= now]
+
+        wait_until(is_done)
+
+    def states(self, job=None):
+        return [
+            (run.state, None if run.due_ms is None else (run.due_ms - NOON) // MINUTE) for run in self.store.runs(job)
+        ][::-1]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    made = Scene(tmp_path)
+    yield made
+    made.scheduler._end_all()
+
+
+def test_what_is_due_runs_once(scene):
+    scene.add()
+    scene.scheduler.step()
+    assert scene.states() == []
+    for _ in range(3):
+        scene.advance()
+        scene.scheduler.step()
+        scene.settle()
+    assert scene.states() == [("succeeded", 1), ("succeeded", 2), ("succeeded", 3)]
+    run = scene.store.runs()[0]
+    assert run.trigger == "schedule"
+    assert (scene.lab / "jobs" / "job" / f"{run.id}.ipynb").exists()
+
+
+def test_after_an_outage_one_is_made_up_for_and_the_rest_is_recorded(scene):
+    scene.add(cron="*/10 * * * *")
+    scene.advance(35 * MINUTE)
+    scene.settle()
+    assert scene.states() == [("missed", 10), ("missed", 20), ("succeeded", 30)]
+    assert "no scheduler ran" in scene.store.runs()[-1].error
+
+
+def test_all_are_made_up_for_one_after_another_in_order(scene):
+    out = scene.lab.parent / "order"
+    code = f"open({str(out)!r}, 'a').write(task['output'] + ' '); report(end=True)"
+    scene.add(cron="*/10 * * * *", catch_up="all", code=code)
+    scene.advance(35 * MINUTE)
+    scene.settle()
+    assert scene.states() == [("succeeded", 10), ("succeeded", 20), ("succeeded", 30)]
+    ran = [text.rpartition("/")[2].removesuffix(".ipynb") for text in out.read_text().split()]
+    assert ran == [run.id for run in sorted(scene.store.runs(), key=lambda run: run.due_ms)]
+
+
+def test_overlap_skip_records_and_queue_waits(scene):
+    gate = scene.lab.parent / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    scene.add("skips", code)
+    scene.add("queues", code, overlap="queue")
+    scene.advance()
+    scene.advance()
+    gate.write_text("")
+    scene.settle()
+    assert scene.states("skips") == [("succeeded", 1), ("missed", 2)]
+    assert "was still under way" in scene.store.runs("skips")[0].error
+    assert scene.states("queues") == [("succeeded", 1), ("succeeded", 2)]
+
+
+def test_a_failed_run_is_tried_again_after_a_pause_and_then_reported(scene):
+    out = scene.lab.parent / "notice"
+    notice = (sys.executable, "-c", f"import sys; open({str(out)!r}, 'a').write(sys.argv[1] + '|')", "{name} {error}")
+    scene.add(code=FAILED, retries=2, on_failure=notice, cron="0 * * * *")
+    scene.advance(60 * MINUTE)
+    scene.settle()
+    assert scene.states() == [("failed", 60), ("queued", 60)]
+    scene.advance(9_000)
+    assert scene.states()[-1] == ("queued", 60)
+    scene.advance(1_000)
+    scene.settle()
+    scene.advance(20_000)
+    scene.settle()
+    assert scene.states() == [("failed", 60)] * 3
+    assert [run.attempt for run in scene.store.runs()] == [3, 2, 1]
+    wait_until(lambda: out.exists() and out.read_text() != "")
+    assert out.read_text() == "job no|"
+
+
+def test_one_that_hangs_ends_as_its_policy_says(scene):
+    scene.add(code="import time; time.sleep(600)", retries=1, timeout_ms=300, cron="0 * * * *")
+    scene.advance(60 * MINUTE)
+    scene.settle()
+    scene.advance(10_000)
+    scene.settle()
+    assert [(run.state, run.attempt, run.error) for run in scene.store.runs()] == [
+        ("failed", 2, "the time limit of 300ms has passed"), ("failed", 1, "the time limit of 300ms has passed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoils", ["gone", "parameters", "secret"])
+def test_what_no_longer_fits_is_recorded_and_not_started(scene, spoils):
+    job = scene.add(retries=3)
+    if spoils == "gone":
+        scene.notebook.unlink()
+    elif spoils == "parameters":
+        write_notebook(scene.notebook, "other: int = 1")
+    else:
+        task = replace(job.task, secrets=("NO_SUCH_SECRET",))
+        scene.store.add_job(replace(job, task=task), replaces=True)
+    scene.advance()
+    scene.settle()
+    (run,) = scene.store.runs()
+    assert run.state == "failed"
+    assert run.error.startswith("not started: ")
+    assert {"gone": "does not exist", "parameters": "is no parameter of it", "secret": "NO_SUCH_SECRET"}[
+        spoils
+    ] in run.error
+    assert run.started_ms is None
+
+
+def test_paused_it_waits_and_resumed_it_catches_up(scene):
+    scene.add(cron="*/10 * * * *")
+    scene.store.set_paused("job", NOON, paused=True)
+    scene.advance(25 * MINUTE)
+    assert scene.states() == []
+    scene.store.set_paused("job", scene.clock.now_ms(), paused=False)
+    scene.advance(1)
+    scene.settle()
+    assert scene.states() == [("missed", 10), ("succeeded", 20)]
+    assert "the job was paused from 2026-03-28T12:00" in scene.store.runs()[-1].error
+
+
+def test_a_removed_job_is_due_no_more(scene):
+    scene.add()
+    scene.store.remove_job("job")
+    scene.advance()
+    assert scene.states() == []
+
+
+def test_a_cancelled_run_ends(scene):
+    scene.add(code="import time; time.sleep(600)")
+    scene.advance()
+    (run,) = scene.store.runs()
+    assert run.state == "running"
+    scene.store.change_run(run.id, is_cancelled=True)
+    scene.settle()
+    (run,) = scene.store.runs()
+    assert (run.state, run.error) == ("cancelled", "cancelled")
+    assert run_processes(run.id) == []
+
+
+def test_only_so_many_runs_at_a_time(scene):
+    scene.start(runs_max=2)
+    for name in ("a", "b", "c"):
+        scene.add(name, code="import time; time.sleep(600)")
+    scene.advance()
+    assert sorted(run.state for run in scene.store.runs()) == ["queued", "running", "running"]
+
+
+def test_old_runs_go_with_their_files(scene):
+    scene.add(keep=2)
+    for _ in range(4):
+        scene.advance()
+        scene.settle()
+    assert scene.states() == [("succeeded", 3), ("succeeded", 4)]
+    kept = {path.name for path in (scene.lab / "jobs" / "job").iterdir() if path.is_file()}
+    assert kept == {f"{run.id}{suffix}" for run in scene.store.runs() for suffix in (".ipynb", ".log")}
+
+
+def test_a_clock_that_is_set_back_runs_nothing_twice(scene):
+    scene.add()
+    scene.advance()
+    scene.settle()
+    scene.clock.set_wall(NOON - 10 * MINUTE)
+    for _ in range(12):
+        scene.advance()
+    scene.settle()
+    assert scene.states() == [("succeeded", 1), ("succeeded", 2)]
+
+
+def test_it_takes_up_what_a_killed_one_left(scene):
+    """One run was under way, one was queued: the first is recorded as failed, and tried again; the second runs."""
+    job = scene.add(retries=1)
+    task = scene.store.job("job").task
+    template = {"job": "job", "job_id": job.id, "task": task, "trigger": "schedule", "attempt": 1, "queued_ms": NOON}
+    from fluss_lab.jobs.run_record import RunRecord
+
+    lost = RunRecord(id=new_run_id(NOON), state="running", due_ms=NOON, owner="999999:1.00", **template)
+    waiting = RunRecord(id=new_run_id(NOON + 1), state="queued", due_ms=NOON + 1, **template)
+    for run in (lost, waiting):
+        scene.store.add_run(run)
+    stop = threading.Event()
+    thread = threading.Thread(target=scene.scheduler.run, args=(stop,))
+    thread.start()
+    wait_until(lambda: scene.store.run(waiting.id).state == "succeeded")
+    assert scene.store.run(lost.id).state == "failed"
+    assert "ended while it was under way" in scene.store.run(lost.id).error
+    with pytest.raises(LabLockedError):
+        Scheduler(scene.lab).run(threading.Event())
+    scene.clock.advance(10_000)
+    wait_until(lambda: [run.state for run in scene.store.runs() if run.trigger == "retry"] == ["succeeded"])
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_full_disk_is_said_once_and_passes(scene, monkeypatch):
+    scene.add()
+    with monkeypatch.context() as broken:
+        broken.setattr(scene.store.path.__class__, "exists", lambda path: exec("raise OSError(28, 'No space left')"))
+        scene.advance()
+        scene.advance()
+    assert len([line for line in scene.events if "No space left" in line]) == 1
+    scene.advance()
+    scene.settle()
+    assert scene.states()[-1][0] == "succeeded"
+
+
+def test_the_record_of_a_run_is_json(scene):
+    scene.add(code="report(end=True, summary={'rows': 3, 'by': {'a': [1.5, None]}})")
+    scene.advance()
+    scene.settle()
+    (run,) = scene.store.runs()
+    assert run.summary == {"rows": 3, "by": {"a": [1.5, None]}}
+    assert json.dumps(dict(run.summary))

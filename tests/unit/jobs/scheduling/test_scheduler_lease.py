@@ -1,0 +1,48 @@
+"""One scheduler works for a lab."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fluss_lab.errors import LabLockedError
+from fluss_lab.jobs.scheduling.scheduler_lease import LeaseHolder, SchedulerLease, lease_holder, stop_scheduler
+from fluss_lab.testing import wait_until
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease;"
+    "lease = SchedulerLease(Path(sys.argv[1]), is_detached=True); print('held', flush=True); time.sleep(600)"
+)
+
+
+def test_a_second_one_is_refused_and_named_until_the_first_ends(tmp_path):
+    assert lease_holder(tmp_path) is None
+    with SchedulerLease(tmp_path) as lease:
+        assert lease_holder(tmp_path) == LeaseHolder(os.getpid(), is_detached=False)
+        with pytest.raises(LabLockedError, match=f"process {os.getpid()} schedules its jobs already"):
+            SchedulerLease(tmp_path)
+    lease.close()
+    assert lease_holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("kills", [True, False])
+def test_a_process_that_ends_in_whatever_way_gives_it_up(tmp_path, kills):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"held\n"
+        holder = lease_holder(tmp_path)
+        assert holder == LeaseHolder(process.pid, is_detached=True)
+        with pytest.raises(LabLockedError):
+            SchedulerLease(tmp_path)
+        process.kill() if kills else stop_scheduler(tmp_path, holder, 30)
+        process.wait()
+    wait_until(lambda: lease_holder(tmp_path) is None)
+    SchedulerLease(tmp_path).close()
+
+
+def test_nonsense_in_the_file_is_no_process_to_stop(tmp_path):
+    with SchedulerLease(tmp_path):
+        (tmp_path / "jobs" / "scheduler.lock").write_text("nonsense")
+        assert lease_holder(tmp_path) == LeaseHolder(0, is_detached=False)

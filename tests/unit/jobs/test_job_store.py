@@ -1,0 +1,133 @@
+"""The store of jobs: several processes write it, damage and newer formats are refused by name."""
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from fluss_lab.errors import (
+    AlreadyExistsError,
+    CorruptDataError,
+    InternalError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.run_record import RunRecord
+from fluss_lab.jobs.scheduling.due_plan import DuePlan
+from tests.unit.jobs.job_kit import make_job
+
+
+@pytest.fixture
+def store(tmp_path):
+    return JobStore(tmp_path)
+
+
+def make_run(run_id="r1", **changes):
+    members = {
+        "job": "job",
+        "job_id": 1,
+        "task": make_job().task,
+        "trigger": "schedule",
+        "attempt": 1,
+        "state": "queued",
+        "queued_ms": 5,
+    }
+    return RunRecord(id=run_id, **members | changes)
+
+
+def test_reading_makes_no_file(store, tmp_path):
+    assert (store.jobs(), store.runs()) == ([], [])
+    with pytest.raises(NotFoundError, match="there are: none"):
+        store.job("x")
+    with pytest.raises(NotFoundError, match="run 'x'"):
+        store.run("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_entered_is_there(store):
+    made = store.add_job(
+        make_job(id=0, parameters={"a": [1, {"b": None}], "t": "ü"}, on_failure=("x", "{name}")), replaces=False
+    )
+    assert store.jobs() == [store.job("job")] == [store.job("JOB")] == [made]
+    assert store.path.stat().st_mode & 0o777 == 0o600
+    assert store.folder.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(AlreadyExistsError, match="'job' exists"):
+        store.add_job(make_job(name="Job"), replaces=False)
+    other = store.add_job(make_job(cron="0 0 * * *"), replaces=True)
+    assert other.id > made.id
+    run = make_run(summary={"rows": 1}, due_ms=3)
+    store.add_run(run)
+    assert store.run("r1") == run
+    assert store.change_run("r1", state="running", owner="1:2") == replace(run, state="running", owner="1:2")
+    assert store.change_run("r1", state="succeeded").state == "succeeded"
+    assert store.change_run("r1", state="failed") is None, "what has ended stays"
+    assert store.change_run("none", state="failed") is None
+
+
+def test_pause_and_resume_are_noted(store):
+    store.add_job(make_job(), replaces=False)
+    assert store.set_paused("job", 10, paused=True).paused_ms == 10
+    assert store.set_paused("job", 20, paused=True).paused_ms == 10
+    resumed = store.set_paused("job", 30, paused=False)
+    assert (resumed.paused_ms, resumed.resumed) == (None, (10, 30))
+    assert store.set_paused("job", 40, paused=False) == resumed
+
+
+def test_a_removed_job_takes_its_queued_runs_along(store):
+    job = store.add_job(make_job(), replaces=False)
+    store.add_run(make_run("r1", job_id=job.id))
+    store.add_run(make_run("r2", job_id=job.id, state="succeeded", attempt=2))
+    store.remove_job("job")
+    assert [run.id for run in store.runs("job")] == ["r2"]
+
+
+def test_runs_are_listed_newest_first_by_job_and_state(store):
+    for at in range(5):
+        store.add_run(
+            make_run(f"r{at}", state="missed" if at % 2 else "succeeded", job="a" if at < 3 else "b", due_ms=at)
+        )
+    assert [run.id for run in store.runs()] == ["r4", "r3", "r2", "r1", "r0"]
+    assert [run.id for run in store.runs("a", 2)] == ["r2", "r1"]
+    assert [run.id for run in store.runs(states=("missed",), limit=-1)] == ["r3", "r1"]
+    store.drop_runs(store.runs("a"))
+    assert [run.id for run in store.runs()] == ["r4", "r3"]
+
+
+def test_a_decision_on_a_changed_job_is_not_entered(store):
+    job = store.add_job(make_job(), replaces=False)
+    store.set_paused("job", 1, paused=True)
+    assert not store.decide(job, DuePlan((5,), (), 10), [make_run(job_id=job.id, due_ms=5)])
+    assert store.runs() == []
+    assert store.decide(store.job("job"), DuePlan((5,), (), 10), [make_run(job_id=job.id, due_ms=5)])
+    assert store.job("job").next_due_ms == 10
+
+
+def test_a_due_time_is_entered_once_whatever_happens(store):
+    store.add_run(make_run("r1", due_ms=5))
+    with pytest.raises(InternalError, match="entered twice"):
+        store.add_run(make_run("r2", due_ms=5))
+    assert [run.id for run in store.runs()] == ["r1"]
+
+
+def test_damage_and_newer_formats_are_refused(store):
+    store.add_job(make_job(), replaces=False)
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    for call in (store.jobs, lambda: store.add_run(make_run())):
+        with pytest.raises(UnsupportedError, match="newer version"):
+            call()
+    store.path.write_bytes(b"not a database" * 1000)
+    for call in (store.jobs, lambda: store.add_run(make_run())):
+        with pytest.raises(CorruptDataError, match=r"jobs\.db: damaged"):
+            call()
+
+
+def test_a_link_in_its_place_is_not_followed(store, tmp_path):
+    store.folder.mkdir()
+    store.path.symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StorageError, match="cannot be stored"):
+        store.add_job(make_job(), replaces=False)
+    assert not (tmp_path / "elsewhere.db").exists()

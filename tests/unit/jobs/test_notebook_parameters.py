@@ -1,0 +1,133 @@
+"""Parameters are checked against the notebook's own cell: names, types, ranges, sizes."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.jobs.notebook_library import read_notebook
+from fluss_lab.jobs.notebook_parameters import check_parameters, notebook_parameters
+from tests.unit.jobs.job_kit import write_notebook
+
+CELL = """
+# What is counted, and how far.
+table: str = "nyc.flights"
+days: int = 7  # 1 to 365, how many days
+share: float = 0.5  # 0 to 1
+how = "inner"  # one of inner, left
+dry = False
+columns: list[str] = ["dest"]
+limits: dict[str, int] = {}
+since: str | None = None
+many: list[dict[str, float | None]] = []
+anything = None
+import os
+x.y = 3
+a, b = 1, 2
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return read_notebook(write_notebook(tmp_path / "x.ipynb", CELL))
+
+
+def test_types_ranges_and_defaults_come_from_the_cell(notebook):
+    found = notebook_parameters(notebook)
+    assert list(map(str, found.values())) == [
+        "table: str", "days: int, 1 to 365", "share: float, 0 to 1", "how: str, one of inner, left", "dry: bool",
+        "columns: list[str]", "limits: dict[str, int]", "since: str | None", "many: list[dict[str, float | None]]", "anything: Any",
+    ]  # fmt: skip
+    assert (found["days"].default, found["dry"].default, found["since"].default) == (7, False, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "plain"),
+    [
+        ("table", "a.b", "a.b"), ("table", 'x"\n\'\\', 'x"\n\'\\'), ("table", Path("a/b"), "a/b"), ("days", 1, 1), ("days", 365, 365),
+        ("days", np.int64(3), 3), ("share", 1, 1), ("share", np.float64(0.25), 0.25), ("how", "left", "left"), ("dry", True, True),
+        ("columns", ("a", "b"), ["a", "b"]), ("columns", [], []), ("limits", {"a": 1}, {"a": 1}), ("since", None, None),
+        ("since", "now", "now"), ("many", [{"a": None, "b": 1.5}], [{"a": None, "b": 1.5}]), ("anything", [1, "x"], [1, "x"]),
+    ],
+)  # fmt: skip
+def test_values_that_fit(notebook, name, value, plain):
+    found = check_parameters(notebook, {name: value})
+    assert found == {name: plain}
+    assert json.loads(json.dumps(found)) == found
+
+
+#: Also used at the other entries: what a notebook with ``n: int = 3  # 1 to 10`` and ``text: str = ""`` refuses.
+HOSTILE = [
+    {"nope": 1}, {"n = 1\nimport os; os.system('x') #": 1}, {"n\n": 1}, {"": 1}, {"class": 1}, {"__builtins__": 1}, {"n; x": 1},
+    {"os.environ": {}}, {"n": "3"}, {"n": True}, {"n": 0}, {"n": 11}, {"n": 10**30}, {"n": None}, {"n": [1]}, {"n": {"a": 1}},
+    {"text": 3}, {"text": "a\0b"}, {"text": "\ud800"}, {"text": "x" * 100_000}, {"text": b"x"}, {"pm": 1}, {"ｎ": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", HOSTILE, ids=lambda values: repr(values)[:40])
+def test_hostile_ones_are_refused(tmp_path, values):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", 'n: int = 3  # 1 to 10\ntext: str = ""'))
+    with pytest.raises(InvalidRequestError) as refused:
+        check_parameters(notebook, values)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("days", 366), ("days", 1.5), ("share", 1.01), ("share", math.nan), ("share", math.inf), ("how", "right"), ("how", ""),
+        ("dry", 1), ("columns", "dest"), ("columns", [1]), ("columns", [None]), ("limits", {"a": "b"}), ("limits", {1: 2}),
+        ("since", 3), ("many", [{"a": "x"}]), ("anything", object()), ("anything", {1, 2}), ("anything", lambda: 1), (1, 2),
+        ("anything", [[[[[[[[[[1]]]]]]]]]]), ("anything", np.array([1, 2])),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit(notebook, name, value):
+    with pytest.raises(InvalidRequestError, match="parameter"):
+        check_parameters(notebook, {name: value})
+
+
+def test_a_secret_is_no_parameter(tmp_path):
+    cell = 'password: str = ""\napi_key = ""\ntoken_file: str = ""\ntoken_count: int = 0'
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", cell))
+    for name in ("password", "api_key"):
+        with pytest.raises(InvalidRequestError, match="name of an environment variable") as refused:
+            check_parameters(notebook, {name: "hunter2-hunter2"})
+        assert "hunter2" not in str(refused.value)
+    assert check_parameters(notebook, {"token_file": "x", "token_count": 3}) == {"token_file": "x", "token_count": 3}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%load_ext x", "n: int = ", "n = os.environ", "n: SparkSession = None", "n = [x for x in y]", "n: list[Foo] = []",
+        "n = __import__('os')", "(" * 5000, "n: dict[int] = {}", "n: 'int' = 3", "n = 1\n  m = 2", "\0",
+    ],
+)  # fmt: skip
+def test_a_cell_that_declares_no_plain_values_is_refused(tmp_path, cell):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", cell))
+    with pytest.raises(InvalidRequestError, match="parameter"):
+        check_parameters(notebook, {"n": 1})
+
+
+def test_without_such_a_cell_there_are_none(tmp_path):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", None, ["n = 1"]))
+    assert check_parameters(notebook, {}) == {}
+    with pytest.raises(InvalidRequestError, match="no cell tagged 'parameters'"):
+        check_parameters(notebook, {"n": 1})
+
+
+def test_texts_of_a_command_line_are_read_by_type(notebook):
+    known = notebook_parameters(notebook)
+    read = {
+        name: known[name].value_of(text)
+        for name, text in {
+            "table": "007", "days": "30", "share": "0.5", "dry": "true", "columns": '["a"]', "since": "null", "limits": "{oops",
+            "anything": "3",
+        }.items()
+    }  # fmt: skip
+    assert read == {
+        "table": "007", "days": 30, "share": 0.5, "dry": True, "columns": ["a"], "since": None, "limits": "{oops", "anything": "3",
+    }  # fmt: skip

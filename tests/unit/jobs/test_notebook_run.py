@@ -1,0 +1,146 @@
+"""Runs in real processes: limits, log, what is left behind. A script stands in for the notebook's process."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from fluss_lab.jobs.notebook_library import read_notebook
+from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
+from fluss_lab.jobs.run_processes import RUN_VARIABLE, identity, is_alive, kill_run, run_processes
+from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.testing import wait_until
+from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
+
+
+def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id="r1"):
+    notebook = write_notebook(tmp_path / "x.ipynb")
+    task = RunTask(notebook=str(notebook), secrets=secrets, timeout_ms=timeout_ms, memory_bytes=memory_bytes)
+    place = RunPlace.of(tmp_path / "lab" / "jobs", "x", run_id)
+    run = NotebookRun(run_id, task, read_notebook(notebook), {"code": code}, place, tmp_path / "lab", SCRIPT_PROCESS)
+    run.start()
+    return run
+
+
+def result(run):
+    run.release()
+    found = []
+    wait_until(lambda: bool(found.append(run.poll()) or found[-1]), 30)
+    assert run_processes(run.id) == []
+    assert not run.scratch.exists()
+    return found[-1]
+
+
+def test_what_it_reports_is_its_result(tmp_path):
+    run = start(tmp_path, "print('hello'); report(cell=1, of=2); report(end=True, summary={'rows': 3})")
+    found = result(run)
+    assert (found.state, found.error, found.summary) == ("succeeded", None, {"rows": 3})
+    assert run.place.log.read_text() == "hello\nsucceeded\n"
+    assert run.place.log.stat().st_mode & 0o777 == run.place.output.stat().st_mode & 0o777 == 0o600
+    assert run.place.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_failure_names_its_cell(tmp_path):
+    found = result(start(tmp_path, "report(end=True, error='cell 2: x', cell=2)"))
+    assert (found.state, found.error, found.cell) == ("failed", "cell 2: x", 2)
+
+
+def test_a_process_that_says_nothing_failed(tmp_path):
+    found = result(start(tmp_path, "report(cell=3, of=5); os = __import__('os'); os._exit(7)"))
+    assert (found.state, found.error) == ("failed", "its process ended with code 7, in cell 3 of 5")
+
+
+def test_it_sees_the_environment_that_it_is_given_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", "not-for-the-run")
+    monkeypatch.setenv("MY_SECRET", "for-the-run-only")
+    code = (
+        "import os; print(sorted(os.environ)); print(os.getcwd(), os.environ['HOME'], os.environ['FLUSS_LAB_FOLDER']);"
+        "print('found', os.environ['MY_SECRET'], 'SOME_TOKEN' in os.environ); report(end=True)"
+    )
+    run = start(tmp_path, code, secrets=("MY_SECRET",))
+    (process,) = run_processes(run.id)
+    assert "for-the-run-only" not in " ".join(process.cmdline())
+    assert result(run).state == "succeeded"
+    log = run.place.log.read_text()
+    assert "found ******** False" in log
+    assert "for-the-run-only" not in log
+    assert f"{run.place.work} {run.place.home} {tmp_path / 'lab'}" in log
+
+
+def test_one_that_hangs_ends_at_its_limit_with_all_its_children(tmp_path):
+    code = (
+        "import subprocess, sys, time; report(cell=2, of=4);"
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'], start_new_session=True);"
+        "print('begun'); time.sleep(600)"
+    )
+    run = start(tmp_path, code, timeout_ms=1500)
+    run.release()
+    wait_until(lambda: len(run_processes(run.id)) == 2)
+    found = result(run)
+    assert found.state == "failed"
+    assert found.error == "the time limit of 1500ms has passed, in cell 2 of 4"
+
+
+def test_one_that_eats_memory_is_ended(tmp_path):
+    """A child eats it: the limit is of all processes together."""
+    eater = "x = bytearray(400 << 20); import time; time.sleep(600)"
+    code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-S', '-c', {eater!r}]); time.sleep(600)"
+    found = result(start(tmp_path, code, memory_bytes=256 << 20))
+    assert (found.state, found.error) == ("failed", "its processes hold more than 256 MB of memory")
+
+
+def test_a_good_end_leaves_nothing_running_either(tmp_path):
+    code = (
+        "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'],"
+        " start_new_session=True); report(end=True)"
+    )
+    assert result(start(tmp_path, code)).state == "succeeded"
+
+
+def test_a_log_has_an_end(tmp_path):
+    run = start(
+        tmp_path, f"[print('x' * 1_000_000) for _ in range({LOG_BYTES_MAX // 1_000_000 + 5})]; report(end=True)"
+    )
+    assert result(run).state == "succeeded"
+    size = run.place.log.stat().st_size
+    assert LOG_BYTES_MAX <= size < LOG_BYTES_MAX + 1_100_000
+    assert run.place.log.read_text().splitlines()[-1] == "... the log ends here: more than 32.0 MB"
+
+
+def test_no_run_writes_over_another(tmp_path):
+    result(start(tmp_path, "report(end=True)"))
+    with pytest.raises(Exception, match="cannot begin"):
+        start(tmp_path, "report(end=True)")
+
+
+def test_it_ends_with_its_owner(tmp_path):
+    """Whoever started it is killed: nothing goes on."""
+    write_notebook(tmp_path / "x.ipynb")
+    owner = (
+        "import sys; from pathlib import Path; from tests.unit.jobs.test_notebook_run import start;"
+        "run = start(Path(sys.argv[1]), 'import time; time.sleep(600)', run_id='orphan'); run.release();"
+        "print('begun', flush=True); import time; time.sleep(600)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != RUN_VARIABLE}
+    process = subprocess.Popen([sys.executable, "-c", owner, str(tmp_path)], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"begun\n"
+        assert len(run_processes("orphan")) == 1
+        process.kill()
+        process.wait()
+    wait_until(lambda: run_processes("orphan") == [])
+    for left in (path for path in psutil.Process().children() if path.pid == process.pid):
+        left.wait()
+
+
+def test_a_process_id_that_is_used_again_is_another_process():
+    me = identity(os.getpid())
+    assert is_alive(me)
+    assert not is_alive(f"{os.getpid()}:1.00")
+    assert not is_alive("")
+    assert not is_alive("x:y")
+    assert identity(2**22 + 1) == ""
+    assert kill_run("nobody-has-this")

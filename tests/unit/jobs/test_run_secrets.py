@@ -1,0 +1,69 @@
+"""Secrets come by name, and are replaced wherever text leaves a run."""
+
+import json
+
+import pytest
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, secret_values
+
+
+def test_names_are_names_of_variables():
+    assert check_secret_names(["S3_KEY", "b", "S3_KEY"]) == ("S3_KEY", "b")
+    for name in ("", "a=b", "a b", "hunter2!", "1a", "PATH", "HOME", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "a\n", "é", None, 3,
+                 "FLUSS_LAB_RUN", "x" * 200):  # fmt: skip
+        with pytest.raises(InvalidRequestError, match="expected names of environment variables") as refused:
+            check_secret_names([name])
+        # It may be the secret itself, given by mistake.
+        assert "hunter2" not in str(refused.value)
+    with pytest.raises(InvalidRequestError, match="at most"):
+        check_secret_names(f"n{at}" for at in range(101))
+
+
+def test_values_come_from_the_environment():
+    assert secret_values(["A"], {"A": "long enough"}) == {"A": "long enough"}
+    with pytest.raises(InvalidRequestError, match="secret B: no such variable"):
+        secret_values(["B"], {"A": "x"})
+    with pytest.raises(InvalidRequestError, match="at least 6 characters") as refused:
+        secret_values(["A"], {"A": "short"})
+    assert "short " not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "secret", ["hunter2-hunter2", 'quote"and\\back', "línea ünicode", "first line\nsecond line", "a+(b)*[c]"]
+)
+def test_every_form_is_masked(secret):
+    redactor = Redactor([secret])
+    for text in (
+        secret,
+        f"x{secret}y",
+        repr(secret),
+        json.dumps(secret),
+        json.dumps({"a": [secret]}),
+        str({"k": secret}),
+    ):
+        masked = redactor.text(text)
+        assert MASK in masked
+        assert all(line not in masked for line in secret.splitlines())
+    assert redactor.plain({"a": [secret, 1, None, {"b": secret}], secret: 2}) == {
+        "a": [MASK, 1, None, {"b": MASK}],
+        MASK: 2,
+    }
+
+
+def test_of_two_the_longer_is_masked_whole():
+    assert Redactor(["abcdef", "abcdefghi"]).text("abcdefghi") == MASK
+
+
+def test_without_secrets_nothing_changes():
+    value = {"a": ["text"]}
+    assert Redactor([]).plain(value) is value
+    assert Redactor(["", " ", "abc"]).text("abc text") == "abc text"
+
+
+def test_a_token_that_comes_later_is_masked(tmp_path):
+    redactor = Redactor([], tmp_path / "token")
+    assert redactor.text("the-token-of-the-lab") == "the-token-of-the-lab"
+    (tmp_path / "token").write_text("the-token-of-the-lab")
+    (tmp_path / "token").chmod(0o600)
+    assert redactor.text("x the-token-of-the-lab") == f"x {MASK}"
