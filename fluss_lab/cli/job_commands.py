@@ -281,6 +281,8 @@ def start_detached(folder: Path) -> int:
     command = [sys.executable, "-m", "fluss_lab.cli", "jobs", "run", "--folder", str(folder), "--detached"]
     with output.open("ab") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+    # A process must be reaped by its parent, or it stays as a zombie.
+    threading.Thread(target=process.wait, name="fluss-scheduler-reaper", daemon=True).start()
     deadline = time.monotonic() + _START_TIMEOUT_S
     while (holder := lease_holder(folder)) is None:
         if process.poll() is not None or time.monotonic() > deadline:

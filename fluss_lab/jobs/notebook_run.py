@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -145,7 +146,8 @@ class NotebookRun:
         try:
             for folder in (self.place.home, self.place.work):
                 make_folder(folder)
-            self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+            self._remove_leavings()
+            self.scratch = Path(tempfile.mkdtemp(prefix=_scratch_prefix(self.id)))
             (self.scratch / self._notebook.path.name).write_text(self._notebook.text, encoding="utf-8")
             self._log = _created(self.place.log)
             with _created(self.place.output) as output:
@@ -172,6 +174,12 @@ class NotebookRun:
             thread.start()
             self._threads.append(thread)
         return self._process.pid
+
+    def _remove_leavings(self) -> None:
+        """Remove what a start of this very run left that was killed before it was recorded: nothing had run."""
+        remove_scratch(self.id)
+        for path in (self.place.log, self.place.output):
+            path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let the started process begin with the notebook."""
@@ -267,6 +275,17 @@ class NotebookRun:
                     self._log.write(f"... the log ends here: more than {format_size(LOG_BYTES_MAX)}\n")
         if self._on_line is not None:
             self._on_line(text)
+
+
+def _scratch_prefix(run_id: str) -> str:
+    # Short: the kernel's sockets lie there.
+    return f"{SCRATCH_PREFIX}{run_id[-6:]}-"
+
+
+def remove_scratch(run_id: str) -> None:
+    """Remove the temporary folder of a run that was killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{glob.escape(_scratch_prefix(run_id))}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _created(path: Path) -> IO[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +16,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_library import Notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_parameters, notebook_parameters
-from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, SCRATCH_PREFIX, NotebookRun, RunPlace
+from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace, remove_scratch
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
 from fluss_lab.jobs.run_record import RunRecord
 from fluss_lab.model.times import format_moment
@@ -101,7 +99,7 @@ class RunExecution:
         try:
             # Recorded before the notebook begins: a run that nobody knows of never did anything.
             changed = self._store.change_run(
-                self.record.id, state="running", owner=identity(os.getpid()), scratch=str(run.scratch),
+                self.record.id, state="running", owner=identity(os.getpid()),
                 started_ms=self._clock.now_ms(),
             )  # fmt: skip
         finally:
@@ -151,21 +149,12 @@ def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
         if run.owner is not None and is_alive(run.owner):
             continue
         kill_run(run.id)
-        _remove_scratch(run.scratch)
+        remove_scratch(run.id)
         error = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
         changed = store.change_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
         if changed is not None:
             settled.append(changed)
     return settled
-
-
-def _remove_scratch(path: str | None) -> None:
-    if (
-        path is not None
-        and Path(path).name.startswith(SCRATCH_PREFIX)
-        and Path(path).parent == Path(tempfile.gettempdir())
-    ):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def failure_text(error: FlussError) -> str:

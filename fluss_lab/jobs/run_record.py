@@ -93,7 +93,6 @@ class RunRecord:
         error: Why it failed or was missed.
         cell: The number of the cell that it failed in.
         owner: Identity of the process that runs it.
-        scratch: Its temporary folder.
         summary: What the notebook reported.
         is_cancelled: Whether it was asked to end.
     """
@@ -114,6 +113,5 @@ class RunRecord:
     error: str | None = None
     cell: int | None = None
     owner: str | None = None
-    scratch: str | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     is_cancelled: bool = False

@@ -29,7 +29,7 @@ SCRIPT_PROCESS: Final = (
 def write_notebook(path: Path, parameters: str | None = "", cells: Sequence[str] = (), **metadata: Any) -> Path:
     """Write a notebook with a cell of parameters (None: without) and code cells."""
     sources = [(parameters, ["parameters"])] if parameters is not None else []
-    made = [
+    made: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"cell-{at}", "metadata": {"tags": tags}, "execution_count": None, "outputs": [], "source": source}
         for at, (source, tags) in enumerate([*sources, *((cell, []) for cell in cells)])
     ]  # fmt: skip

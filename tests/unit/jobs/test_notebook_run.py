@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import psutil
-import pytest
 
 from fluss_lab.jobs.notebook_library import read_notebook
 from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
@@ -109,10 +108,19 @@ def test_a_log_has_an_end(tmp_path):
     assert run.place.log.read_text().splitlines()[-1] == "... the log ends here: more than 32.0 MB"
 
 
-def test_no_run_writes_over_another(tmp_path):
-    result(start(tmp_path, "report(end=True)"))
-    with pytest.raises(Exception, match="cannot begin"):
-        start(tmp_path, "report(end=True)")
+def test_what_a_start_left_that_was_killed_is_replaced(tmp_path):
+    """Its process, files and temporary folder were there, and nothing had run."""
+    killed = start(tmp_path, "report(end=True)")
+    kill_run(killed.id)
+    killed._process.wait()
+    assert killed.place.output.read_text() == (tmp_path / "x.ipynb").read_text()
+    killed.place.log.write_text("of the first")
+    run = start(tmp_path, "print('again'); report(end=True)")
+    assert not killed.scratch.exists()
+    assert result(run).state == "succeeded"
+    assert run.place.log.read_text() == "again\nsucceeded\n"
+    killed.end("failed", "killed")
+    killed.poll()
 
 
 def test_it_ends_with_its_owner(tmp_path):

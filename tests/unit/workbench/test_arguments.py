@@ -19,6 +19,7 @@ from fluss_lab.client import Admin, AppendWriter, Connection, KvScan, LogScanner
 from fluss_lab.client.write.table_writer import TableWriter
 from fluss_lab.client.write.write_result import AppendResult, UpsertResult
 from fluss_lab.errors import FlussError
+from fluss_lab.jobs import Jobs
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.changelog.net_changes import NetChangelog
@@ -31,6 +32,8 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.workbench import Lab, Table
 from fluss_lab.workbench.displays import Listing
+from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.jobs.test_job_store import make_run
 
 #: So long one call may take; most take microseconds.
 _PATIENCE_S = 10
@@ -43,18 +46,19 @@ VALUES = [
 ]  # fmt: skip
 CLASSES = [
     Lab, Table, TableReader, Scan, Changelog, NetChangelog, Seek, Diff, ReadPoint, Listing, Connection, Admin, AppendWriter,
-    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService,
+    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService, Jobs,
 ]  # fmt: skip
 #: Needs Spark, a lake's rounds, or a server of its own: only what is refused before anything is begun is tried.
 REFUSED_ONLY = {
     ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "start_spark"), ("Table", "stream"),
-    ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"),
+    ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"), ("Jobs", "run"),
+    ("Jobs", "run_again"),
     # Any text is a path that a file may be written to.
     ("Scan", "to_parquet"), ("Changelog", "to_parquet"), ("NetChangelog", "to_parquet"),
 }  # fmt: skip
-#: What these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
+#: What this lab, which has no folder, and these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
 REFUSED_HERE = {
-    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Table", "files"), ("Table", "prefix_lookup"),
+    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Lab", "run_notebook"), ("Table", "files"), ("Table", "prefix_lookup"),
     ("Lookuper", "prefix_lookup"), ("Admin", "lake_snapshot"), ("Admin", "kv_snapshot_metadata"), ("ReadPoint", "from_json"),
     ("Admin", "give_up_range"),
     ("Table", "add_partition"), ("Table", "drop_partition"), ("Listing", "column"),
@@ -122,6 +126,11 @@ PLANS = {
     ("LogScanner", "subscribe_at"): {"offsets": {}}, ("TableReader", "starts"): {"start": "earliest"},
     ("TableReader", "subscribe"): {"start": "latest"},
     ("LogScanner", "poll"): {"timeout_s": 0}, ("TieringService", "status"): {}, ("TieringService", "stop"): {},
+    ("Lab", "run_notebook"): {"notebook": "01_quickstart"}, ("Jobs", "run"): {"notebook": "notebook"},
+    ("Jobs", "schedule"): {"name": "made", "notebook": "notebook", "cron": "@daily", "replace": True},
+    ("Jobs", "pause"): {"name": "job"}, ("Jobs", "resume"): {"name": "job"}, ("Jobs", "remove"): {"name": "removed"},
+    ("Jobs", "job"): {"name": "job"}, ("Jobs", "history"): {}, ("Jobs", "find_run"): {"run_id": "r1"},
+    ("Jobs", "cancel"): {"run": "r1"}, ("Jobs", "run_again"): {"run": "record"},
 }  # fmt: skip
 #: Between modules of the house: their callers are not people.
 INNER = {("Connection", name) for name in ("call_coordinator", "attempts", "refresh_leader", "admin")}
@@ -152,8 +161,13 @@ def lab():
 
 
 @pytest.fixture(scope="module")
-def things(lab):
+def things(lab, tmp_path_factory):
     """Objects of every class, and arguments by their name in `PLANS`."""
+    folder = tmp_path_factory.mktemp("jobs")
+    jobs, notebook, record = Jobs(folder / "lab"), write_notebook(folder / "x.ipynb"), make_run("r1", state="failed")
+    for name in ("job", "removed"):
+        jobs.schedule(name, notebook, cron="@daily")
+    jobs.store.add_run(record)
     connection = lab.connection
     log, pk = lab.table("db.log"), lab.table("db.pk")
     info = pk.info
@@ -166,11 +180,11 @@ def things(lab):
         "Connection": [connection], "Admin": [connection.admin()], "AppendWriter": [connection.append_writer("db.log")],
         "UpsertWriter": [connection.upsert_writer("db.pk")], "Lookuper": [connection.lookuper("db.pk")],
         "KvScan": [connection.scan_kv(info, bucket)], "LogScanner": [connection.log_scanner("db.log")],
-        "TieringService": [lab.tiering_service()],
+        "TieringService": [lab.tiering_service()], "Jobs": [jobs],
     }  # fmt: skip
     named = {
         "descriptor": make_descriptor({"a": "int"}), "log": log.info, "pk": info, "bucket": bucket, "buckets": [bucket],
-        "part": plain.plan()[0],
+        "part": plain.plan()[0], "notebook": notebook, "record": record,
     }  # fmt: skip
     objects["LogScanner"][0].subscribe(0, 0)
     yield objects, named
@@ -286,7 +300,8 @@ def _begins_something(kind, method, parameter, value):
     if "None" in text and value is None:
         return True
     admitted = {"bool": bool, "int": (int, np.integer), "str": str, "Mapping": dict, "Moment": object, "Any": object,
-                "Sequence": (list, tuple, np.ndarray, pd.Series)}  # fmt: skip
+                "Sequence": (list, tuple, np.ndarray, pd.Series), "Iterable": (list, tuple, np.ndarray, pd.Series),
+                "Callable": type(len)}  # fmt: skip
     kinds = [classes for word, classes in admitted.items() if word in text]
     return any(isinstance(value, classes) and (classes is object or not isinstance(value, bool) or classes is bool)
                for classes in kinds)  # fmt: skip

@@ -1,0 +1,163 @@
+"""Jobs from the shell: what is refused, what is listed, and a scheduler that comes and goes with the lab."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fluss_lab.cli.commands import commands
+from fluss_lab.errors import FlussError
+from fluss_lab.jobs import Jobs
+from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
+from fluss_lab.server.process.discovery import DISCOVERY_FILE
+from fluss_lab.testing import wait_until
+from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.jobs.test_job_store import make_run
+from tests.unit.jobs.test_lab_jobs import HOSTILE_NAMES
+from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A lab whose server does not run: jobs need none."""
+    path = tmp_path / "my lab"
+    path.mkdir(mode=0o700)
+    (path / "metadata.db").write_text("")
+    write_notebook(tmp_path / "x.ipynb", 'n: int = 3  # 1 to 10\ntext: str = ""')
+    return path
+
+
+def call(*arguments):
+    return CliRunner().invoke(commands, [str(each) for each in arguments])
+
+
+def call_json(*arguments):
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def schedule(folder, *more):
+    return call_json(
+        "jobs", "schedule", "refresh", folder.parent / "x.ipynb", "--cron", "*/5 * * * *", "-f", folder, *more
+    )
+
+
+def test_schedule_list_pause_and_remove(folder):
+    made = schedule(
+        folder, "-p", "n", "5", "-p", "text", "007", "--secret", "MY_KEY", "--on-failure", "notify", "--on-failure", "{name}",
+        "--time-zone", "UTC", "--retries", "2",
+    )  # fmt: skip
+    assert (made["parameters"], made["secrets"], made["on_failure"]) == (
+        {"n": 5, "text": "007"},
+        ["MY_KEY"],
+        ["notify", "{name}"],
+    )
+    assert call_json("jobs", "list", "-f", folder) == {"jobs": [made], "scheduler": None}
+    assert "no scheduler runs" in call("jobs", "list", "-f", folder).stdout
+    assert "x.ipynb" in call("jobs", "list", "-f", folder).stdout
+    assert call_json("jobs", "pause", "refresh", "-f", folder)["is_paused"]
+    assert call_json("jobs", "show", "refresh", "-f", folder)["next_due"] is None
+    assert not call_json("jobs", "resume", "refresh", "-f", folder)["is_paused"]
+    assert call("jobs", "remove", "refresh", "-f", folder).stdout == "removed refresh\n"
+    assert call_json("jobs", "list", "-f", folder)["jobs"] == []
+
+
+def test_history_log_and_cancel(folder):
+    store = Jobs(folder).store
+    store.add_run(make_run("r1", due_ms=1_000_000))
+    store.add_run(make_run("r2", state="failed", error="cell 2: <b>", cell=2, started_ms=1000, ended_ms=3500))
+    (folder / "jobs" / "job").mkdir()
+    (folder / "jobs" / "job" / "r2.log").write_text("hello ü\n")
+    assert call("jobs", "log", "r2", "--follow", "-f", folder).stdout == "hello ü\n"
+    assert call_json("jobs", "cancel", "r1", "-f", folder)["state"] == "cancelled"
+    found = call_json("jobs", "history", "job", "-f", folder)
+    assert [(run["id"], run["state"], run["seconds"], run["cell"]) for run in found] == [
+        ("r2", "failed", 2.5, 2),
+        ("r1", "cancelled", None, None),
+    ]
+    assert "cell 2: <b>" in call("jobs", "history", "-f", folder).stdout
+    assert call("jobs", "history", "other", "-f", folder).stdout == "no runs\n"
+
+
+def refused(*arguments):
+    done = call(*arguments)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, FlussError | SystemExit), done.exception
+    assert "Traceback" not in done.output
+    return done
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE_NAMES if "\0" not in name])
+def test_hostile_names_are_refused(folder, name):
+    refused("jobs", "schedule", "-f", folder, "--cron", "@daily", "--", name, folder.parent / "x.ipynb")
+    for verb in ("pause", "resume", "remove", "show", "log", "cancel", "rerun"):
+        refused("jobs", verb, "-f", folder, "--", name)
+    assert list(Jobs(folder)) == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in HOSTILE_PATHS if "\0" not in path and path.isascii()], ids=lambda path: repr(path)[:40]
+)
+def test_hostile_paths_are_refused(folder, monkeypatch, path):
+    monkeypatch.chdir(folder.parent)
+    refused("run", "-f", folder, "-p", "n", "3", "--", path)
+    refused("jobs", "schedule", "x", "-f", folder, "--cron", "@daily", "--", path)
+    assert not (folder / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nope", "1"), ("n = 1\nimport os #", "1"), ("", "1"), ("class", "1"), ("n;x", "1"), ("n", "x"), ("n", "0"), ("n", "11"), ("n", "1.5"),
+        ("n", "true"), ("n", "null"), ("n", "[1]"), ("n", "1e999"), ("n", "NaN"), ("text", "x" * 70_000), ("pm", "{}"),
+    ],
+)  # fmt: skip
+def test_hostile_parameters_are_refused(folder, name, text):
+    refused("run", folder.parent / "x.ipynb", "-f", folder, "-p", name, text)
+    refused("jobs", "schedule", "x", folder.parent / "x.ipynb", "--cron", "@daily", "-f", folder, "-p", name, text)
+    assert not (folder / "jobs").exists()
+
+
+def test_a_secrets_value_is_no_name(folder):
+    done = refused("run", folder.parent / "x.ipynb", "-f", folder, "--secret", "hunter2!hunter2")
+    assert "hunter2" not in str(done.exception) + done.output
+
+
+def start(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "fluss_lab.cli", *map(str, arguments), "-f", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, text=True)
+
+
+def test_the_scheduler_in_the_foreground_is_one_and_ends_at_sigterm(folder):
+    first = start(folder, "jobs", "run")
+    assert first.stdout is not None
+    assert "scheduling 0 jobs" in first.stdout.readline()
+    assert call_json("jobs", "list", "-f", folder)["scheduler"] == first.pid
+    second = start(folder, "jobs", "run")
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert f"process {first.pid} schedules its jobs already" in said
+    first.send_signal(signal.SIGTERM)
+    said, _ = first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert said.endswith("the scheduler ended\n")
+
+
+@pytest.mark.slow
+def test_up_with_jobs_and_down(tmp_path):
+    folder = tmp_path / "lab"
+    assert call("up", folder, "--jobs").exit_code == 0
+    holder = lease_holder(folder)
+    assert holder is not None
+    assert holder.is_detached
+    assert f"process {holder.pid}" in call("up", folder, "--jobs").stdout, "a second time it is the same"
+    assert "the scheduler is stopped" in call("down", folder).stdout
+    assert lease_holder(folder) is None
+    wait_until(lambda: not (folder / DISCOVERY_FILE).exists())

@@ -1,0 +1,160 @@
+"""The face of jobs: what cannot be run is refused when it is entered, and what is entered is what is listed."""
+
+import pytest
+
+from fluss_lab.errors import (
+    AlreadyExistsError,
+    FlussError,
+    InvalidError,
+    InvalidNameError,
+    NotFoundError,
+    UnsupportedError,
+)
+from fluss_lab.jobs import Jobs
+from fluss_lab.jobs.lab_jobs import jobs_of
+from fluss_lab.jobs.run_execution import settle_lost_runs
+from fluss_lab.model.times import parse_moment
+from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.jobs.test_job_store import make_run
+from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
+from tests.unit.jobs.test_notebook_parameters import HOSTILE as HOSTILE_PARAMETERS
+
+#: Names of jobs become folders.
+HOSTILE_NAMES = [
+    "", ".", "..", "../x", "a/b", "/etc", "a\0", "a\n", "-rf", "a b", "{name}", "é", "x" * 65, "CON:", "a;b", "$HOME", "jobs.db", "`id`",
+]  # fmt: skip
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return write_notebook(tmp_path / "x.ipynb", 'n: int = 3  # 1 to 10\ntext: str = ""')
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    return Jobs(tmp_path / "lab")
+
+
+def nothing_was_made(jobs):
+    return not jobs.folder.exists() and list(jobs) == [] and list(jobs.history()) == []
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_are_refused(jobs, notebook, name):
+    with pytest.raises(InvalidNameError, match="job name"):
+        jobs.schedule(name, notebook, cron="@daily")
+    for verb in (jobs.pause, jobs.resume, jobs.remove, jobs.job, jobs.find_run, jobs.cancel):
+        with pytest.raises(NotFoundError):
+            verb(name)
+    assert list(jobs.history(name)) == []
+    assert nothing_was_made(jobs)
+
+
+@pytest.mark.parametrize("values", HOSTILE_PARAMETERS, ids=lambda values: repr(values)[:40])
+def test_hostile_parameters_are_refused_at_both_entries(jobs, notebook, values):
+    with pytest.raises(InvalidError):
+        jobs.schedule("x", notebook, cron="@daily", parameters=values)
+    with pytest.raises(InvalidError):
+        jobs.run(notebook, values)
+    assert nothing_was_made(jobs)
+
+
+@pytest.mark.parametrize("path", HOSTILE_PATHS, ids=lambda path: repr(path)[:40])
+def test_hostile_paths_are_refused_at_both_entries(jobs, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((InvalidError, NotFoundError)):
+        jobs.schedule("x", path, cron="@daily")
+    with pytest.raises((InvalidError, NotFoundError)):
+        jobs.run(path)
+    assert nothing_was_made(jobs)
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ({"retries": -1}, "retries"), ({"retries": 101}, "retries"), ({"keep": 0}, "keep"), ({"overlap": "kill"}, "skip, queue"),
+        ({"catch_up": "some"}, "one, all, none"), ({"timeout": "soon"}, "duration"), ({"timeout": 0}, "timeout"),
+        ({"memory": "1kb"}, "memory"), ({"memory": "lots"}, "size"), ({"cron": "whenever"}, "cron"), ({"time_zone": "Moon"}, "time zone"),
+        ({"secrets": ["a=b"]}, "secrets"), ({"secrets": "KEY"}, "secrets"), ({"on_failure": "rm -rf /"}, "on_failure"),
+        ({"on_failure": ["{name}"]}, "on_failure"), ({"parameters": [1]}, "parameters"), ({"cron": None}, "cron"),
+        ({"timeout": "1000000d"}, "timeout"), ({"timeout": True}, "timeout"),
+    ],
+)  # fmt: skip
+def test_policies_that_cannot_be_are_refused(jobs, notebook, policy, says):
+    with pytest.raises(InvalidError, match=says):
+        jobs.schedule("x", notebook, **{"cron": "@daily"} | policy)
+    assert nothing_was_made(jobs)
+
+
+def test_a_secret_is_entered_by_name_and_needed_when_it_runs(jobs, notebook, monkeypatch):
+    monkeypatch.delenv("MY_KEY", raising=False)
+    made = jobs.schedule("x", notebook, cron="@daily", secrets=["MY_KEY"])
+    assert made.secrets == ("MY_KEY",)
+    with pytest.raises(InvalidError, match="MY_KEY: no such variable"):
+        jobs.run(notebook, secrets=["MY_KEY"])
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    assert "hunter2" not in repr(made) + made._repr_html_() + jobs._repr_html_() + jobs.store.path.read_bytes().decode(
+        "latin1"
+    )
+
+
+def test_what_is_scheduled_is_listed(jobs, notebook):
+    made = jobs.schedule(
+        "refresh", str(notebook), cron="*/5 * * * *", parameters={"n": 5}, retries=2, timeout="10min", memory="1gb", overlap="queue",
+        catch_up="none", keep=7, on_failure=["notify", "{name}"], time_zone="Europe/Berlin",
+    )  # fmt: skip
+    assert list(jobs) == [jobs.job("refresh")] == [made]
+    assert len(jobs) == 1
+    assert (made.notebook, made.timeout, made.memory, made.keep) == (str(notebook), "10min", "1.0 GB", 7)
+    assert parse_moment(made.next_due) % 300_000 == 0
+    assert "refresh" in repr(jobs)
+    assert "*/5 * * * * (Europe/Berlin)" in made._repr_html_()
+    with pytest.raises(AlreadyExistsError):
+        jobs.schedule("refresh", notebook, cron="@daily")
+    assert jobs.schedule("refresh", notebook, cron="@daily", replace=True).cron == "0 0 * * *"
+    assert jobs.pause("refresh").is_paused
+    assert jobs.job("refresh").next_due is None
+    assert not jobs.resume("refresh").is_paused
+    jobs.remove("refresh")
+    assert repr(jobs) == f"<no jobs in {jobs.folder}>"
+
+
+def test_a_queued_run_is_cancelled_at_once_and_a_lost_one_is_settled(jobs, notebook):
+    jobs.store.add_run(make_run("r1", due_ms=1))
+    jobs.cancel("r1")
+    assert jobs.find_run("r1").state == "cancelled"
+    jobs.cancel("r1")
+    jobs.store.add_run(make_run("r2", due_ms=2, state="running", owner="999999:1.00", started_ms=5))
+    jobs.cancel(jobs.find_run("r2"))
+    assert jobs.find_run("r2").state == "failed"
+    jobs.store.add_run(make_run("r3", due_ms=3, state="running", owner="999999:1.00"))
+    assert [(run.id, run.state) for run in jobs.history()] == [("r3", "failed"), ("r2", "failed"), ("r1", "cancelled")]
+    assert settle_lost_runs(jobs.store, jobs._clock) == []
+
+
+def test_history_shows_markup_as_text(jobs):
+    evil = "<img src=x onerror=alert(1)>"
+    jobs.store.add_run(make_run("r1", state="failed", error=evil, summary={evil: evil}))
+    history = jobs.history()
+    for shown in (history._repr_html_(), history[0]._repr_html_()):
+        assert "<img" not in shown
+        assert "&lt;img" in shown
+    assert repr(history) == f"<Run r1 of job: failed: {evil}>"
+    assert len(history[:1]) == 1
+    assert repr(history[1:]) == "<no runs>"
+
+
+def test_of_a_lab_elsewhere_there_are_none():
+    with pytest.raises(UnsupportedError, match="opened by it"):
+        jobs_of(None)
+
+
+def test_every_error_is_one_of_ours(jobs, notebook):
+    for call in (
+        lambda: jobs.run(3),
+        lambda: jobs.run(notebook, 3),
+        lambda: jobs.history(limit=0),
+        lambda: jobs.cancel(None),
+    ):
+        with pytest.raises(FlussError):
+            call()
