@@ -17,7 +17,6 @@ from fluss_lab.clock import SystemClock
 from fluss_lab.display import html_table
 from fluss_lab.errors import (
     FlussError,
-    InvalidNameError,
     InvalidPropertyError,
     InvalidRequestError,
     NotebookError,
@@ -29,7 +28,7 @@ from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import check_parameters
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
 from fluss_lab.jobs.run_handle import Run, RunHistory
-from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger
+from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name
 from fluss_lab.jobs.run_secrets import check_secret_names, secret_values
 from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule
@@ -47,7 +46,6 @@ MEMORY_BYTES_MIN: Final = 256 << 20
 CALLS_KEPT: Final = 50
 #: Longest wait for a run that is cancelled to end.
 CANCEL_TIMEOUT_S: Final = 60.0
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _POLL_INTERVAL_S: Final = 0.05
 _OVERLAPS: Final = ("skip", "queue")
@@ -166,7 +164,7 @@ class Jobs:
             NotFoundError: There is no such notebook.
             AlreadyExistsError: There is a job of that name.
         """
-        _check_name(name)
+        check_job_name(name)
         when = Schedule.parse(cron, time_zone)
         task = self._task(notebook, parameters, secrets, timeout, memory)
         job = JobRecord(
@@ -188,7 +186,7 @@ class Jobs:
         return _job(self.store.set_paused(name, self._clock.now_ms(), paused=True))
 
     def resume(self, name: str) -> Job:
-        """Let a paused job run again. What was due meanwhile is made up for as its `catch_up` says, or recorded as missed.
+        """Let a paused job run again. What was due meanwhile is made up for as its ``catch_up`` says, or recorded as missed.
 
         Raises:
             NotFoundError: There is no such job.
@@ -377,14 +375,6 @@ def jobs_of(folder: Path | None) -> Jobs:
             "jobs and their outputs lie in the lab's folder: expected a lab that was opened by it (Lab.open), on its machine"
         )
     return Jobs(folder)
-
-
-def _check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        shown = name if len(name) <= 80 else name[:80] + "..."
-        raise InvalidNameError(
-            f"job name {shown!r}: expected letters, digits, '_' and '-', not '-' first, at most 64 characters"
-        )
 
 
 def _folder_name(notebook: Path) -> str:

@@ -96,12 +96,14 @@ def read_notebook(path: Path) -> Notebook:
         InvalidRequestError: It is no notebook of format 4, too large, or not for Python.
     """
     try:
+        if path.suffix != SUFFIX or not path.is_absolute():
+            raise InvalidRequestError(f"notebook {path}: expected the absolute path of an {SUFFIX} file")
+        if not path.is_file():
+            raise NotFoundError(f"notebook {path}: the file does not exist")
         if path.stat().st_size > NOTEBOOK_BYTES_MAX:
             raise InvalidRequestError(f"notebook {path}: larger than {NOTEBOOK_BYTES_MAX >> 20} MiB")
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise NotFoundError(f"notebook {path}: the file does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidRequestError(f"notebook {path}: it cannot be read: {error}") from None
     _check_content(path, text)
     return Notebook(path, text)

@@ -22,7 +22,7 @@ from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
 from fluss_lab.jobs.run_processes import RUN_VARIABLE, exceeds_memory, kill_run
-from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.jobs.run_record import RunTask, check_job_name
 from fluss_lab.jobs.run_secrets import Redactor, secret_values
 from fluss_lab.model.config.config_chain import environment_name
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
@@ -67,8 +67,13 @@ class RunPlace:
 
     @staticmethod
     def of(jobs_folder: Path, job: str, run_id: str) -> RunPlace:
-        """Return the place of a run."""
-        folder = jobs_folder / job
+        """Return the place of a run.
+
+        Raises:
+            InvalidNameError: The store has a name that was not checked: somebody else wrote it.
+        """
+        folder = jobs_folder / check_job_name(job)
+        check_job_name(run_id)
         return RunPlace(folder / f"{run_id}.ipynb", folder / f"{run_id}.log", folder / "files", folder / "home")
 
 

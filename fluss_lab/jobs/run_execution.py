@@ -19,6 +19,7 @@ from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_paramete
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace, remove_scratch
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
 from fluss_lab.jobs.run_record import RunRecord
+from fluss_lab.jobs.run_secrets import check_secret_names
 from fluss_lab.model.times import format_moment
 
 #: Names of the parameter by which a notebook finds its lab.
@@ -87,7 +88,9 @@ class RunExecution:
             FlussError: It cannot be started; nothing was, and the record is as before.
         """
         task = self.record.task
+        # What the store has was checked when it was entered; notebook and environment may have changed, and others may write it.
         notebook = read_notebook(Path(task.notebook))
+        check_secret_names(task.secrets)
         parameters = with_lab(notebook, check_parameters(notebook, task.parameters), self._lab)
         place = RunPlace.of(self._store.folder, self.record.job, self.record.id)
         run = NotebookRun(

@@ -6,22 +6,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import Any, Final, Protocol, overload
 
 from fluss_lab.clock import SystemClock
 from fluss_lab.display import html_table
 from fluss_lab.errors import NotFoundError
-from fluss_lab.jobs.job_store import parameter_text
+from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_run import RunPlace
 from fluss_lab.jobs.run_record import ENDED, RunRecord
 from fluss_lab.model.times import format_moment
 
-if TYPE_CHECKING:
-    from fluss_lab.jobs.lab_jobs import Jobs
-
 #: Of a log that `Run.log` returns: its end.
 LOG_SHOWN_BYTES: Final = 1 << 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RunKeeper(Protocol):
+    """Who keeps runs, and can run and end them: `fluss_lab.jobs.Jobs`."""
+
+    store: JobStore
+
+    def run_again(self, run: RunRecord) -> Run:
+        """Run what a run did once more."""
+        ...
+
+    def cancel(self, run: Run | str) -> None:
+        """End a run."""
+        ...
 
 
 class Run:
@@ -30,7 +41,7 @@ class Run:
     Runs come from `Lab.run_notebook`, `Jobs.run`, `Jobs.history`.
     """
 
-    def __init__(self, jobs: Jobs, record: RunRecord) -> None:
+    def __init__(self, jobs: RunKeeper, record: RunRecord) -> None:
         self._jobs = jobs
         self._record = record
 
@@ -98,7 +109,7 @@ class Run:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """Return what the notebook reported: its outputs of type `SUMMARY_MIME`, merged."""
+        """Return what the notebook reported: its outputs of type ``SUMMARY_MIME``, merged."""
         return self.record.summary
 
     @property

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
+
+from fluss_lab.errors import InvalidNameError
 
 #: The MIME type of a notebook's output for programs.
 SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
 
 #: ``missed``: due, and not run, for the reason that its `RunRecord.error` has.
 RunState: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled", "missed"]
+#: Names of jobs are names of folders.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
 ENDED: Final = ("succeeded", "failed", "cancelled", "missed")
 #: Why a run is there.
 Trigger: TypeAlias = Literal["schedule", "retry", "call", "rerun"]
@@ -115,3 +121,17 @@ class RunRecord:
     owner: str | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     is_cancelled: bool = False
+
+
+def check_job_name(name: str) -> str:
+    """Return the name of a job, or the id of a run.
+
+    Raises:
+        InvalidNameError: It is none; the text has the rule.
+    """
+    if _NAME.fullmatch(name) is None:
+        shown = name if len(name) <= 80 else name[:80] + "..."
+        raise InvalidNameError(
+            f"job name {shown!r}: expected letters, digits, '_' and '-', not '-' first, at most 64 characters"
+        )
+    return name

@@ -52,8 +52,8 @@ class Scene:
         self.notebook = write_notebook(folder / "x.ipynb", 'code: str = ""')
         self.add("often", "*/30 * * * *", overlap="queue", catch_up="all")
         self.add("nightly", "30 2 * * *", catch_up="one")
-        self.add("hourly", "0 * * * *", overlap="skip", catch_up="one", seconds=0.05)
-        self.add("fails", "15 */3 * * *", catch_up="none", retries=1, fails=True)
+        self.add("hourly", "0 * * * *", overlap="skip", catch_up="none", seconds=0.05)
+        self.add("fails", "15 */3 * * *", catch_up="one", retries=1, fails=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.scheduler_scene", str(self.lab), str(self.clock)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -103,7 +103,9 @@ class Scene:
     def go_on(self):
         """Let a while pass, in which the scheduler may be killed, and be away for hours."""
         random_ = self.random
-        self.set_clock(self.now_ms + random_.choice([10, 15, 30]) * MINUTE)
+        # To the next due time, or retry: what is found late was missed.
+        ahead = [job.next_due_ms for job in self.store.jobs() if job.next_due_ms > self.now_ms]
+        self.set_clock(min([self.now_ms + 15 * MINUTE, *ahead]))
         if random_.random() < 0.25:
             threading.Event().wait(random_.random() * 0.1)
             if self.is_alive():
@@ -171,7 +173,7 @@ def check(scene, start_ms):
                 assert run.error == "no" or "ended while it was under way" in run.error, run.error
         assert max(run.attempt for run in own) <= job.retries + 1
         counted = Counter(run.state for run in own)
-        assert counted["succeeded"] > 0, counted
+        assert counted["succeeded"] > counted["missed"] / 10, counted
     assert [run for run in runs if run_processes(run.id)] == []
 
 

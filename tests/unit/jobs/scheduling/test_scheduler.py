@@ -12,11 +12,26 @@ from fluss_lab.errors import LabLockedError
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.run_execution import new_run_id
 from fluss_lab.jobs.run_processes import run_processes
-from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.jobs.run_record import RunRecord, RunTask
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import Scheduler
 from fluss_lab.testing import MockClock, wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, make_job, write_notebook
+from tests.unit.jobs.test_lab_jobs import HOSTILE_NAMES
+from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
+from tests.unit.jobs.test_notebook_parameters import HOSTILE as HOSTILE_PARAMETERS
+
+
+def is_json(value):
+    """Return whether the store can hold it at all: bytes and lone surrogates it cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return not (
+        isinstance(value, dict) and any(isinstance(each, int) and abs(each) >= 1 << 63 for each in value.values())
+    )
+
 
 NOON = int(datetime.fromisoformat("2026-03-28T12:00:00+00:00").timestamp() * 1000)
 MINUTE = 60_000
@@ -175,6 +190,49 @@ def test_what_no_longer_fits_is_recorded_and_not_started(scene, spoils):
     assert run.started_ms is None
 
 
+def refused(scene, job, task):
+    """Let a job be due that somebody wrote into the store, past all checks of its entry; return its run."""
+    scene.store.add_job(replace(job, task=task), replaces=True)
+    scene.advance()
+    scene.settle()
+    (run, *_) = scene.store.runs()
+    assert run.state == "failed"
+    assert run.error.startswith("not started: ")
+    assert run.started_ms is None
+    assert not list(scene.lab.rglob("*.log"))
+    return run
+
+
+@pytest.mark.parametrize(
+    "values", [each for each in HOSTILE_PARAMETERS if is_json(each)], ids=lambda values: repr(values)[:40]
+)
+def test_hostile_parameters_in_the_store_are_refused(scene, values):
+    write_notebook(scene.notebook, 'n: int = 3  # 1 to 10\ntext: str = ""')
+    job = scene.add()
+    refused(scene, job, replace(job.task, parameters=values))
+
+
+@pytest.mark.parametrize("path", [each for each in HOSTILE_PATHS if is_json(each)], ids=lambda path: repr(path)[:40])
+def test_hostile_paths_in_the_store_are_refused(scene, monkeypatch, path):
+    monkeypatch.chdir(scene.lab.parent)
+    job = scene.add()
+    refused(scene, job, replace(job.task, notebook=path))
+
+
+@pytest.mark.parametrize("name", [each for each in HOSTILE_NAMES if is_json(each)])
+def test_hostile_names_in_the_store_are_refused(scene, name):
+    job = scene.add(name)
+    before = {path for path in scene.lab.parent.rglob("*") if path.is_dir()}
+    refused(scene, job, job.task)
+    assert {path for path in scene.lab.parent.rglob("*") if path.is_dir()} == before
+
+
+@pytest.mark.parametrize("secret", ["PATH", "LD_PRELOAD", "a=b", ""])
+def test_hostile_secrets_in_the_store_are_refused(scene, secret):
+    job = scene.add()
+    assert "names of environment variables" in refused(scene, job, replace(job.task, secrets=(secret,))).error
+
+
 def test_paused_it_waits_and_resumed_it_catches_up(scene):
     scene.add(cron="*/10 * * * *")
     scene.store.set_paused("job", NOON, paused=True)
@@ -240,8 +298,6 @@ def test_it_takes_up_what_a_killed_one_left(scene):
     job = scene.add(retries=1)
     task = scene.store.job("job").task
     template = {"job": "job", "job_id": job.id, "task": task, "trigger": "schedule", "attempt": 1, "queued_ms": NOON}
-    from fluss_lab.jobs.run_record import RunRecord
-
     lost = RunRecord(id=new_run_id(NOON), state="running", due_ms=NOON, owner="999999:1.00", **template)
     waiting = RunRecord(id=new_run_id(NOON + 1), state="queued", due_ms=NOON + 1, **template)
     for run in (lost, waiting):
@@ -259,6 +315,28 @@ def test_it_takes_up_what_a_killed_one_left(scene):
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_stopped_it_ends_what_runs_and_the_next_one_tries_again(scene):
+    gate = scene.lab.parent / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    scene.add(code=code, retries=1)
+    stop = threading.Event()
+    thread = threading.Thread(target=scene.scheduler.run, args=(stop,))
+    thread.start()
+    scene.clock.advance(MINUTE)
+    wait_until(lambda: [run.state for run in scene.store.runs()] == ["running"])
+    stop.set()
+    thread.join(30)
+    retry, stopped = scene.store.runs()
+    assert (stopped.state, stopped.error) == ("failed", "the scheduler was stopped")
+    assert run_processes(stopped.id) == []
+    assert (retry.state, retry.attempt) == ("queued", 2)
+    gate.write_text("")
+    scene.start()
+    scene.clock.advance(10_000)
+    scene.settle()
+    assert [run.state for run in scene.store.runs()] == ["succeeded", "failed"]
 
 
 def test_a_full_disk_is_said_once_and_passes(scene, monkeypatch):
