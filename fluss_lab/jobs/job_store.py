@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ from fluss_lab.errors import (
     StorageError,
     UnsupportedError,
 )
+from fluss_lab.files import create_atomic, make_folder
 from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord
 from fluss_lab.jobs.scheduling.due_plan import DuePlan
 from fluss_lab.model.format_versions import newer_text
@@ -51,6 +51,7 @@ _PASSING: Final = (
     "SQLITE_READONLY",
     "SQLITE_PERM",
 )
+_REMEDY: Final = "restore it from a backup, or remove it: jobs and history are lost then, no table is"
 
 
 class JobStore:
@@ -215,29 +216,39 @@ class JobStore:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # With the right mode from the start.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        except OSError as error:
-            raise StorageError(f"{self.path}: the jobs cannot be stored: {error.strerror or error}") from error
+        if not self.path.exists():
+            self._make()
         with self._opened() as db:
             db.execute("BEGIN IMMEDIATE")
-            if _version(db) == 0:
-                for statement in _TABLES.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             yield db
             db.execute("COMMIT")
 
+    def _make(self) -> None:
+        """Create the file at once with its tables: whoever finds it finds them."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            data = db.serialize()
+        try:
+            make_folder(self.folder)
+            with suppress(FileExistsError):
+                create_atomic(self.path, data)
+        except OSError as error:
+            raise StorageError(f"{self.path}: the jobs cannot be stored: {error.strerror or error}") from error
+
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
+        if self.path.is_symlink():
+            raise StorageError(f"{self.path}: expected a file, found a link; no scheduler makes one: remove it")
         try:
             # A transaction that an error leaves open is rolled back by closing.
             with closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
                 if (version := _version(db)) > SCHEMA_VERSION:
                     raise UnsupportedError(newer_text(self.path, version, SCHEMA_VERSION))
+                if version == 0:
+                    raise CorruptDataError(f"{self.path}: damaged (it has no tables); {_REMEDY}")
                 yield db
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
@@ -247,9 +258,7 @@ class JobStore:
                 ) from error
             if name.startswith(_PASSING):
                 raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}") from error
-            raise CorruptDataError(
-                f"{self.path}: damaged ({error}); restore it from a backup, or remove it: jobs and history are lost then, no table is"
-            ) from error
+            raise CorruptDataError(f"{self.path}: damaged ({error}); {_REMEDY}") from error
 
 
 def _version(db: sqlite3.Connection) -> int:

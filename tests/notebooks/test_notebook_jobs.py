@@ -119,7 +119,7 @@ def test_a_run_is_cancelled_from_elsewhere_with_all_that_it_started(tmp_path):
         except NotebookError as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     wait_until(lambda: any("under way" in each.log for each in jobs.history()))
     (found,) = jobs.history()

@@ -1,6 +1,7 @@
 """The store of jobs: several processes write it, damage and newer formats are refused by name."""
 
 import sqlite3
+import threading
 from dataclasses import replace
 
 import pytest
@@ -119,15 +120,39 @@ def test_damage_and_newer_formats_are_refused(store):
     for call in (store.jobs, lambda: store.add_run(make_run())):
         with pytest.raises(UnsupportedError, match="newer version"):
             call()
-    store.path.write_bytes(b"not a database" * 1000)
-    for call in (store.jobs, lambda: store.add_run(make_run())):
-        with pytest.raises(CorruptDataError, match=r"jobs\.db: damaged"):
-            call()
+    for damaged in (b"not a database" * 1000, b""):
+        store.path.write_bytes(damaged)
+        for call in (store.jobs, lambda: store.add_run(make_run())):
+            with pytest.raises(CorruptDataError, match=r"jobs\.db: damaged"):
+                call()
+
+
+def test_several_that_begin_at_once_find_tables_or_nothing(tmp_path):
+    """Whoever reads while another makes the file."""
+    failures = []
+
+    def use(number):
+        store = JobStore(tmp_path)
+        try:
+            store.runs()
+            store.add_run(make_run(f"r{number}", due_ms=number))
+            assert store.run(f"r{number}").due_ms == number
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(JobStore(tmp_path).runs()) == 16
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["jobs.db"]
 
 
 def test_a_link_in_its_place_is_not_followed(store, tmp_path):
     store.folder.mkdir()
     store.path.symlink_to(tmp_path / "elsewhere.db")
-    with pytest.raises(StorageError, match="cannot be stored"):
+    with pytest.raises(StorageError, match="found a link"):
         store.add_job(make_job(), replaces=False)
     assert not (tmp_path / "elsewhere.db").exists()
