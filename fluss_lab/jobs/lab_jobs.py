@@ -29,7 +29,7 @@ from fluss_lab.jobs.notebook_parameters import check_parameters
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
 from fluss_lab.jobs.run_handle import Run, RunHistory
 from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name
-from fluss_lab.jobs.run_secrets import check_secret_names, secret_values
+from fluss_lab.jobs.run_secrets import check_parameters_hold_none, check_secret_names, secret_values
 from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import remove_old_runs
@@ -308,10 +308,13 @@ class Jobs:
         memory: str | int | None,
     ) -> RunTask:
         path = find_notebook(notebook, self.folder)
+        values = check_parameters(read_notebook(path), parameters or {})
+        names = check_secret_names(secrets)
+        check_parameters_hold_none(values, [os.environ[name] for name in names if name in os.environ])
         return RunTask(
             notebook=str(path),
-            parameters=check_parameters(read_notebook(path), parameters or {}),
-            secrets=check_secret_names(secrets),
+            parameters=values,
+            secrets=names,
             timeout_ms=_in_range("timeout in ms", parse_duration(timeout), 1, 365 * 86_400_000),
             memory_bytes=_memory(memory),
         )

@@ -23,7 +23,7 @@ from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
 from fluss_lab.jobs.run_processes import RUN_VARIABLE, exceeds_memory, kill_run
 from fluss_lab.jobs.run_record import RunTask, check_job_name
-from fluss_lab.jobs.run_secrets import Redactor, secret_values
+from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, secret_values
 from fluss_lab.model.config.config_chain import environment_name
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
 from fluss_lab.model.times import format_duration, format_size
@@ -106,6 +106,9 @@ class NotebookRun:
         lab: The lab's folder.
         command: Runs the notebook's process.
         on_line: Called with each line of the log, in a thread.
+
+    Raises:
+        InvalidRequestError: A secret is not in the environment, or is a parameter too.
     """
 
     def __init__(
@@ -133,6 +136,7 @@ class NotebookRun:
             "HOME": str(place.home),
         }
         self._hidden = [*secrets.values(), *_lake_secrets()]
+        check_parameters_hold_none(self._parameters, self._hidden)
         self._token_file = lab / TOKEN_FILE
         self._redactor = Redactor(self._hidden, self._token_file)
         self._cell: tuple[int, int] | None = None

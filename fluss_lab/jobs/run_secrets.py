@@ -63,6 +63,21 @@ def secret_values(names: Iterable[str], environment: Mapping[str, str]) -> dict[
     return found
 
 
+def check_parameters_hold_none(parameters: Mapping[str, Any], secrets: Iterable[str]) -> None:
+    """Check that no parameter has the value of a secret: parameters are stored, and written into the output.
+
+    Raises:
+        InvalidRequestError: One has.
+    """
+    redactor = Redactor(secrets)
+    for name, value in parameters.items():
+        if redactor.plain(value) != value:
+            raise InvalidRequestError(
+                f"parameter {name}: it holds the value of a secret, and parameters are kept in the output notebook; the notebook "
+                "reads secrets by os.environ"
+            )
+
+
 class Redactor:
     """Replaces secrets in text.
 

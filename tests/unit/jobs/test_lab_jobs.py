@@ -98,6 +98,15 @@ def test_a_secret_is_entered_by_name_and_needed_when_it_runs(jobs, notebook, mon
     )
 
 
+def test_a_secret_is_no_parameter_either(jobs, notebook, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    for entry in (jobs.run, lambda *args, **more: jobs.schedule("x", *args, cron="@daily", **more)):
+        with pytest.raises(InvalidError, match="parameter text: it holds the value of a secret") as refused:
+            entry(notebook, parameters={"text": "key=hunter2-hunter2"}, secrets=["MY_KEY"])
+        assert "hunter2" not in str(refused.value)
+    assert nothing_was_made(jobs)
+
+
 def test_what_is_scheduled_is_listed(jobs, notebook):
     made = jobs.schedule(
         "refresh", str(notebook), cron="*/5 * * * *", parameters={"n": 5}, retries=2, timeout="10min", memory="1gb", overlap="queue",
