@@ -26,6 +26,7 @@ from fluss_lab.errors import (
 from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import check_parameters
+from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
 from fluss_lab.jobs.run_handle import Run, RunHistory
 from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name
@@ -110,11 +111,13 @@ class Jobs:
 
     Args:
         folder: The lab's folder.
+        command: Runs a notebook's process.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = NOTEBOOK_COMMAND) -> None:
         self.folder = folder.absolute()
         self.store = JobStore(self.folder)
+        self._command = command
         self._clock = SystemClock()
 
     # -- schedules -----------------------------------------------------------------------------------------------------
@@ -327,7 +330,7 @@ class Jobs:
             id=new_run_id(now_ms), job=name, job_id=job_id, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms
         )  # fmt: skip
         self.store.add_run(record)
-        execution = RunExecution(self.store, self.folder, record, self._clock, on_line=on_line)
+        execution = RunExecution(self.store, self.folder, record, self._clock, self._command, on_line)
         try:
             execution.begin()
         except BaseException as error:

@@ -1,5 +1,8 @@
 """The face of jobs: what cannot be run is refused when it is entered, and what is entered is what is listed."""
 
+import signal
+import threading
+
 import pytest
 
 from fluss_lab.errors import (
@@ -7,14 +10,16 @@ from fluss_lab.errors import (
     FlussError,
     InvalidError,
     InvalidNameError,
+    NotebookError,
     NotFoundError,
     UnsupportedError,
 )
 from fluss_lab.jobs import Jobs
 from fluss_lab.jobs.lab_jobs import jobs_of
 from fluss_lab.jobs.run_execution import settle_lost_runs
+from fluss_lab.jobs.run_processes import run_processes
 from fluss_lab.model.times import parse_moment
-from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
 from tests.unit.jobs.test_notebook_parameters import HOSTILE as HOSTILE_PARAMETERS
@@ -126,6 +131,50 @@ def test_what_is_scheduled_is_listed(jobs, notebook):
     assert not jobs.resume("refresh").is_paused
     jobs.remove("refresh")
     assert repr(jobs) == f"<no jobs in {jobs.folder}>"
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    """Jobs whose notebooks are scripts: the parameter ``code``."""
+    return Jobs(tmp_path / "lab", SCRIPT_PROCESS), write_notebook(tmp_path / "s.ipynb", 'code: str = ""')
+
+
+def test_a_run_is_recorded_and_run_again(scripts):
+    jobs, notebook = scripts
+    lines = []
+    run = jobs.run(notebook, {"code": "print('hello'); report(end=True, summary={'rows': 3})"}, on_line=lines.append)
+    again = run.rerun()
+    assert lines == ["hello", "succeeded"]
+    assert [(each.id, each.job, each.state, each.summary) for each in jobs.history("s")] == [
+        (each.id, "s", "succeeded", {"rows": 3}) for each in (again, run)
+    ]
+    assert run.output != again.output
+    assert run.log == "hello\nsucceeded\n"
+    assert 0 <= run.seconds < 60
+    assert f"<Run {run.id} of s: succeeded, " in repr(run)
+
+
+def test_a_failed_run_is_an_error_that_names_its_output(scripts):
+    jobs, notebook = scripts
+    with pytest.raises(NotebookError, match=r"notebook s.ipynb: cell 2: no; see .*\.ipynb and .*\.log"):
+        jobs.run(notebook, {"code": "report(end=True, error='cell 2: no', cell=2)"})
+    (run,) = jobs.history()
+    assert (run.state, run.error, run.cell) == ("failed", "cell 2: no", 2)
+    with pytest.raises(NotebookError, match="time limit of 200ms"):
+        jobs.run(notebook, {"code": "import time; time.sleep(600)"}, timeout="200ms")
+
+
+def test_an_interrupt_ends_the_run(scripts):
+    jobs, notebook = scripts
+    main = threading.main_thread().ident
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run(
+            notebook, {"code": "print('under way', flush=True); import time; time.sleep(600)"},
+            on_line=lambda line: signal.pthread_kill(main, signal.SIGINT) if line == "under way" else None,
+        )  # fmt: skip
+    (run,) = jobs.history()
+    assert (run.state, run.error) == ("cancelled", "interrupted")
+    assert run_processes(run.id) == []
 
 
 def test_a_queued_run_is_cancelled_at_once_and_a_lost_one_is_settled(jobs, notebook):
