@@ -80,21 +80,17 @@ def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monke
     with Lab.open(tmp_path / "lab") as lab:
         run = lab.run_notebook(notebook, count=5)
         assert (run.state, run.summary, run.error) == ("succeeded", {"rows": 5}, None)
-        assert run.rerun().summary == {"rows": 10}
         done = papermill.execute_notebook(
             str(notebook), str(tmp_path / "out.ipynb"), {"count": 3}, progress_bar=False, cwd=str(tmp_path)
         )
-        assert _rows(done) == 13
+        assert _rows(done) == 8
         client = nbclient.NotebookClient(
             nbformat.read(notebook, as_version=4), resources={"metadata": {"path": str(tmp_path)}}
         )
-        assert _rows(client.execute()) == 15
-        assert lab.table("db.log").scan().count() == 15
-        history = lab.jobs.history()
-        assert [(each.state, each.parameters, each.record.trigger) for each in history] == [
-            ("succeeded", {"count": 5}, "rerun"), ("succeeded", {"count": 5}, "call"),
-        ]  # fmt: skip
-        assert len({each.output for each in history}) == 2
+        assert _rows(client.execute()) == 10
+        assert lab.table("db.log").scan().count() == 10
+        (recorded,) = lab.jobs.history()
+        assert (recorded.id, recorded.state, recorded.parameters) == (run.id, "succeeded", {"count": 5})
         executed = nbformat.read(run.output, as_version=4)
         assert executed.metadata.papermill.input_path == str(notebook)
         assert executed.metadata.papermill.parameters == {"count": 5, "lab_folder": str(tmp_path / "lab")}
@@ -165,6 +161,8 @@ def test_a_server_that_dies_and_one_that_is_stopped(tmp_path, monkeypatch):
     look(lambda: attempt(1).state == "failed")
     assert "ServerUnavailableError" in attempt(1).error
     gate.unlink()
+    # Now a server is started anew: on a busy machine that takes its time.
+    monkeypatch.setenv("FLUSS_LAB_CLIENT_REQUEST_TIMEOUT", "90s")
     clock.advance(10_000)
     look(lambda: (second := attempt(2)) is not None and "ready" in second.log)
     killed = cluster.read_discovery(lab).servers[0].pid
