@@ -164,6 +164,15 @@ def test_a_failed_run_is_an_error_that_names_its_output(scripts):
         jobs.run(notebook, {"code": "import time; time.sleep(600)"}, timeout="200ms")
 
 
+@pytest.fixture
+def interruptible():
+    """A shell's background job ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_run(scripts):
     jobs, notebook = scripts
     main = threading.main_thread().ident
