@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants campaign maven bench docs lab format lock proto clean distclean environment
+.PHONY: demo test check mutants campaign maven browser bench docs lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -43,6 +43,10 @@ campaign: environment
 maven: environment
 	@$(RUN) -m pytest -m maven $(PYTEST) tests
 
+# Each notebook in a real JupyterLab in a headless browser: needs a Chromium on the path; playwright goes into .venv-browser.
+browser: environment
+	@$(RUN) -m pytest -m browser $(PYTEST) tests/notebooks
+
 bench: environment
 	@$(RUN) -m benchmarks
 
@@ -52,7 +56,7 @@ docs: environment
 	@echo "build/docs/index.html"
 
 lab: environment
-	@$(RUN) -m jupyterlab notebooks/
+	@$(RUN) -m fluss_lab.cli lab notebooks
 
 format: environment
 	@$(RUN) -m ruff check --fix-only --quiet .
@@ -77,10 +81,10 @@ clean:
 
 # The environment too: the next target makes it again.
 distclean: clean
-	@rm -rf .venv .venv-maven
+	@rm -rf .venv .venv-maven .venv-browser
 
 environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | campaign | maven | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | test | check | mutants | campaign | maven | browser | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
+from fluss_lab.cli.lab_command import lab
 from fluss_lab.cli.table_commands import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
 
@@ -230,7 +231,7 @@ def _deep(folder: Path) -> bool:
     return failed
 
 
-for _command in TABLE_COMMANDS:
+for _command in (lab, *TABLE_COMMANDS):
     commands.add_command(_command)
 
 

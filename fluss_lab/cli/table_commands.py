@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fluss_lab.cli.folder_argument import FolderPath, folder_option, opened_lab
+from fluss_lab.cli.folder_argument import folder_option, opened_lab
 from fluss_lab.cli.job_commands import jobs, run
 from fluss_lab.errors import InvalidError, InvalidRequestError, UnsupportedError
 
@@ -358,11 +356,4 @@ def _records(batch: ScanBatch) -> Iterator[dict[str, Any]]:
         }
 
 
-@click.command()
-@click.argument("folder", type=FolderPath(), default=Path("notebooks"))
-def lab(folder: Path) -> None:
-    """Open JupyterLab on FOLDER (default: notebooks)."""
-    sys.exit(subprocess.run([sys.executable, "-m", "jupyterlab", str(folder)], check=False).returncode)
-
-
-TABLE_COMMANDS: Final = (tables, show, tier, tail, run, jobs, lab, repair)
+TABLE_COMMANDS: Final = (tables, show, tier, tail, run, jobs, repair)

@@ -1,0 +1,80 @@
+"""JupyterLab as ``fluss-lab lab`` starts it, and a browser to look at it, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+ENVIRONMENT: Final = ROOT / ".venv-browser"
+REQUIREMENTS: Final = ("playwright>=1.60",)
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+START_TIMEOUT_S: Final = 120
+PAGE_TIMEOUT_S: Final = 900
+_URL: Final = re.compile(r"http://127\.0\.0\.1:\d+/lab\S*token=\w+")
+
+
+class BrowserUnavailableError(Exception):
+    """There is no browser here, or nothing to drive it with; the text says which. Tests skip."""
+
+
+def browser() -> tuple[Path, str]:
+    """Return a Python that has playwright, and the path of a Chromium.
+
+    Raises:
+        BrowserUnavailableError: There is none, and none can be fetched.
+    """
+    chromium = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if chromium is None:
+        raise BrowserUnavailableError(f"no browser: expected one of {', '.join(BROWSERS)} on the path")
+    python = ENVIRONMENT / "bin" / "python"
+    if not (ENVIRONMENT / "ready").exists():
+        try:
+            subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True, capture_output=True)
+            install = [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+            subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
+        except subprocess.SubprocessError as error:
+            raise BrowserUnavailableError(f"playwright cannot be installed: {error}") from error
+        (ENVIRONMENT / "ready").touch()
+    return python, chromium
+
+
+@contextmanager
+def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
+    """Yield the address, with token, of a JupyterLab on a folder's notebooks, as ``fluss-lab lab`` starts it."""
+    log = home / "jupyterlab.log"
+    command = [sys.executable, "-m", "fluss_lab.cli", "lab", folder, "--no-browser", "--", "--expose-app-in-browser"]
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [*command, "--ServerApp.port=0", "--allow-root"], stdout=out, stderr=out, start_new_session=True,
+            env={**os.environ, "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home / "jupyter")},
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (found := _URL.search(log.read_text())):
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield found[0]
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def run_in_browser(url: str, notebook: str, theme: str, picture: Path) -> dict[str, Any]:
+    """Open a notebook, run all its cells, make a picture; return what `tests/notebooks/jupyterlab_page.py` prints."""
+    python, chromium = browser()
+    script = Path(__file__).with_name("jupyterlab_page.py")
+    command = [python, script, chromium, url, notebook, theme, picture]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))

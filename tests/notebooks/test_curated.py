@@ -1,0 +1,125 @@
+"""The curated notebooks: each run by papermill as a job, and what its cells show."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from fluss_lab.jobs import run_notebook
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[0-9a-z]*.ipynb"))
+CODE_LINES_MAX = 10
+
+#: What the cells of a notebook say, as patterns, each at least once.
+SAYS = {
+    "00_welcome": [r"hello"],
+    "02_tables_and_tiering": [r"([\d,]+) planes = 3,322 less (\d+): True"],
+    "03_union_read_and_time_travel": [
+        r"168,388 rows then, 336,776 now; all of them: True",
+        r"168,388 rows in the snapshot, 168,388 at its time",
+        r"InvalidTimestampError - ",
+        r"^336776$",
+    ],
+    "04_changelog_replay": [
+        r"the fold of the log is the table at 12 of 12 snapshots",
+        r"([\d,]{6,}) old images, 0 of them not what was written before",
+        r"2 buckets \(2 lake\)",
+    ],
+    "05_streaming": [
+        r"killed with [\d,]+ rows written",
+        r"([\d,]+) late flights, \1 in the sink, 0 of them twice",
+        r"60,000 flights counted of 60,000",
+    ],
+    "07_maintenance": [r"the rows are the same: True", r"gone: True"],
+    "08_operations": [r"lag: 0 records", r"30,000 rows, 30,000 different: True"],
+    "09_your_own_data": [r"336,776 rows", r"29,425 flights in July, as pyiceberg reads it; 29,425 as we do"],
+}
+
+
+def outputs_of(path):
+    """Yield the outputs of an executed notebook."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        yield from cell.get("outputs", ())
+
+
+def text_of(output):
+    return output.get("text") or output.get("data", {}).get("text/plain", "")
+
+
+def said(path):
+    """Return everything that an executed notebook shows as text."""
+    return "\n".join(map(text_of, outputs_of(path)))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_a_notebook_shows_what_it_claims(tmp_path, name):
+    """In a folder with a space in its name."""
+    output = tmp_path / f"{name}.ipynb"
+    run_notebook(FOLDER / f"{name}.ipynb", output, {"lab_folder": str(tmp_path / "a lab")})
+    text = said(output)
+    missing = [pattern for pattern in SAYS[name] if not re.search(pattern, text, re.MULTILINE)]
+    assert not missing, text
+    noise = [text_of(each) for each in outputs_of(output) if each.get("name") == "stderr"]
+    assert not noise
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_job_notebooks_run_again_and_again(tmp_path):
+    """A table is tiered and reported; the second report has only what came after the first."""
+    import fluss_lab as fl
+
+    lab_folder, reports = tmp_path / "lab", tmp_path / "reports"
+    with fl.Lab.open(lab_folder) as lab:
+        lab.create_database("db")
+        table = lab.create_table(
+            "db.t", schema={"id": "bigint", "x": "string"}, primary_key=["id"],
+            properties={"table.datalake.enabled": True},
+        )  # fmt: skip
+        changes = []
+        for round_number in range(3):
+            table.upsert([{"id": key, "x": f"{round_number}"} for key in range(round_number * 10, 40)])
+            tiering = run("tier_and_maintain", tmp_path, round_number, lab_folder=str(lab_folder))
+            assert (tiering.summary["tables"], tiering.summary["lag"]) == (1, 0)
+            assert tiering.summary["rows"] > 0
+            arguments = {"table": "db.t", "report_folder": str(reports)}
+            report = run("daily_change_report", tmp_path, round_number, lab_folder=str(lab_folder), **arguments)
+            changes.append(report.summary["changes"])
+            assert Path(report.summary["report"]).read_text().startswith("<!doctype html>")
+        again = run("daily_change_report", tmp_path, 9, lab_folder=str(lab_folder), **arguments)
+        idle = run("tier_and_maintain", tmp_path, 9, lab_folder=str(lab_folder))
+    assert changes == [40, 2 * 30, 2 * 20]  # new rows, then the images before and after of those that changed
+    assert again.summary["changes"] == 0
+    assert idle.summary["rows"] == 0
+
+
+def run(name, tmp_path, number, **parameters):
+    return run_notebook(FOLDER / "jobs" / f"{name}.ipynb", tmp_path / f"{name}-{number}.ipynb", parameters)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_fit_to_be_kept(name):
+    """No outputs, short cells, typed parameters, only public names, and a list of what to try."""
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not [cell for cell in code if cell.outputs or cell.execution_count]
+    assert not [cell.source for cell in code if len(cell.source.splitlines()) > CODE_LINES_MAX]
+    assert notebook.cells[0].source.startswith("# ")
+    parameters = [cell.source for cell in code if "parameters" in cell.metadata.get("tags", ())]
+    assert len(parameters) == 1
+    assert all(re.match(r"\w+: \w+ = \S", line) for line in parameters[0].splitlines()), parameters
+    text = "\n".join(cell.source for cell in code)
+    assert not re.search(r"fluss_lab\.(?!cli\b)\w+|\._(?!_)\w", text), "private or inner names"
+    assert not re.search(r"https?://", text), "nothing is downloaded"
+
+
+def test_the_welcome_lists_every_notebook():
+    text = (FOLDER / "00_welcome.ipynb").read_text()
+    listed = set(re.findall(r"\]\(([\w/]+)\.ipynb\)", text))
+    assert listed == set(NOTEBOOKS) - {"00_welcome"}
+    assert json.loads(text)["nbformat"] == 4

@@ -1,0 +1,38 @@
+"""Each notebook opened and run in a real JupyterLab in a headless browser without a network, in light and dark."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_in_browser
+from tests.notebooks.test_curated import NOTEBOOKS
+
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.slow]
+#: Where the pictures go; None: into the test's own folder.
+PICTURES = os.environ.get("FLUSS_LAB_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def lab_url(tmp_path_factory):
+    try:
+        browser()
+    except BrowserUnavailableError as error:
+        pytest.skip(str(error))
+    home = tmp_path_factory.mktemp("home")
+    with jupyterlab(tmp_path_factory.mktemp("notebooks") / "mine", home) as url:
+        yield url
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "jobs/daily_change_report"])
+def test_a_notebook_runs_without_a_network_or_an_error(lab_url, tmp_path, name, theme):
+    pictures = Path(PICTURES or tmp_path)
+    found = run_in_browser(lab_url, f"{name}.ipynb", theme, pictures / f"{Path(name).name}-{theme}.png")
+    assert [cell["error"] for cell in found["cells"] if cell["error"]] == []
+    assert all(cell["count"] for cell in found["cells"])
+    assert {kind: found.get(kind) for kind in ("failed", "elsewhere", "console")} == dict.fromkeys(
+        ("failed", "elsewhere", "console")
+    )
+    assert found["theme"] == theme, "JupyterLab follows the system"
+    assert found["pop_ups"] == 0
