@@ -34,6 +34,9 @@ CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.filter(c 
 #: The height of all cells, to be seen in one picture.
 FULL_HEIGHT = "() => Math.max(...[...document.querySelectorAll('.jp-WindowedPanel-inner')].map(e => e.scrollHeight))"
 
+#: Waits until what was changed has been laid out and painted.
+TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 class Found(dict[str, Any]):
     """What was seen: lists of texts by what went wrong, and the rest."""
@@ -76,8 +79,10 @@ def main(chromium: str, url: str, notebook: str, theme: str, picture: str) -> di
 
 def _look(page: Page, picture: str) -> None:
     """Make a picture of the whole notebook: in a window as high as it is."""
-    page.set_viewport_size({"width": WIDTH, "height": min(30_000, page.evaluate(FULL_HEIGHT) + 200)})
-    page.wait_for_function("() => !document.querySelector('.jp-Notebook .jp-Cell-Placeholder')")
+    for _ in range(2):  # cells out of sight have a height that is guessed
+        page.evaluate("() => document.querySelector('.jp-WindowedPanel-outer').scrollTo(0, 0)")
+        page.set_viewport_size({"width": WIDTH, "height": min(30_000, page.evaluate(FULL_HEIGHT) + 200)})
+        page.evaluate(TWO_FRAMES)
     page.locator(".jp-NotebookPanel").screenshot(path=picture)
 
 

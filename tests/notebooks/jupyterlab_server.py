@@ -40,7 +40,7 @@ def browser() -> tuple[Path, str]:
     if not (ENVIRONMENT / "ready").exists():
         try:
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True, capture_output=True)
-            install = [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+            install: list[str] = [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS]
             subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
         except subprocess.SubprocessError as error:
             raise BrowserUnavailableError(f"playwright cannot be installed: {error}") from error
@@ -52,7 +52,16 @@ def browser() -> tuple[Path, str]:
 def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
     """Yield the address, with token, of a JupyterLab on a folder's notebooks, as ``fluss-lab lab`` starts it."""
     log = home / "jupyterlab.log"
-    command = [sys.executable, "-m", "fluss_lab.cli", "lab", folder, "--no-browser", "--", "--expose-app-in-browser"]
+    command = [
+        sys.executable,
+        "-m",
+        "fluss_lab.cli",
+        "lab",
+        str(folder),
+        "--no-browser",
+        "--",
+        "--expose-app-in-browser",
+    ]
     with log.open("w") as out:
         server = subprocess.Popen(
             [*command, "--ServerApp.port=0", "--allow-root"], stdout=out, stderr=out, start_new_session=True,
