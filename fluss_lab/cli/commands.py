@@ -204,7 +204,7 @@ def config(folder: Path, is_whole: bool) -> None:
 )
 def doctor(folder: Path, deep: bool) -> None:
     """Check what this machine and FOLDER (default: lab) need. Exit code 1: a check failed."""
-    from fluss_lab.cli.doctor import checks
+    from fluss_lab.workbench.doctor import checks
 
     failed = False
     for check in checks(folder.absolute()):

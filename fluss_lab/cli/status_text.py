@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket, ServerAddress
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
-
-#: Most damaged buckets shown; the server's log has all.
-TROUBLES_MAX: Final = 10
+from fluss_lab.workbench.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -49,7 +46,7 @@ def status_text(folder: Path, found: Discovery) -> str:
     with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
-        statuses = _statuses(connection)
+        statuses = table_statuses(connection)
     tables = [_table_row(info, buckets, states) for info, buckets in statuses]
     kind = "ephemeral" if described.ephemeral else "permanent"
     head = (
@@ -64,72 +61,17 @@ def status_text(folder: Path, found: Discovery) -> str:
     if described.kept_partitions:
         kept = [(*_kept_place(each), format_moment(each.since_time), each.reason) for each in described.kept_partitions]
         parts.append("kept past their retention:\n" + text_table(("table", "partition", "since", "reason"), kept))
-    if troubles := _troubles(statuses):
+    if troubles := troubles_of(statuses):
         shown = troubles[:TROUBLES_MAX]
         more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
         parts.append("buckets with problems:\n" + "\n".join([*shown, *more]))
-    if given_up := _given_up(statuses):
+    if given_up := given_up_of(statuses):
         parts.append("given up because it could not be read:\n" + "\n".join(given_up))
     return "\n\n".join(parts)
 
 
 def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
     return f"{kept.table_path.database_name}.{kept.table_path.table_name}", kept.partition_name
-
-
-class BucketFindings(NamedTuple):
-    """The problems of a lab's buckets.
-
-    Attributes:
-        troubles: Buckets that are not available, then warnings about others.
-        given_up: Ranges of logs that were given up because they could not be read.
-    """
-
-    troubles: list[str]
-    given_up: list[str]
-
-
-def bucket_findings(folder: Path) -> BucketFindings:
-    """Return the problems of a running lab's buckets.
-
-    Raises:
-        FlussError: The server does not answer.
-    """
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
-        statuses = _statuses(connection)
-    return BucketFindings(_troubles(statuses), _given_up(statuses))
-
-
-def _statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:
-    admin = connection.admin()
-    infos = [admin.table_info(TablePath(db, name)) for db in admin.databases() for name in admin.tables(db)]
-    return [(info, admin.buckets(info, patient=False)) for info in infos]
-
-
-def _troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
-    errors, warnings = [], []
-    for info, buckets in statuses:
-        for each in buckets:
-            if each.error is not None:
-                errors.append(str(each.error))
-            elif isinstance(each, KnownBucket) and each.warning is not None:
-                where = "" if each.partition is None else f" of partition {each.partition!r}"
-                warnings.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}")
-    return errors + warnings
-
-
-def _given_up(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
-    """Return the ranges of logs that were given up, a line for each bucket, up to `TROUBLES_MAX`."""
-    lines = []
-    for info, buckets in statuses:
-        for each in buckets:
-            if isinstance(each, KnownBucket) and each.given_up:
-                where = "" if each.partition is None else f" of partition {each.partition!r}"
-                ranges = ", ".join(map(str, each.given_up))
-                lines.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {ranges}")
-    more = [f"and {len(lines) - TROUBLES_MAX} more"] if len(lines) > TROUBLES_MAX else []
-    return lines[:TROUBLES_MAX] + more
 
 
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:

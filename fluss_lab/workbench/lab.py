@@ -24,6 +24,7 @@ from fluss_lab.server import cluster
 from fluss_lab.tiering.round.round_report import TieringReports
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.lab_display import lab_html
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
@@ -470,6 +471,16 @@ class Lab(Closing):
         """Return servers, tables, lag, tiering states and disk use, as they are now."""
         described = self.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         return LabStatus(self.folder, described, self._all_tables())
+
+    def doctor(self) -> Listing:
+        """Check what this machine and the lab need: packages, Java, folder, disks, clock, server, every bucket.
+
+        Returns:
+            ``check``, ``ok``, and ``found`` with what to do; failed checks first. Takes a second or two, and changes nothing.
+        """
+        from fluss_lab.workbench.doctor import findings
+
+        return findings(self.folder, self.connection)
 
     def _all_tables(self) -> list[Table]:
         return [Table(self, path) for path in self._tables.paths()]

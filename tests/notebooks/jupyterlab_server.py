@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+from fluss_lab.testing.mock_clock import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 ENVIRONMENT: Final = ROOT / ".venv-browser"
@@ -68,11 +69,9 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
             env={**os.environ, "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home / "jupyter")},
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (found := _URL.search(log.read_text())):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        wait_until(lambda: server.poll() is not None or _URL.search(log.read_text()) is not None, START_TIMEOUT_S)
+        found = _URL.search(log.read_text())
+        assert found, log.read_text()
         yield found[0]
     finally:
         server.terminate()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fluss_lab.cli.status_text import bucket_findings
 from fluss_lab.client import KnownBucket, UnknownBucket
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import OffsetSpec, TablePath
@@ -21,6 +20,7 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import plan_repair
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.service.tiering_status import table_lag
+from fluss_lab.workbench.bucket_findings import findings_of, table_statuses
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import OPTIONS, until
 
@@ -207,7 +207,9 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     (told,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
     assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
     assert "bucket 0" in told["last_error"]
-    assert any("db.plain, bucket 0" in trouble for trouble in bucket_findings(broken.folder).troubles)
+    assert any(
+        "db.plain, bucket 0" in trouble for trouble in findings_of(table_statuses(broken.cluster.connection)).troubles
+    )
     values = {family.name: [each.value for each in family.samples] for family in broken.cluster.tablet().metrics()}
     assert values["fluss_tabletserver_unknownBuckets"] == [3]
     lag = table_lag(broken.cluster.connection, TablePath("db", "plain"), 10**13)

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from fluss_lab.cli.doctor import checks
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
+from fluss_lab.workbench import Lab
+from fluss_lab.workbench.doctor import checks, findings
 from tests.unit.cli.test_commands import run
 
 METRICS_KEY = "metrics.reporter.prometheus.port"
@@ -161,3 +162,19 @@ def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
             assert f"{segment}: offsets [10, 20) cannot be read" in text
         assert not found(tmp_path / "lab")["buckets"].is_ok
         assert run("doctor", tmp_path / "lab").returncode == 1
+
+
+def test_an_open_lab_says_what_is_wrong_with_it_first(tmp_path):
+    with Lab.open(tmp_path / "lab") as lab:
+        well = lab.doctor()
+        assert all(well.column("ok"))
+        assert well.title == f"doctor: all {len(well)} checks passed"
+        assert {"python", "java", "disk", "server", "buckets"} <= set(well.column("check"))
+        (tmp_path / "lab").chmod(0o755)
+        ill = lab.doctor()
+        elsewhere = findings(None, lab.connection)
+    assert (ill[0]["check"], ill[0]["ok"]) == ("lab", False)
+    assert "expected none for others" in ill[0]["found"]
+    assert ill.title == f"doctor: 1 of {len(ill)} checks failed"
+    assert {"buckets", "java"} <= set(elsewhere.column("check"))
+    assert "disk" not in elsewhere.column("check")

@@ -1,4 +1,4 @@
-"""The checks of ``fluss-lab doctor``: machine, folder, server; with ``--deep`` every file."""
+"""The doctor: what this machine and a lab need, checked: packages, Java, folder, disks, clock, server, buckets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.cli.status_text import TROUBLES_MAX, BucketFindings, bucket_findings, status_text
+import pyarrow as pa
+
+from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.model.config.config_chain import resolve, unknown_variables
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.folder.remote_storage import remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
+from fluss_lab.workbench.bucket_findings import TROUBLES_MAX, findings_of, table_statuses
+from fluss_lab.workbench.displays import Listing
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
 #: A segment of each of a few buckets, and a round's files.
@@ -44,6 +49,21 @@ class Check:
     name: str
     is_ok: bool
     found: str
+
+
+def findings(folder: Path | None, connection: Connection) -> Listing:
+    """Return the checks of a lab that is open, as `Lab.doctor` does.
+
+    Args:
+        folder: The lab's; None: its server runs elsewhere, and only this machine and the buckets are checked.
+        connection: To its server.
+    """
+    found = list(checks(folder) if folder is not None else [*_machine(), *_bucket_checks(connection)])
+    found.sort(key=lambda check: check.is_ok)  # what needs attention comes first
+    bad = sum(not check.is_ok for check in found)
+    title = f"doctor: {bad} of {len(found)} checks failed" if bad else f"doctor: all {len(found)} checks passed"
+    rows = [{"check": check.name, "ok": check.is_ok, "found": check.found} for check in found]
+    return Listing(title, rows, {"check": pa.string(), "ok": pa.bool_(), "found": pa.string()})
 
 
 def checks(folder: Path) -> Iterator[Check]:
@@ -176,7 +196,10 @@ def _server(folder: Path) -> Iterator[Check]:
             f"minutes, see {folder / LOG_FILE} and end it",
         )  # fmt: skip
     if running is not None:
-        yield from _buckets(folder)
+        try:
+            yield from _buckets(folder)
+        except FlussError as error:  # it ended meanwhile
+            yield Check("buckets", False, str(error))
         return
     if found is not None:
         yield _port("port", found.servers[0].host, found.servers[0].port, "the next server uses another one")
@@ -189,10 +212,16 @@ def _server(folder: Path) -> Iterator[Check]:
 
 def _buckets(folder: Path) -> Iterator[Check]:
     """Check every bucket of a running lab."""
+    place = cluster.locate(folder)
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        yield from _bucket_checks(connection)
+
+
+def _bucket_checks(connection: Connection) -> Iterator[Check]:
     try:
-        troubles, given_up = bucket_findings(folder)
+        troubles, given_up = findings_of(table_statuses(connection))
     except FlussError as error:
-        troubles, given_up = BucketFindings([str(error)], [])
+        troubles, given_up = [str(error)], []
     for each in given_up:
         yield Check("buckets", True, f"given up because it could not be read: {each}")
     if not troubles:
@@ -217,7 +246,9 @@ def _answering(folder: Path) -> str:
         return "none runs"
     if cluster.running_server(folder) is None:
         return f"process {found.servers[0].pid} was killed; the next process that opens the lab restarts it, and it recovers"
-    status_text(folder, found)
+    place = cluster.locate(folder)
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     return f"process {found.servers[0].pid} answers"
 
 
