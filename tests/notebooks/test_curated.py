@@ -7,7 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fluss_lab.jobs import run_notebook
+from fluss_lab.workbench import Lab
+from tests.notebooks.papermill_run import outputs_of, run_notebook, summary_of, text_of, text_shown
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[0-9a-z]*.ipynb"))
@@ -39,32 +40,16 @@ SAYS = {
 }
 
 
-def outputs_of(path):
-    """Yield the outputs of an executed notebook."""
-    for cell in nbformat.read(path, as_version=4).cells:
-        yield from cell.get("outputs", ())
-
-
-def text_of(output):
-    return output.get("text") or output.get("data", {}).get("text/plain", "")
-
-
-def said(path):
-    """Return everything that an executed notebook shows as text."""
-    return "\n".join(map(text_of, outputs_of(path)))
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SAYS))
 def test_a_notebook_shows_what_it_claims(tmp_path, name):
     """In a folder with a space in its name."""
-    output = tmp_path / f"{name}.ipynb"
-    run_notebook(FOLDER / f"{name}.ipynb", output, {"lab_folder": str(tmp_path / "a lab")})
-    text = said(output)
+    executed = run_notebook(FOLDER / f"{name}.ipynb", tmp_path / "out.ipynb", lab_folder=str(tmp_path / "a lab"))
+    text = text_shown(executed)
     missing = [pattern for pattern in SAYS[name] if not re.search(pattern, text, re.MULTILINE)]
     assert not missing, text
-    noise = [text_of(each) for each in outputs_of(output) if each.get("name") == "stderr"]
+    noise = [text_of(each) for each in outputs_of(executed) if each.get("name") == "stderr"]
     assert not noise
 
 
@@ -72,10 +57,8 @@ def test_a_notebook_shows_what_it_claims(tmp_path, name):
 @pytest.mark.slow
 def test_the_job_notebooks_run_again_and_again(tmp_path):
     """A table is tiered and reported; the second report has only what came after the first."""
-    import fluss_lab as fl
-
     lab_folder, reports = tmp_path / "lab", tmp_path / "reports"
-    with fl.Lab.open(lab_folder) as lab:
+    with Lab.open(lab_folder) as lab:
         lab.create_database("db")
         table = lab.create_table(
             "db.t", schema={"id": "bigint", "x": "string"}, primary_key=["id"],
@@ -85,21 +68,23 @@ def test_the_job_notebooks_run_again_and_again(tmp_path):
         for round_number in range(3):
             table.upsert([{"id": key, "x": f"{round_number}"} for key in range(round_number * 10, 40)])
             tiering = run("tier_and_maintain", tmp_path, round_number, lab_folder=str(lab_folder))
-            assert (tiering.summary["tables"], tiering.summary["lag"]) == (1, 0)
-            assert tiering.summary["rows"] > 0
+            assert (tiering["tables"], tiering["lag"]) == (1, 0)
+            assert tiering["rows"] > 0
             arguments = {"table": "db.t", "report_folder": str(reports)}
             report = run("daily_change_report", tmp_path, round_number, lab_folder=str(lab_folder), **arguments)
-            changes.append(report.summary["changes"])
-            assert Path(report.summary["report"]).read_text().startswith("<!doctype html>")
+            changes.append(report["changes"])
+            assert Path(report["report"]).read_text().startswith("<!doctype html>")
         again = run("daily_change_report", tmp_path, 9, lab_folder=str(lab_folder), **arguments)
         idle = run("tier_and_maintain", tmp_path, 9, lab_folder=str(lab_folder))
     assert changes == [40, 2 * 30, 2 * 20]  # new rows, then the images before and after of those that changed
-    assert again.summary["changes"] == 0
-    assert idle.summary["rows"] == 0
+    assert again["changes"] == 0
+    assert idle["rows"] == 0
 
 
 def run(name, tmp_path, number, **parameters):
-    return run_notebook(FOLDER / "jobs" / f"{name}.ipynb", tmp_path / f"{name}-{number}.ipynb", parameters)
+    return summary_of(
+        run_notebook(FOLDER / "jobs" / f"{name}.ipynb", tmp_path / f"{name}-{number}.ipynb", **parameters)
+    )
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
