@@ -13,19 +13,26 @@ from typing import Final
 
 import click
 
+from fluss_lab.cli.file_commands import FILE_COMMANDS
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
 from fluss_lab.cli.lab_command import lab
+from fluss_lab.cli.output import examples, json_option, print_objects
+from fluss_lab.cli.read_commands import READ_COMMANDS
+from fluss_lab.cli.table_argument import completion
 from fluss_lab.cli.table_commands import TABLE_COMMANDS
 from fluss_lab.errors import FlussError, InvalidPropertyError
 
 #: Exit codes: something failed, and nothing to show.
 FAILED: Final = 1
 NO_SERVER: Final = 3
+#: As of a process that the signal ended.
+INTERRUPTED: Final = 130
 DEBUG_VARIABLE: Final = "FLUSS_LAB_DEBUG"
+_PROGRAM: Final = "fluss-lab"
 
 _EXIT_CODES: Final = """
 Exit codes: 0 done; 1 failed, with the reason in one line on standard error; 2 an invalid command line; 3 (status) no
-server runs. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
+server runs; 130 interrupted. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
 """
 
 
@@ -114,7 +121,9 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     sys.exit(run_tablet_server(ready_fd))
 
 
-@commands.command()
+@commands.command(
+    epilog=examples("fluss-lab up", "fluss-lab up my-lab --tablet-servers 3 --option log.durability=fsync")
+)
 @folder_argument
 @_tablet_servers_option
 @_options_option
@@ -143,7 +152,7 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jo
         click.echo(f"{path}: jobs are scheduled by process {start_detached(path)}")
 
 
-@commands.command()
+@commands.command(epilog=examples("fluss-lab down", "fluss-lab down my-lab"))
 @folder_argument
 def down(folder: Path) -> None:
     """Stop the server on FOLDER (default: lab) gracefully, and wait until it is gone."""
@@ -156,31 +165,39 @@ def down(folder: Path) -> None:
     click.echo(f"{path}: stopped" if cluster.stop_server(path) else f"{path}: no server runs")
 
 
-@commands.command()
+@commands.command(epilog=examples("fluss-lab status", "fluss-lab status my-lab --json"))
 @folder_argument
-def status(folder: Path) -> None:
+@json_option
+def status(folder: Path, *, is_json: bool) -> None:
     """Show servers, tables, lag and tiering states of FOLDER (default: lab). Exit code 3: no server runs."""
     from fluss_lab.server import cluster
 
     path = folder.absolute()
     found = cluster.running_server(path)
     if found is None:
-        click.echo(f"{path}: no server runs; `fluss-lab up {folder}` starts one")
+        if is_json:
+            print_objects([{"folder": str(path), "running": False}])
+        else:
+            click.echo(f"{path}: no server runs; `fluss-lab up {folder}` starts one")
         sys.exit(NO_SERVER)
-    from fluss_lab.cli.status_text import status_text
+    from fluss_lab.cli.status_text import status_object, status_text
 
-    click.echo(status_text(path, found))
+    if is_json:
+        print_objects([status_object(path, found)])
+    else:
+        click.echo(status_text(path, found))
 
 
-@commands.command()
+@commands.command(epilog=examples("fluss-lab config", "fluss-lab config my-lab --all --json"))
 @folder_argument
 @click.option("--all", "is_whole", is_flag=True, help="Every option of the lake's catalogs and file systems too.")
-def config(folder: Path, is_whole: bool) -> None:
+@json_option
+def config(folder: Path, *, is_whole: bool, is_json: bool) -> None:
     """Show each option's value and its source: environment, file, or default. Secrets are hidden.
 
     Unset options of the lake (datalake.*) have the values of a lab in FOLDER.
     """
-    from fluss_lab.cli.status_text import text_table
+    from fluss_lab.cli.text_tables import text_table
     from fluss_lab.model.config.config_chain import Setting, resolve, unknown_variables
     from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
     from fluss_lab.server.server_options import with_lake
@@ -192,30 +209,37 @@ def config(folder: Path, is_whole: bool) -> None:
     for key in ICEBERG_OPTIONS if is_whole else ():
         found.setdefault(key, Setting(key, "", "default"))
     settings = [found[key] for key in sorted(found)]
-    click.echo(text_table(("option", "value", "from"), [(each.key, each.shown, each.source) for each in settings]))
+    if is_json:
+        print_objects({"option": each.key, "value": each.shown, "from": each.source} for each in settings)
+    else:
+        click.echo(text_table(("option", "value", "from"), [(each.key, each.shown, each.source) for each in settings]))
     for name in unknown_variables(os.environ):
         click.echo(f"warning: {name} is set, but there is no such option", err=True)
 
 
-@commands.command()
+@commands.command(epilog=examples("fluss-lab doctor", "fluss-lab doctor my-lab --deep --json"))
 @folder_argument
 @click.option(
     "--deep", is_flag=True, help="Read every file and check every checksum; no server may run. Nothing is changed."
 )
-def doctor(folder: Path, deep: bool) -> None:
+@json_option
+def doctor(folder: Path, *, deep: bool, is_json: bool) -> None:
     """Check what this machine and FOLDER (default: lab) need. Exit code 1: a check failed."""
     from fluss_lab.workbench.doctor import checks
 
     failed = False
     for check in checks(folder.absolute()):
         failed |= not check.is_ok
-        click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}")
+        if is_json:
+            print_objects([{"check": check.name, "ok": check.is_ok, "found": check.found}])
+        else:
+            click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}")
     if deep and folder.exists():
-        failed |= _deep(folder.absolute())
+        failed |= _deep(folder.absolute(), is_json=is_json)
     sys.exit(FAILED if failed else 0)
 
 
-def _deep(folder: Path) -> bool:
+def _deep(folder: Path, *, is_json: bool) -> bool:
     """Print the findings in a lab's files; return whether there is a harmful one."""
     from fluss_lab.server.folder.folder_lock import lock_out_servers
     from fluss_lab.server.folder.lab_inspection import inspect_lab
@@ -223,24 +247,76 @@ def _deep(folder: Path) -> bool:
     failed = False
     with lock_out_servers(folder):
         for found in inspect_lab(folder):
-            if isinstance(found, str):
-                click.echo(f"read {found}")
+            is_read = isinstance(found, str)
+            is_ok = isinstance(found, str) or found.is_harmless
+            failed |= not is_ok
+            if is_json:
+                print_objects([{"check": "read" if is_read else "finding", "ok": is_ok, "found": str(found)}])
             else:
-                failed |= not found.is_harmless
-                click.echo(f"{'note' if found.is_harmless else 'BAD '} {found}")
+                click.echo(f"{'read' if is_read else 'note' if is_ok else 'BAD '} {found}")
     return failed
 
 
 for _command in (lab, *TABLE_COMMANDS):
     commands.add_command(_command)
+for _reader in (*READ_COMMANDS, *FILE_COMMANDS, completion):
+    commands.add_command(_reader)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; errors are one line on standard error and exit code 1."""
+    """Run the command line and end the process; an error is one line on standard error.
+
+    Raises:
+        SystemExit: Always, with one of the exit codes.
+        Exception: What failed, when the variable for debugging is set.
+    """
+    sys.exit(_exit_code(None if arguments is None else list(arguments)))
+
+
+def _exit_code(arguments: list[str] | None) -> int:
     try:
-        commands.main(args=None if arguments is None else list(arguments), prog_name="fluss-lab")
-    except FlussError as error:
+        code = commands.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        _say(_usage_text(error))
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has enough. What is still buffered would fail once more at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        click.echo(f"fluss-lab: {error}", err=True)
-        sys.exit(FAILED)
+        _say(_error_text(error))
+        return FAILED
+
+
+def _say(text: str) -> None:
+    from fluss_lab.cli.text_tables import clean_text
+
+    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
+    click.echo(f"{_PROGRAM}: {clean_text(line)}", err=True)
+
+
+def _usage_text(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    where = _PROGRAM if context is None else context.command_path
+    return f"{error.format_message().rstrip('.')}; see `{where} --help`"
+
+
+def _error_text(error: Exception) -> str:
+    """Return what a person is to know of an error: of others than the house's and the system's its kind too."""
+    if isinstance(error, FlussError | OSError):
+        return str(error)
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        from fluss_lab.spark.session.spark_errors import spark_message
+
+        return spark_message(error).split("\n\n", 1)[0]
+    return f"{type(error).__name__}: {error}; {DEBUG_VARIABLE}=1 shows where"

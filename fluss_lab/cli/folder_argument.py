@@ -24,7 +24,11 @@ class FolderPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the argument as a path."""
-        return super().convert(Path(value).expanduser(), param, ctx)
+        try:
+            folder = Path(value).expanduser()
+        except RuntimeError:
+            self.fail(f"{str(value)!r}: there is no such user", param, ctx)
+        return super().convert(folder, param, ctx)
 
 
 def folder_argument(command: Command) -> Command:

@@ -105,7 +105,7 @@ def jobs() -> None:
 @folder_option
 def list_jobs(folder: Path, is_json: bool) -> None:
     """List the jobs, and which process schedules them."""
-    from fluss_lab.cli.status_text import text_table
+    from fluss_lab.cli.text_tables import text_table
     from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
 
     opened = _opened(folder)
@@ -186,7 +186,7 @@ def remove(folder: Path, name: str) -> None:
 @folder_option
 def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
     """List runs, of the job NAME or of all, the newest first."""
-    from fluss_lab.cli.status_text import text_table
+    from fluss_lab.cli.text_tables import text_table
     from fluss_lab.model.times import format_moment
 
     found = _opened(folder).history(name, limit=limit)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from fluss_lab.cli.text_tables import text_table
 from fluss_lab.client import BucketStatus, Connection, KnownBucket, ServerAddress
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
@@ -14,26 +16,59 @@ from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
 from fluss_lab.workbench.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
 
-
-def text_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return rows as aligned columns; numbers to the right, None as a dash."""
-    cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(headers))]
-    numeric = [bool(rows) and all(isinstance(row[i], int | None) for row in rows) for i in range(len(headers))]
-    lines = []
-    for row in cells:
-        shown = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        lines.append("  ".join(shown).rstrip())
-    return "\n".join(lines)
+_SERVER_COLUMNS: Final = ("server", "process", "address", "state", "restarts", "last error")
+_TABLE_COLUMNS: Final = (
+    "table", "buckets", "records", "bytes", "end", "lake end", "lag", "state", "failures", "last error",
+)  # fmt: skip
+_KEPT_COLUMNS: Final = ("table", "partition", "since", "reason")
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def status_object(folder: Path, found: Discovery) -> dict[str, Any]:
+    """Return the status of a running lab as an object of JSON: what `status_text` says, and nothing cut off.
+
+    Raises:
+        FlussError: The server does not answer.
+    """
+    described, tables, statuses = _asked(folder)
+    servers = _objects(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))
+    for each in servers:
+        each["process"] = each["process"] and int(str(each["process"]))
+    return {
+        "folder": str(folder),
+        "running": True,
+        "ephemeral": described.ephemeral,
+        "started": format_moment(described.started_time),
+        "attached": described.attached,
+        "coordinator_epoch": described.coordinator_epoch,
+        "metrics": [_page(each) for each in described.metrics_pages],
+        "servers": servers,
+        "tables": _objects(_TABLE_COLUMNS, tables),
+        "kept_partitions": _objects(_KEPT_COLUMNS, _kept_rows(described.kept_partitions)),
+        "problems": troubles_of(statuses),
+        "given_up": given_up_of(statuses),
+    }
+
+
+def _objects(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    names = [column.replace(" ", "_") for column in columns]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+class _Asked(NamedTuple):
+    """What the servers of a lab said."""
+
+    described: pb.DescribeClusterResponse
+    tables: list[tuple[object, ...]]
+    statuses: list[tuple[TableInfo, list[BucketStatus]]]
+
+
+def _asked(folder: Path) -> _Asked:
+    place = cluster.locate(folder)
+    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        states = {state.table_id: state for state in described.tiering_states}
+        statuses = table_statuses(connection)
+    return _Asked(described, [_table_row(info, buckets, states) for info, buckets in statuses], statuses)
 
 
 def status_text(folder: Path, found: Discovery) -> str:
@@ -42,12 +77,7 @@ def status_text(folder: Path, found: Discovery) -> str:
     Raises:
         FlussError: The server does not answer.
     """
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
-        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        states = {state.table_id: state for state in described.tiering_states}
-        statuses = table_statuses(connection)
-    tables = [_table_row(info, buckets, states) for info, buckets in statuses]
+    described, tables, statuses = _asked(folder)
     kind = "ephemeral" if described.ephemeral else "permanent"
     head = (
         f"{folder}: {kind}, up since {format_moment(described.started_time)}, {described.attached} attached, coordinator "
@@ -55,12 +85,11 @@ def status_text(folder: Path, found: Discovery) -> str:
     )
     if described.metrics_pages:
         head += f"\nmetrics, with the token in {found.servers[0].token_file}: {_pages(described.metrics_pages)}"
-    columns = ("table", "buckets", "records", "bytes", "end", "lake end", "lag", "state", "failures", "last error")
-    parts = [head, _servers_table(found, described.tablet_server_status)]
-    parts.append(text_table(columns, tables) if tables else "no tables")
+    parts = [head, text_table(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))]
+    parts.append(text_table(_TABLE_COLUMNS, _cut(tables)) if tables else "no tables")
     if described.kept_partitions:
-        kept = [(*_kept_place(each), format_moment(each.since_time), each.reason) for each in described.kept_partitions]
-        parts.append("kept past their retention:\n" + text_table(("table", "partition", "since", "reason"), kept))
+        kept = _kept_rows(described.kept_partitions)
+        parts.append("kept past their retention:\n" + text_table(_KEPT_COLUMNS, kept))
     if troubles := troubles_of(statuses):
         shown = troubles[:TROUBLES_MAX]
         more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
@@ -70,20 +99,31 @@ def status_text(folder: Path, found: Discovery) -> str:
     return "\n\n".join(parts)
 
 
+def _cut(tables: Iterable[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return the rows of tables with the beginning of their errors."""
+    return [(*row[:-1], str(row[-1])[:80] if row[-1] else None) for row in tables]
+
+
+def _kept_rows(kept: Iterable[pb.PbKeptPartition]) -> list[tuple[object, ...]]:
+    return [(*_kept_place(each), format_moment(each.since_time), each.reason) for each in kept]
+
+
 def _kept_place(kept: pb.PbKeptPartition) -> tuple[str, str]:
     return f"{kept.table_path.database_name}.{kept.table_path.table_name}", kept.partition_name
 
 
 def _pages(pages: Iterable[pb.PbMetricsPage]) -> str:
     """Return the addresses of each process's metrics page."""
-    shown = []
-    for page in pages:
-        who = f"tablet {page.server_id} " if page.HasField("server_id") else ""
-        shown.append(f"{who}http://{HOST}:{page.port}{PATH}")
-    return ", ".join(shown)
+    return ", ".join(
+        (f"tablet {page.server_id} " if page.HasField("server_id") else "") + _page(page) for page in pages
+    )
 
 
-def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) -> str:
+def _page(page: pb.PbMetricsPage) -> str:
+    return f"http://{HOST}:{page.port}{PATH}"
+
+
+def _server_rows(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) -> list[tuple[object, ...]]:
     """Return the coordinator's process and each tablet server, running or not."""
     first = found.servers[0]
     rows: list[tuple[object, ...]] = [
@@ -96,7 +136,7 @@ def _servers_table(found: Discovery, states: Iterable[pb.PbTabletServerStatus]) 
         error = each.last_error.splitlines()[0][:120] if each.last_error else None
         shown = None if process_id is None else str(process_id)
         rows.append((f"tablet {each.server_id}", shown, address, each.state, each.restarts, error))
-    return text_table(("server", "process", "address", "state", "restarts", "last error"), rows)
+    return rows
 
 
 def _table_row(
@@ -116,7 +156,7 @@ def _table_row(
     return (
         str(info.path), len(buckets), records, size_bytes, end, lake_end, lag,
         state.state if state is not None else None, state.failures if state is not None else None,
-        error.splitlines()[0][:80] if error else None,
+        error.splitlines()[0] if error else None,
     )  # fmt: skip
 
 

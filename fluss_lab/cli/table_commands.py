@@ -1,14 +1,12 @@
-"""The commands of ``fluss-lab`` for tables: list, show, tier, follow, repair."""
+"""The commands of ``fluss-lab`` for tables: list, show, tier, repair."""
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice, repeat
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -17,22 +15,27 @@ import click
 
 from fluss_lab.cli.folder_argument import folder_option, opened_lab
 from fluss_lab.cli.job_commands import jobs, run
+from fluss_lab.cli.output import examples, json_option, print_objects
+from fluss_lab.cli.table_argument import table_argument, tables_argument
 from fluss_lab.errors import InvalidError, InvalidRequestError, UnsupportedError
 
 if TYPE_CHECKING:
-    from fluss_lab.client import ScanBatch
     from fluss_lab.lake.iceberg.maintenance.warehouse_relocation import Relocated
     from fluss_lab.tiering.service.tiering_service import RoundOutcome
     from fluss_lab.workbench import Lab
 
-#: How long one look for new records waits; Ctrl-C is answered within it.
-POLL_TIMEOUT_S: Final = 0.5
 #: Tables tiered at the same time, by default.
 TABLES_MAX: Final = 2
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "fluss-lab repair nyc.flights --adopt",
+        "fluss-lab repair nyc.flights --skip-corrupt --yes",
+        "fluss-lab repair my-lab --relocate",
+    )
+)
 @click.argument("target")
 @click.option("--adopt", is_flag=True, help="Accept the lake table as it is; TARGET is the table's path.")
 @click.option(
@@ -176,7 +179,7 @@ def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
             )
 
 
-def tier_on(lab: Lab, max_tables: int, seconds: float | None) -> None:
+def tier_on(lab: Lab, max_tables: int, seconds: float | None, *, is_json: bool = False) -> None:
     """Tier by freshness until a signal arrives, or for so many seconds; then print the status of every table.
 
     The first signal lets running rounds end (half a minute at most), the second cancels them.
@@ -189,7 +192,7 @@ def tier_on(lab: Lab, max_tables: int, seconds: float | None) -> None:
         signalled.set()
         ended.set()
 
-    service = lab.tiering_service(max_tables=max_tables, on_round=_say)
+    service = lab.tiering_service(max_tables=max_tables, on_round=_say_json if is_json else _say)
     # After Spark was started: it takes SIGINT for itself.
     with _on_signals(on_signal):
         service.start()
@@ -213,6 +216,15 @@ def _say(outcome: RoundOutcome) -> None:
     click.echo(f"{format_moment(SystemClock().now_ms())} {outcome}")
 
 
+def _say_json(outcome: RoundOutcome) -> None:
+    from fluss_lab.clock import SystemClock
+    from fluss_lab.model.times import format_moment
+
+    time, report = format_moment(SystemClock().now_ms()), outcome.report
+    error = None if report is not None else str(outcome).removeprefix(f"{outcome.table}: ")
+    print_objects([{"time": time, "table": str(outcome.table), "report": report and report.to_dict(), "error": error}])
+
+
 @contextmanager
 def _on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in _SIGNALS}
@@ -223,44 +235,74 @@ def _on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, previous)
 
 
-@click.command()
+@click.command(epilog=examples("fluss-lab tables", "fluss-lab tables nyc --json"))
 @click.argument("database", required=False)
+@json_option
 @folder_option
-def tables(folder: Path, database: str | None) -> None:
+def tables(folder: Path, database: str | None, *, is_json: bool) -> None:
     """List tables: all, or those of DATABASE."""
     with opened_lab(folder) as lab:
-        for name in [database] if database is not None else lab.databases():
-            for table in lab.tables(name):
-                click.echo(f"{name}.{table}")
+        names = [database] if database is not None else lab.databases()
+        found = [(name, table) for name in names for table in lab.tables(name)]
+    if is_json:
+        print_objects({"path": f"{name}.{table}", "database": name, "table": table} for name, table in found)
+        return
+    for name, table in found:
+        click.echo(f"{name}.{table}")
 
 
-@click.command()
-@click.argument("path")
+@click.command(epilog=examples("fluss-lab show nyc.flights", "fluss-lab show nyc.flights --json"))
+@table_argument
+@json_option
 @folder_option
-def show(folder: Path, path: str) -> None:
-    """Show the table PATH: columns, properties, buckets, lake snapshots."""
-    from fluss_lab.workbench.displays import Listing
+def show(folder: Path, path: str, *, is_json: bool) -> None:
+    """Show TABLE: columns, properties, buckets, lake snapshots."""
+    from fluss_lab.cli.text_tables import DataTable, clean_text
 
     with opened_lab(folder) as lab:
         table = lab.table(path)
-        descriptor = table.descriptor
-        click.echo(repr(table))
-        columns = [{"column": column.name, "type": str(column.type)} for column in descriptor.schema.columns]
-        click.echo(repr(Listing("columns", columns)))
-        properties = [{"property": key, "value": value} for key, value in sorted(descriptor.properties.items())]
-        click.echo(repr(Listing("properties", properties, ("property", "value"))))
-        click.echo(repr(table.buckets()))
-        if descriptor.lake_enabled:
-            click.echo(repr(table.snapshots()))
+        title, descriptor = repr(table).strip("<>"), table.descriptor
+        buckets = [dict(row) for row in table.buckets()]
+        snapshots = [dict(row) for row in table.snapshots()] if descriptor.lake_enabled else None
+    columns = [
+        {"column": each.name, "type": str(each.type), "comment": each.comment} for each in descriptor.schema.columns
+    ]
+    properties = dict(sorted(descriptor.properties.items()))
+    if is_json:
+        key = list(descriptor.schema.primary_key)
+        definition = {
+            "path": path, "kind": "primary-key table" if key else "log table", "primary_key": key,
+            "partitioned_by": list(descriptor.partitioned_by), "bucket_key": list(descriptor.bucket_key),
+            "lake": descriptor.lake_enabled, "comment": descriptor.comment, "columns": columns, "properties": properties,
+        }  # fmt: skip
+        print_objects([{**definition, "buckets": buckets, "snapshots": snapshots}])
+        return
+    listed = [("columns", _without_unset(columns)), ("properties", [{"property": k, "value": v} for k, v in properties.items()]),
+              ("buckets", _without_unset(buckets)), ("snapshots", snapshots)]  # fmt: skip
+    click.echo(clean_text(title))
+    for name, rows in listed:
+        if rows is not None:
+            columns_shown = list(zip(*(row.values() for row in rows), strict=True))
+            lines = DataTable(list(rows[0])).lines(columns_shown) if rows else ["none"]
+            click.echo("\n".join(["", f"{name} of {path}", *lines]))
 
 
-@click.command()
-@click.argument("paths", nargs=-1)
+def _without_unset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without the columns that are None in each."""
+    kept = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+    return [{name: row[name] for name in kept} for row in rows]
+
+
+@click.command(
+    epilog=examples("fluss-lab tier nyc.flights", "fluss-lab tier --json", "fluss-lab tier --continuous --for 10min")
+)
+@tables_argument
 @click.option("--continuous", is_flag=True, help="Keep tiering by each table's freshness, until Ctrl-C or SIGTERM.")
 @click.option("--for", "duration", metavar="DURATION", help="With --continuous: end after, for instance, 10min.")
 @click.option("--max-tables", type=click.IntRange(min=1), default=None, help="With --continuous: tables at a time (2).")
 @click.option("--master", default=None, help="Spark's master; default: all cores of this machine.")
 @click.option("--spark", "settings", multiple=True, metavar="K=V", help="A Spark setting. Repeatable.")
+@json_option
 @folder_option
 def tier(
     folder: Path,
@@ -270,8 +312,9 @@ def tier(
     max_tables: int | None,
     master: str | None,
     settings: tuple[str, ...],
+    is_json: bool,
 ) -> None:
-    """Tier tables into the lake: one round of each of PATHS, or of all.
+    """Tier tables into the lake: one round of each of TABLES, or of all.
 
     With --continuous every lake-enabled table is tiered by its freshness, with a line for each round. The first Ctrl-C or
     SIGTERM lets running rounds end, the second cancels them.
@@ -291,10 +334,13 @@ def tier(
             return
         lab.start_spark(master, given)
         if continuous:
-            tier_on(lab, max_tables or TABLES_MAX, seconds)
+            tier_on(lab, max_tables or TABLES_MAX, seconds, is_json=is_json)
             return
         for report in [table.tier() for table in named] if named else lab.tier():
-            click.echo(repr(report))
+            if is_json:
+                print_objects([report.to_dict()])
+            else:
+                click.echo(repr(report))
 
 
 def _has_lake_tables(lab: Lab) -> bool:
@@ -311,49 +357,4 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in split}
 
 
-@click.command()
-@click.argument("path")
-@click.option("--from", "start", default="latest", show_default=True, help="earliest, latest, or an ISO time.")
-@click.option("--rows", type=click.IntRange(min=1), default=None, help="End after so many rows.")
-@folder_option
-def tail(folder: Path, path: str, start: str, rows: int | None) -> None:
-    """Follow the table PATH: one JSON object a record, until Ctrl-C.
-
-    Before the columns: _change_type (+A, or +I -U +U -D), _partition (of partitioned tables), _bucket, _log_offset and
-    _commit_timestamp.
-    """
-    left = rows
-    with opened_lab(folder) as lab, lab.table(path).subscribe(start=start) as scanner:
-        while left is None or left > 0:
-            try:
-                batches = list(scanner.poll(POLL_TIMEOUT_S))
-            except KeyboardInterrupt:
-                return
-            for batch in batches:
-                count = len(batch.records) if left is None else min(left, len(batch.records))
-                for row in islice(_records(batch), count):
-                    click.echo(json.dumps(row, default=str, ensure_ascii=False))
-                left = None if left is None else left - count
-
-
-def _records(batch: ScanBatch) -> Iterator[dict[str, Any]]:
-    from fluss_lab.model.changes import CHANGE_SYMBOLS
-    from fluss_lab.model.times import format_moment
-
-    records = batch.records
-    partition = {} if batch.partition is None else {"_partition": batch.partition}
-    changes = records.change_types or repeat(None, len(records))
-    for row, change, offset, moment in zip(
-        records.rows.to_pylist(), changes, records.offsets, records.timestamps_ms, strict=True
-    ):
-        yield {
-            "_change_type": CHANGE_SYMBOLS[0 if change is None else change.as_py()],
-            **partition,
-            "_bucket": batch.bucket.bucket,
-            "_log_offset": offset.as_py(),
-            "_commit_timestamp": format_moment(moment.as_py()),
-            **row,
-        }
-
-
-TABLE_COMMANDS: Final = (tables, show, tier, tail, run, jobs, repair)
+TABLE_COMMANDS: Final = (tables, show, tier, run, jobs, repair)

@@ -55,7 +55,7 @@ def test_tables_and_show(folder):
 
 
 def test_tail_prints_records_as_json(folder):
-    lines = run("tail", "nyc.flights", "--from", "earliest", "--rows", "2", "-f", folder).stdout.splitlines()
+    lines = run("tail", "nyc.flights", "--from", "earliest", "--rows", "2", "--json", "-f", folder).stdout.splitlines()
     rows = [json.loads(line) for line in lines]
     assert all(list(row)[:4] == ["_change_type", "_bucket", "_log_offset", "_commit_timestamp"] for row in rows)
     assert all(parse_moment(row.pop("_commit_timestamp")) > 0 for row in rows)
@@ -66,7 +66,7 @@ def test_tail_prints_records_as_json(folder):
 
 
 def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
-    lines = run("tail", "nyc.planes", "--from", "earliest", "--rows", "4", "-f", folder).stdout.splitlines()
+    lines = run("tail", "nyc.planes", "--from", "earliest", "--rows", "4", "--json", "-f", folder).stdout.splitlines()
     assert [(row["_change_type"], row["v"]) for row in map(json.loads, lines)] == [
         ("+I", 1), ("-U", 1), ("+U", 2), ("-D", 2),
     ]  # fmt: skip
