@@ -76,8 +76,12 @@ def sql(
 
     Starts Spark, which takes some ten seconds. The result is held in memory.
     """
+    from fluss_lab.model.times import parse_moment
+
     wanted = rows if rows is not None or is_json else SQL_ROWS_MAX
     with opened_lab(folder) as lab:
+        if isinstance(moment(as_of), str):
+            parse_moment(as_of, lab.connection.time_zone)  # before Spark starts, and also where no table is named
         if master is not None:
             lab.start_spark(master)
         frame = lab.sql(statement, as_of=moment(as_of))
