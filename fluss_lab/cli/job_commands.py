@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from fluss_lab.cli.folder_argument import folder_option
+from fluss_lab.cli.output import json_option, print_objects
 from fluss_lab.errors import InvalidRequestError, ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _FOLLOW_INTERVAL_S: Final = 0.2
 _START_TIMEOUT_S: Final = 30.0
 _OUTPUT_FILE: Final = "scheduler.log"
 
-_json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 _pairs_option = click.option(
     "--parameter", "-p", "pairs", nargs=2, multiple=True, metavar="NAME VALUE",
     help="Of the notebook's own; a text as it is, else JSON. Repeatable.",
@@ -67,7 +66,7 @@ def _parameters(folder: Path, notebook: str, pairs: tuple[tuple[str, str], ...])
 @_timeout_option
 @_memory_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not print the log.")
-@_json_option
+@json_option
 @folder_option
 def run(
     folder: Path,
@@ -101,7 +100,7 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@_json_option
+@json_option
 @folder_option
 def list_jobs(folder: Path, is_json: bool) -> None:
     """List the jobs, and which process schedules them."""
@@ -141,7 +140,7 @@ def list_jobs(folder: Path, is_json: bool) -> None:
 )
 @click.option("--time-zone", default=None, help="As Europe/Berlin. Default: the system's.")
 @click.option("--replace", is_flag=True, help="Replace a job of that name.")
-@_json_option
+@json_option
 @folder_option
 def schedule(
     folder: Path, name: str, notebook: str, pairs: tuple[tuple[str, str], ...], is_json: bool, **policies: Any
@@ -154,7 +153,7 @@ def schedule(
 
 def _job_command(verb: str, text: str) -> click.Command:
     @click.argument("name")
-    @_json_option
+    @json_option
     @folder_option
     def command(folder: Path, name: str, is_json: bool) -> None:
         _print_job(getattr(_opened(folder), verb)(name), is_json)
@@ -182,7 +181,7 @@ def remove(folder: Path, name: str) -> None:
 @jobs.command()
 @click.argument("name", required=False)
 @click.option("--limit", type=int, default=20, show_default=True, help="At most so many.")
-@_json_option
+@json_option
 @folder_option
 def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
     """List runs, of the job NAME or of all, the newest first."""
@@ -191,7 +190,7 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
 
     found = _opened(folder).history(name, limit=limit)
     if is_json:
-        _print_json(list(map(_run_json, found)))
+        _print_json(*map(_run_json, found))
         return
     rows = [
         (each.id, each.job, each.state, None if each.record.due_ms is None else format_moment(each.record.due_ms),
@@ -224,7 +223,7 @@ def print_log(folder: Path, run_id: str, follow: bool) -> None:
 
 @jobs.command()
 @click.argument("run_id", metavar="RUN")
-@_json_option
+@json_option
 @folder_option
 def cancel(folder: Path, run_id: str, is_json: bool) -> None:
     """End RUN, wherever it runs."""
@@ -235,7 +234,7 @@ def cancel(folder: Path, run_id: str, is_json: bool) -> None:
 
 @jobs.command()
 @click.argument("run_id", metavar="RUN")
-@_json_option
+@json_option
 @folder_option
 def rerun(folder: Path, run_id: str, is_json: bool) -> None:
     """Run once more, now, what RUN did."""
@@ -333,8 +332,8 @@ def _run_json(run: Run) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_json(value: Any) -> None:
+def _print_json(*objects: dict[str, Any]) -> None:
     try:
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        print_objects(objects)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"the notebook's summary is no JSON: {error}") from error

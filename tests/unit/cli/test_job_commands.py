@@ -76,7 +76,8 @@ def test_history_log_and_cancel(folder):
     (folder / "jobs" / "job" / "r2.log").write_text("hello ü\n")
     assert call("jobs", "log", "r2", "--follow", "-f", folder).stdout == "hello ü\n"
     assert call_json("jobs", "cancel", "r1", "-f", folder)["state"] == "cancelled"
-    found = call_json("jobs", "history", "job", "-f", folder)
+    lines = call("jobs", "history", "job", "-f", folder, "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
     assert [(run["id"], run["state"], run["seconds"], run["cell"]) for run in found] == [
         ("r2", "failed", 2.5, 2),
         ("r1", "cancelled", None, None),
