@@ -225,7 +225,7 @@ def config(folder: Path, *, is_whole: bool, is_json: bool) -> None:
 @json_option
 def doctor(folder: Path, *, deep: bool, is_json: bool) -> None:
     """Check what this machine and FOLDER (default: lab) need. Exit code 1: a check failed."""
-    from fluss_lab.workbench.doctor import checks
+    from fluss_lab.workbench.health.doctor import checks
 
     failed = False
     for check in checks(folder.absolute()):

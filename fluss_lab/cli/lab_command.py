@@ -21,12 +21,12 @@ def lab(folder: Path, no_browser: bool, jupyter_arguments: tuple[str, ...]) -> N
     Those that FOLDER does not have are copied there; what it has stays. JupyterLab asks for no news and no updates, installs
     no extensions, and is light or dark as the system is. JUPYTER_ARGUMENTS, after `--`, go to it as they are.
     """
-    from fluss_lab.workbench.curated_notebooks import WELCOME, copy_notebooks
+    from fluss_lab.workbench.notebook.curated_notebooks import WELCOME, copy_notebooks
 
     path = folder.absolute()
     for copy in copy_notebooks(path):
         click.echo(f"copied {copy.relative_to(path)}", err=True)
-    settings = Path(__file__).parents[1] / "workbench" / "jupyterlab_settings"
+    settings = Path(__file__).parents[1] / "workbench" / "notebook" / "jupyterlab_settings"
     command = [
         sys.executable, "-m", "jupyterlab", str(path), f"--LabApp.app_settings_dir={settings}",
         "--LabApp.extension_manager=readonly", f"--LabApp.default_url=/lab/tree/{WELCOME}",

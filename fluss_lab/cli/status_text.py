@@ -14,7 +14,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
-from fluss_lab.workbench.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
+from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
 
 _SERVER_COLUMNS: Final = ("server", "process", "address", "state", "restarts", "last error")
 _TABLE_COLUMNS: Final = (

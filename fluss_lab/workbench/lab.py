@@ -478,7 +478,7 @@ class Lab(Closing):
         Returns:
             ``check``, ``ok``, and ``found`` with what to do; failed checks first. Takes a second or two, and changes nothing.
         """
-        from fluss_lab.workbench.doctor import findings
+        from fluss_lab.workbench.health.doctor import findings
 
         return findings(self.folder, self.connection)
 

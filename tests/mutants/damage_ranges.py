@@ -3,7 +3,7 @@
 from tests.mutants.mutant import RECOVERY, Mutant
 
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
-IN_DOCTOR = "tests/unit/workbench/test_doctor.py"
+IN_DOCTOR = "tests/unit/workbench/health/test_doctor.py"
 IN_INSPECTION = "tests/unit/server/folder/test_lab_inspection.py"
 LOSSES = "fluss_lab/server/folder/lab_inspection.py"
 LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_told_exactly_and_who_else_holds_them",)

@@ -1,4 +1,4 @@
-"""What ``%load_ext fluss_lab`` adds to IPython: SQL in cells."""
+"""What a notebook gets beside the objects: SQL in cells (``%load_ext fluss_lab``), the curated notebooks, JupyterLab's settings."""
 
 from fluss_lab.workbench.notebook.sql_magic import load_ipython_extension
 

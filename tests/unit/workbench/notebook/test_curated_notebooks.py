@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.workbench.curated_notebooks import WELCOME, copy_notebooks, notebooks_folder
+from fluss_lab.workbench.notebook.curated_notebooks import WELCOME, copy_notebooks, notebooks_folder
 from tests.unit.cli.test_commands import run
 
-SETTINGS = Path(__file__).parents[3] / "fluss_lab" / "workbench" / "jupyterlab_settings" / "overrides.json"
+SETTINGS = Path(__file__).parents[4] / "fluss_lab" / "workbench" / "notebook" / "jupyterlab_settings" / "overrides.json"
 
 
 def test_what_is_missing_is_copied_and_what_is_there_stays(tmp_path):

@@ -11,7 +11,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.workbench import Lab
-from fluss_lab.workbench.doctor import checks, findings
+from fluss_lab.workbench.health.doctor import checks, findings
 from tests.unit.cli.test_commands import run
 
 METRICS_KEY = "metrics.reporter.prometheus.port"

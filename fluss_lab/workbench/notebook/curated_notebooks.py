@@ -13,7 +13,7 @@ from fluss_lab.errors import InvalidRequestError, NotFoundError
 WELCOME: Final = "00_welcome.ipynb"
 #: Under the environment's data folder, as `pyproject.toml` says.
 _INSTALLED: Final = Path("share") / "fluss-lab" / "notebooks"
-_IN_CHECKOUT: Final = Path(__file__).parents[2] / "notebooks"
+_IN_CHECKOUT: Final = Path(__file__).parents[3] / "notebooks"
 
 
 def notebooks_folder() -> Path:

@@ -30,8 +30,8 @@ from fluss_lab.server.folder.remote_storage import remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
-from fluss_lab.workbench.bucket_findings import TROUBLES_MAX, findings_of, table_statuses
 from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, findings_of, table_statuses
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
 #: A segment of each of a few buckets, and a round's files.
