@@ -288,14 +288,23 @@ def _exit_code(arguments: list[str] | None) -> int:
         _say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads has enough. What is still buffered would fail once more at the end of the process.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _end_quietly()
+    except SystemExit as ended:
+        # click's own answer to a pipe that nobody reads is exit code 1.
+        if isinstance(ended.__context__, BrokenPipeError):
+            return _end_quietly()
+        raise
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         _say(_error_text(error))
         return FAILED
+
+
+def _end_quietly() -> int:
+    """End because whoever reads has enough: what is still buffered would fail once more at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _say(text: str) -> None:

@@ -26,7 +26,8 @@ def test_every_code_line_runs(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout[-2000:]
     assert done.stdout.count("\n$ fluss-lab ") == len(fluss_lab_lines(README.read_text())) > 5
-    assert '"_partition": "2013-01"' in done.stdout, "tail shows what the blocks wrote"
+    tail = done.stdout.partition("$ fluss-lab tail")[2].partition("$ fluss-lab")[0]
+    assert re.search(r"\+A +2013-01 ", tail), f"tail shows what the blocks wrote: {tail}"
 
 
 def test_a_block_is_where_the_text_has_it():
