@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,7 +66,8 @@ def main(chromium: str, url: str, notebook: str, theme: str, picture: str) -> di
         page.on("response", lambda got: found.note("failed", f"{got.url}: {got.status}") if got.status >= 400 else None)
         page.on("console", lambda said: found.note("console", said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: found.note("console", str(error)))
-        page.goto(f"{place.scheme}://{place.netloc}/lab/tree/{notebook}?{place.query}")
+        workspace = Path(picture).stem  # of its own: another one's notebooks would be opened again
+        page.goto(f"{place.scheme}://{place.netloc}/lab/workspaces/{workspace}/tree/{notebook}?{place.query}")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_TIMEOUT_MS)
         page.set_default_timeout(RUN_TIMEOUT_MS)
         page.evaluate(RUN_ALL)
