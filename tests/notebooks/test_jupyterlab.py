@@ -10,7 +10,7 @@ from tests.notebooks.test_curated import NOTEBOOKS
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
-PICTURES = os.environ.get("FLUSS_LAB_PICTURES")
+PICTURES = os.environ.get("NOTEBOOK_PICTURES")
 
 
 @pytest.fixture(scope="module")
