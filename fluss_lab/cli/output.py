@@ -1,4 +1,4 @@
-"""What commands print: rows as a table for people, or with ``--json`` one JSON object a line."""
+"""The output of commands: rows as a table for people, or with ``--json`` one JSON object a line."""
 
 from __future__ import annotations
 

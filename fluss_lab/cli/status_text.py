@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fluss_lab.cli.text_tables import text_table
-from fluss_lab.client import BucketStatus, Connection, KnownBucket, ServerAddress
+from fluss_lab.client import BucketStatus, KnownBucket
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server import cluster
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
+from fluss_lab.workbench.lab_place import running_connection
 
 _SERVER_COLUMNS: Final = ("server", "process", "address", "state", "restarts", "last error")
 _TABLE_COLUMNS: Final = (
@@ -63,8 +63,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(folder: Path) -> _Asked:
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+    with running_connection(folder) as connection:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
         statuses = table_statuses(connection)

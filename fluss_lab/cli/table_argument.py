@@ -19,15 +19,14 @@ _VARIABLE: Final = "_FLUSS_LAB_COMPLETE"
 def table_paths(folder: Path) -> list[str]:
     """Return the tables of a lab whose server answers at once; else none. Starts, makes and waits for nothing."""
     try:
-        from fluss_lab.client import Connection, ServerAddress
         from fluss_lab.server import cluster
+        from fluss_lab.workbench.lab_place import running_connection
         from fluss_lab.workbench.lab_tables import LabTables
 
         path = folder.expanduser().absolute()
         if cluster.running_server(path) is None:
             return []
-        place = cluster.locate(path)
-        with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+        with running_connection(path) as connection:
             return LabTables(connection).completions()
     except Exception:  # a shell that completes shows no errors
         return []

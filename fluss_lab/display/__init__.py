@@ -1,4 +1,4 @@
-"""What people see: cards of objects in a notebook, texts of values, progress, pictures.
+"""The display for people: cards of objects in a notebook, texts of values, progress, pictures.
 
 In come titles, facts and rows of whoever shows itself; out go HTML of one pattern, text, and matplotlib figures. Cards hold
 inline styles only: no script, no style sheet, no ids, nothing to load, so that they look the same in a saved notebook.

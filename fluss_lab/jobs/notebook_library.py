@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ NOTEBOOK_BYTES_MAX: Final = 64 << 20
 NOTEBOOKS_FOLDER: Final = "notebooks"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _CHECKOUT: Final = Path(__file__).parents[2]
+#: Under the environment's data folder, as `pyproject.toml` says.
+_INSTALLED: Final = Path("share") / "fluss-lab" / NOTEBOOKS_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
 
     Args:
         name: A path to an existing ``.ipynb`` file (``~`` is the home), or a name like ``01_quickstart`` or
-            ``jobs/tier_and_maintain``: then it is looked for in ``notebooks`` of the lab's folder, and of the checkout that
-            this package is run from.
+            ``jobs/tier_and_maintain``: then it is looked for in ``notebooks`` of the lab's folder, then among the
+            curated ones.
         folder: The lab's folder.
 
     Raises:
@@ -58,7 +61,7 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
         raise InvalidRequestError(f"notebook {shown}: expected a name, or the path of a file that ends in {SUFFIX}")
     if _SCHEME.match(text):
         raise InvalidRequestError(f"notebook {shown}: expected a file of this machine, found a URL; download it first")
-    places = [folder / NOTEBOOKS_FOLDER, *_checkout_places()]
+    places = [folder / NOTEBOOKS_FOLDER, *shipped_places()]
     try:
         path = Path(text).expanduser()
         if path.suffix == SUFFIX and path.is_file():
@@ -72,8 +75,11 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
     return found
 
 
-def _checkout_places() -> Iterable[Path]:
-    return [_CHECKOUT / NOTEBOOKS_FOLDER] if (_CHECKOUT / "pyproject.toml").is_file() else []
+def shipped_places() -> list[Path]:
+    """Return the folders with the curated notebooks: of the checkout that this package is run from, else as installed."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return [_CHECKOUT / NOTEBOOKS_FOLDER]
+    return [installed] if (installed := Path(sysconfig.get_path("data")) / _INSTALLED).is_dir() else []
 
 
 def _named(name: Path, places: Iterable[Path]) -> Path | None:

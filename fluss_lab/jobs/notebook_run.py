@@ -70,7 +70,7 @@ class RunPlace:
         """Return the place of a run.
 
         Raises:
-            InvalidNameError: The store has a name that was not checked: somebody else wrote it.
+            InvalidNameError: The store has a name that was not checked: another program wrote it.
         """
         folder = jobs_folder / check_job_name(job)
         check_job_name(run_id)

@@ -1,4 +1,4 @@
-"""What is stored of jobs and runs."""
+"""The records of jobs and runs, as the store keeps them."""
 
 from __future__ import annotations
 

@@ -62,6 +62,16 @@ def folder_place(
         return LabPlace(connection, path, attachment, {"lab": str(path), **settings.client})
 
 
+def running_connection(folder: Path) -> Connection:
+    """Return a connection to the server that runs on a folder, to be closed; it starts none and is no attachment.
+
+    Raises:
+        FlussError: None runs.
+    """
+    place = cluster.locate(folder)
+    return Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust))
+
+
 def server_place(
     address: str,
     token_file: str | Path,

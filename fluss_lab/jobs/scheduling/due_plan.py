@@ -1,4 +1,4 @@
-"""Which due times of a job become runs, and which are recorded as missed."""
+"""The plan of a job's due times: those that become runs, and those that are recorded as missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a lab's buckets, in words: those that are not available, warnings, and what was given up."""
+"""The findings about a lab's buckets, in words: those that are not available, warnings, and what was given up."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client import Connection
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.model.config.config_chain import resolve, unknown_variables
@@ -32,6 +32,7 @@ from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, findings_of, table_statuses
+from fluss_lab.workbench.lab_place import running_connection
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
 #: A segment of each of a few buckets, and a round's files.
@@ -212,8 +213,7 @@ def _server(folder: Path) -> Iterator[Check]:
 
 def _buckets(folder: Path) -> Iterator[Check]:
     """Check every bucket of a running lab."""
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+    with running_connection(folder) as connection:
         yield from _bucket_checks(connection)
 
 
@@ -246,8 +246,7 @@ def _answering(folder: Path) -> str:
         return "none runs"
     if cluster.running_server(folder) is None:
         return f"process {found.servers[0].pid} was killed; the next process that opens the lab restarts it, and it recovers"
-    place = cluster.locate(folder)
-    with Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust)) as connection:
+    with running_connection(folder) as connection:
         connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     return f"process {found.servers[0].pid} answers"
 

@@ -1,4 +1,4 @@
-"""What can be loaded: files by their format, frames, lists of dicts, Arrow data and streams of it."""
+"""The sources of a load: files by their format, frames, lists of dicts, Arrow data and streams of it."""
 
 from __future__ import annotations
 

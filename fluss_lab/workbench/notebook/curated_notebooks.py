@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sysconfig
 from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import InvalidRequestError, NotFoundError
+from fluss_lab.jobs.notebook_library import shipped_places
 
 #: The one that JupyterLab opens.
 WELCOME: Final = "00_welcome.ipynb"
-#: Under the environment's data folder, as `pyproject.toml` says.
-_INSTALLED: Final = Path("share") / "fluss-lab" / "notebooks"
-_IN_CHECKOUT: Final = Path(__file__).parents[3] / "notebooks"
 
 
 def notebooks_folder() -> Path:
@@ -22,12 +19,11 @@ def notebooks_folder() -> Path:
     Raises:
         NotFoundError: There is neither.
     """
-    places = (_IN_CHECKOUT, Path(sysconfig.get_path("data")) / _INSTALLED)
-    for place in places:
+    for place in shipped_places():
         if (place / WELCOME).is_file():
             return place
     raise NotFoundError(
-        f"the curated notebooks are not installed: expected {WELCOME} in {places[0]} or {places[1]}; install the package again"
+        f"the curated notebooks are not installed: no {WELCOME} came with the package; install it again"
     )
 
 

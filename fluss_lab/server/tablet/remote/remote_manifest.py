@@ -1,4 +1,4 @@
-"""What a bucket keeps of its remote log: the manifest of its segments, and a mark in the bucket's own folder.
+"""The account that a bucket keeps of its remote log: the manifest of its segments, and a mark in the bucket's own folder.
 
 The manifest, JSON with a seal in the bucket's remote folder, says which segments there are: what it does not name does not
 exist. It is replaced at once, after the files that it names are on the device and before any that it no longer names is
