@@ -17,6 +17,7 @@ class SlowGreeter:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.connections = 0
+        self._lines: list[threading.Thread] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -27,11 +28,22 @@ class SlowGreeter:
                 return
             self.connections += 1
             server = socket.create_connection(self._server)
-            threading.Thread(target=_pass_on, args=(caller, server), daemon=True).start()
-            threading.Timer(HELD_S, _pass_on, args=(server, caller)).start()
+            self._lines.append(threading.Thread(target=_join, args=(caller, server), daemon=True))
+            self._lines[-1].start()
 
     def close(self) -> None:
+        """Return when the connections have ended too."""
         self._listener.close()
+        for line in self._lines:
+            line.join(timeout=60)
+
+
+def _join(caller: socket.socket, server: socket.socket) -> None:
+    with caller, server:
+        answers = threading.Timer(HELD_S, _pass_on, args=(server, caller))
+        answers.start()
+        _pass_on(caller, server)
+        answers.join()
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
