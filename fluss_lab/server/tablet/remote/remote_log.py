@@ -333,14 +333,12 @@ class RemoteLog:
             CorruptDataError, StorageError: As `manifest`; or remote storage refused, and nothing was dropped.
         """
         manifest = self.manifest
+        if not _count_expired(manifest, time_ms, offset_max):
+            return 0  # as most passes find: nothing of the folder needs to be believed
         self._check_there()
         with self._lock:
             manifest = self._manifest or manifest
-            count = 0
-            for segment in manifest.segments:
-                if segment.max_timestamp_ms >= time_ms or (offset_max is not None and segment.end_offset > offset_max):
-                    break
-                count += 1
+            count = _count_expired(manifest, time_ms, offset_max)
             if count and not self._closed.is_set():
                 try:
                     self._replace(manifest, manifest.without_first(count))
@@ -391,3 +389,11 @@ class RemoteLog:
         self._closed.set()
         with self._lock:
             pass  # a task under way has ended
+
+
+def _count_expired(manifest: RemoteManifest, time_ms: int, offset_max: int | None) -> int:
+    """Return how many of the oldest segments are wholly older than a time and below an offset."""
+    for count, segment in enumerate(manifest.segments):
+        if segment.max_timestamp_ms >= time_ms or (offset_max is not None and segment.end_offset > offset_max):
+            return count
+    return len(manifest.segments)
