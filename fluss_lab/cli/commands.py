@@ -5,9 +5,11 @@ Heavy modules are imported by the command that needs them, so that ``fluss-lab -
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +42,17 @@ server runs; 130 interrupted. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
 @click.version_option(package_name="fluss-lab")
 def commands() -> None:
     """A workbench for the streaming lakehouse: streaming tables, tiered by Spark into Iceberg, read as one."""
+
+
+@contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Import what a server is made of: it is there until the end, so no search for garbage needs to pass through it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
@@ -96,9 +109,10 @@ def server(
     from fluss_lab.rpc.malloc_settings import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
-    from fluss_lab.lake.format_plugin import check_format, load_lake
-    from fluss_lab.server.process.node_hosting import run_server
-    from fluss_lab.server.process.server_process import receive_options, tablet_command
+    with _garbage_collection_off():
+        from fluss_lab.lake.format_plugin import check_format, load_lake
+        from fluss_lab.server.process.node_hosting import run_server
+        from fluss_lab.server.process.server_process import receive_options, tablet_command
 
     given = {} if options_fd is None else receive_options(options_fd)
     given |= _parse_options(pairs) | _counted(tablet_servers)
@@ -116,7 +130,8 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
     from fluss_lab.rpc.malloc_settings import keep_arrow_memory
 
     keep_arrow_memory()  # before gRPC is imported
-    from fluss_lab.server.process.tablet_hosting import run_tablet_server
+    with _garbage_collection_off():
+        from fluss_lab.server.process.tablet_hosting import run_tablet_server
 
     sys.exit(run_tablet_server(ready_fd))
 
@@ -274,6 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _exit_code(arguments: list[str] | None) -> int:
+    stdout = sys.stdout
     try:
         code = commands.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -289,9 +305,9 @@ def _exit_code(arguments: list[str] | None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _end_quietly()
-    except SystemExit as ended:
-        # click's own answer to a pipe that nobody reads is exit code 1.
-        if isinstance(ended.__context__, BrokenPipeError):
+    except SystemExit:
+        # click's own answer to a pipe that nobody reads: exit code 1, and another stream in the place of standard output.
+        if sys.stdout is not stdout:
             return _end_quietly()
         raise
     except Exception as error:
