@@ -137,7 +137,7 @@ class RoundConformance(KeyedChecks):
             **lake,
             "lake.tiering.takeover": "300ms",
             "log.segment.file-size": "2kb",
-            "log.retention.check-interval": "10ms",
+            "log.retention.check-interval": "100ms",
         }
         clock = MockClock()
         with EmbeddedCluster(tmp_path / "a lab", options, clock) as embedded:

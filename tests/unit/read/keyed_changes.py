@@ -20,7 +20,7 @@ from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
-from tests.unit.read.kit import LAKE, until
+from tests.unit.read.kit import LAKE, retain
 
 COLUMNS: Final = {"id": "bigint", "month": "string", "delay": "int", "ratio": "double", "tags": "array<int>"}
 NAMES: Final = list(COLUMNS)
@@ -157,7 +157,7 @@ class KeyedTable:
     def leave(self) -> None:
         """Let the cluster drop all of its log: the lake must hold all of it."""
         self.retire()
-        until(lambda: all(each.start_offset == each.end_offset for each in self.statuses()), "retention")
+        retain(self.cluster, lambda: all(each.start_offset == each.end_offset for each in self.statuses()))
 
     def statuses(self) -> list[Any]:
         found: list[Any] = self.connection.admin().buckets(self.info)

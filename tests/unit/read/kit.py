@@ -23,7 +23,7 @@ from fluss_lab.tiering.round.tiering_round import run_round
 
 OPTIONS = {
     "log.segment.file-size": "2kb",
-    "log.retention.check-interval": "10ms",
+    "log.retention.check-interval": "1d",
     "log.index.interval-size": "1kb",
     "kv.snapshot.num-retained": 1,
 }
@@ -122,7 +122,7 @@ class ModelTable:
         admin = self.connection.admin()
         self.clock.advance(1_000)
         admin.alter_table(self.path, set={"table.log.ttl": "1ms"})
-        until(lambda: all(_is_expired(status) for status in admin.buckets(self.info)), "retention")
+        retain(self.cluster, lambda: all(_is_expired(status) for status in admin.buckets(self.info)))
         admin.alter_table(self.path, set={"table.log.ttl": "7d"})
 
     def drop_partition(self, name: str) -> None:
@@ -164,6 +164,11 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> 
     while not condition():
         assert time.monotonic() < deadline, f"{what}: waited {timeout_s} s in vain"
         pause.wait(0.01)
+
+
+def retain(cluster: EmbeddedCluster, condition: Callable[[], bool]) -> None:
+    """Apply retention until a condition holds: passes in the background are a day apart."""
+    until(lambda: cluster.tablet().apply_retention() >= 0 and condition(), "retention")
 
 
 def random_row(rng: random.Random, number: int, months: list[str]) -> tuple[Any, ...]:

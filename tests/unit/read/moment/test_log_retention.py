@@ -12,7 +12,7 @@ from msgspec import structs
 from fluss_lab.errors import InvalidRequestError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.read.moment.log_retention import GapWarning
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
-from tests.unit.read.kit import ModelTable, until
+from tests.unit.read.kit import ModelTable, retain
 
 HOUR_MS = 3_600_000
 
@@ -33,7 +33,7 @@ def _gapped(make_table: Any) -> tuple[ModelTable, dict[int, int], dict[int, int]
     table.append([next(rows) for _ in range(120)])
     table.clock.advance(HOUR_MS)
     admin.alter_table(table.path, set={"table.log.ttl": "1ms"})
-    until(lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)), "retention")
+    retain(table.cluster, lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)))
     admin.alter_table(table.path, set={"table.log.ttl": "7d"})
     starts = dict(table.ends)
     table.append([next(rows) for _ in range(40)])
@@ -179,7 +179,7 @@ def test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as
     assert table.reader().scan(read_point=point).count() == 120
     table.clock.advance(HOUR_MS)
     admin.alter_table(table.path, set={"table.log.ttl": "1ms"})
-    until(lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)), "retention")
+    retain(table.cluster, lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)))
     admin.alter_table(table.path, set={"table.log.ttl": "7d", "table.datalake.enabled": True})
     starts = {key[1]: end for key, end in table.ends.items()}
     table.append([next(rows) for _ in range(60)])

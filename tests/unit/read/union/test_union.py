@@ -32,7 +32,7 @@ from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
-from tests.unit.read.kit import SYSTEM, rows_of, same, until
+from tests.unit.read.kit import SYSTEM, retain, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
 COLUMNS = ["id", "month", "delay", "ratio", "dest", *SYSTEM]
@@ -204,7 +204,7 @@ def test_records_that_are_held_nowhere_any_more_are_an_error_not_missing_rows(cl
     assert reader.scan(read_point=point).to_arrow().num_rows == 800
     clock.advance(10_000)
     admin.alter_table(path, set={"table.log.ttl": "1ms"})
-    until(lambda: admin.buckets(info)[0].start_offset > 0, "retention")
+    retain(cluster, lambda: admin.buckets(info)[0].start_offset > 0)
     with pytest.raises(OffsetOutOfRangeError, match="take a new read point"):
         reader.scan(read_point=point).to_arrow()
     start = admin.buckets(info)[0].start_offset

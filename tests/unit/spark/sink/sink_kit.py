@@ -18,7 +18,7 @@ SCHEMA = T.StructType(
 
 CHANGES = T.StructType([T.StructField("_change_type", T.StringType()), *SCHEMA.fields])
 #: Small requests, so that rows come to be too large for one.
-OPTIONS = {"server.request-size-max": "256kb", "log.retention.check-interval": "10ms", "log.segment.file-size": "2kb"}
+OPTIONS = {"server.request-size-max": "256kb", "log.retention.check-interval": "1d", "log.segment.file-size": "2kb"}
 
 KINDS = {
     "log": {},

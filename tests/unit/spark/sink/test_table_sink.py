@@ -29,7 +29,7 @@ from fluss_lab.spark.sink.sink_resend import distance
 from fluss_lab.spark.sink.sink_staging import StagedFile
 from fluss_lab.spark.sink.table_sink import FlussBatchWriter, FlussStreamWriter
 from fluss_lab.spark.source.source_options import parse_options, place_options
-from tests.unit.read.kit import until
+from tests.unit.read.kit import retain
 from tests.unit.spark.sink.sink_kit import CHANGES, COLUMNS, KINDS, SCHEMA, changes, complete, rows, six_tasks
 
 pytestmark = pytest.mark.slow
@@ -298,7 +298,7 @@ def test_when_nobody_can_tell_what_arrived_nothing_is_sent(make, cluster, clock,
             writer.append([{"id": 1000, "month": "m", "v": "x" * 2_000}]).result()
     forget(cluster, clock, monkeypatch)
     admin = cluster.connection.admin()
-    until(lambda: admin.buckets(sink.info)[0].start_offset > 20, "retention")
+    retain(sink.cluster, lambda: admin.buckets(sink.info)[0].start_offset > 20)
     with pytest.raises(CommitOutcomeUnknownError, match="forgotten"):
         sink.run(0, six_tasks())
 

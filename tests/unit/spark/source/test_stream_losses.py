@@ -10,7 +10,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     TableNotFoundError,
 )
-from tests.unit.read.kit import BUCKETS, ModelTable, until
+from tests.unit.read.kit import BUCKETS, ModelTable, retain
 from tests.unit.spark.source.stream_kit import MONTHS, expected, same
 from tests.unit.spark.streams import in_order
 
@@ -83,7 +83,7 @@ def lose(table):
     admin = table.connection.admin()
     table.clock.advance(1_000)
     admin.alter_table(table.path, set={"table.log.ttl": "1ms", "table.datalake.enabled": False})
-    until(lambda: all(s.start_offset > 0 for s in admin.buckets(table.info) if s.end_offset > 60), "retention")
+    retain(table.cluster, lambda: all(s.start_offset > 0 for s in admin.buckets(table.info) if s.end_offset > 60))
     admin.alter_table(table.path, set={"table.log.ttl": "7d"})
     return {(s.partition, s.bucket.bucket): s.start_offset for s in admin.buckets(table.info)}
 
