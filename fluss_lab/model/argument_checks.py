@@ -9,6 +9,7 @@ buckets, which time) are the callee's own.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -79,7 +80,7 @@ def checked(kind: type[KindT]) -> type[KindT]:
         if (name.startswith("_") and name != "__init__") or not callable(function) or not hasattr(function, "__code__"):
             continue
         what = kind.__name__ if name == "__init__" else f"{kind.__name__}.{name}"
-        if arguments := _arguments(what, function):
+        if arguments := _arguments(what, inspect.unwrap(function)):
             called = _checking(function, arguments)
             setattr(kind, name, staticmethod(called) if is_static else called)
     return kind
@@ -129,7 +130,7 @@ def _plain_types(annotation: str, scope: Mapping[str, Any]) -> frozenset[type]:
 
 
 def _checking(function: Any, arguments: Mapping[str, _Argument]) -> Any:
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     named = {name: argument for name, argument in arguments.items() if name != "**"}
     placed = [(each.position, each.plain, each.check) for each in named.values() if each.position < code.co_argcount]
     others = arguments["**"].check if "**" in arguments else None

@@ -15,7 +15,7 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
+from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
@@ -69,7 +69,7 @@ def to_spark(lab: TableContext, read: Scan | Changelog) -> Any:
 
 
 class LakeUpkeep:
-    """The lake side of one table. The methods of `fluss_lab.workbench.table.Table` say what each of these promises."""
+    """The lake side of one table. What it lists, tiers and keeps in shape are methods of `fluss_lab.workbench.table.Table`."""
 
     def __init__(self, lab: TableContext, path: TablePath) -> None:
         self._lab = lab
@@ -78,7 +78,13 @@ class LakeUpkeep:
     # -- what is in the lake -------------------------------------------------------------------------------------------
 
     def snapshots(self) -> Listing:
-        """Return the lake snapshots, oldest first."""
+        """Return the lake snapshots, oldest first.
+
+        Returns:
+            ``snapshot_id``, ``time``, ``operation``, ``ours`` (committed by tiering), ``rows`` and ``files`` that it
+            added, ``total_rows`` and ``total_files`` that it has, ``deletes`` among the rows, ``tags`` that keep it, and
+            ``offsets``: how far each bucket is tiered in it, as far as the snapshot itself says so.
+        """
         rows = [snapshot_row(snapshot) for snapshot in self.lake_snapshots()]
         return Listing(f"snapshots of {self._path}", rows, SNAPSHOT_COLUMNS)
 
@@ -87,8 +93,15 @@ class LakeUpkeep:
         with self._maintenance() as lake:
             return list(lake.snapshots())
 
-    def files(self, snapshot_id: int | None) -> Listing:
-        """Return the data and delete files of a lake snapshot; None: of the newest."""
+    def files(self, snapshot_id: int | None = None) -> Listing:
+        """Return the data and delete files of a lake snapshot: partition, bucket, offsets, times, rows, bytes, path.
+
+        Args:
+            snapshot_id: Which; None: the newest.
+
+        Raises:
+            LakeSnapshotNotFoundError: There is no such snapshot.
+        """
         rows = [file_row(file) for file in self.lake_files(snapshot_id)]
         return Listing(f"files of {self._path}", rows, FILE_COLUMNS)
 
@@ -97,15 +110,24 @@ class LakeUpkeep:
         with self._maintenance() as lake:
             return list(lake.files(snapshot_id))
 
-    def schemas(self) -> Listing:
-        """Return the schemas that the lake table has had."""
+    def lake_schemas(self) -> Listing:
+        """Return the schemas that the lake table has had: ``schema_id``, ``current``, ``columns`` (name to type)."""
         with self._maintenance() as lake:
             return Listing(f"lake schemas of {self._path}", lake.schemas(), SCHEMA_COLUMNS)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def tier(self) -> TieringReport:
-        """Run one tiering round, with its progress shown."""
+        """Run one tiering round of this table now, on Spark.
+
+        Returns:
+            What was tiered; zero rows when the lake was up to date.
+
+        Raises:
+            LakeNotConfiguredError: The table is not lake-enabled.
+            TieringInProgressError: A living tierer works on it.
+            FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
+        """
         storage, executor = self._storage(), self._round_executor()
         with RoundProgress(str(self._path)) as progress:
             report = run_round(
@@ -123,19 +145,52 @@ class LakeUpkeep:
     # -- keeping it in shape -------------------------------------------------------------------------------------------
 
     def compact(self) -> CompactionReport:
-        """Rewrite the lake table's files, on Spark."""
+        """Rewrite the table's files in the lake so that it is read as fast as if it had been written at once. On Spark.
+
+        The rows stay as they are; a tag keeps what the changelog needs for ``table.datalake.changelog-retention``.
+
+        Raises:
+            LakeNotConfiguredError: The table is not lake-enabled.
+            TieringInProgressError: A living tierer works on it; try again when its round is over.
+            CommitConflictError: Another commit to the lake table came in between; nothing was changed, try again.
+        """
         executor = self._executor() if self._lab.compute.is_started else LateExecutor(self._executor)
         with Waiting(f"compacting {self._path}"):
             return self._maintain(lambda held: held.compact(force=True), executor)
 
-    def expire_snapshots(self, older_than: str | int | timedelta | None, keep: int | None) -> ExpiryReport:
-        """Remove old lake snapshots, and the files that nothing refers to any more."""
+    def expire_snapshots(
+        self, older_than: str | int | timedelta | None = None, *, keep: int | None = None
+    ) -> ExpiryReport:
+        """Remove old lake snapshots, and the files that nothing refers to any more.
+
+        Those younger than an hour stay, and so does whatever a branch or tag keeps. After it, reads at a past time and
+        the changelog reach back as far as the snapshots and tags that are left.
+
+        Args:
+            older_than: A duration, as ``"7d"``; None: as ``table.datalake.snapshot-retention`` says.
+            keep: So many stay, however old; None: as ``table.datalake.snapshots-min`` says.
+
+        Raises:
+            InvalidPropertyError: No duration.
+            LakeNotConfiguredError, TieringInProgressError, CommitConflictError: As `compact`.
+        """
         age_ms = None if older_than is None else parse_duration(older_than)
         with Waiting(f"expiring snapshots of {self._path}"):
             return self._maintain(lambda held: held.expire(older_than_ms=age_ms, keep=keep))
 
-    def remove_orphan_files(self, older_than: str | int | timedelta, *, dry_run: bool) -> OrphanReport:
-        """Remove files in the lake table's folder that nothing refers to."""
+    def remove_orphan_files(
+        self, *, dry_run: bool = False, older_than: str | int | timedelta = ORPHAN_AGE_MS
+    ) -> OrphanReport:
+        """Remove files in the lake table's folder that nothing refers to: of rounds that were killed, mostly.
+
+        Args:
+            dry_run: Only report which.
+            older_than: A duration. Younger files stay: another engine may have written them and commit them yet.
+
+        Raises:
+            InvalidPropertyError: No duration.
+            LakeNotConfiguredError, TieringInProgressError: As `compact`.
+        """
         age_ms = parse_duration(older_than)
         with Waiting(f"looking for orphan files of {self._path}"):
             return self._maintain(lambda held: held.remove_orphans(older_than_ms=age_ms, dry_run=dry_run))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,6 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS
-from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
 from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_text
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext, to_spark
 from fluss_lab.workbench.round_progress_view import write_waiting
@@ -30,6 +28,19 @@ from fluss_lab.workbench.table_plot import TablePlot
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _of_upkeep(method: Callable[Concatenate[LakeUpkeep, P], R]) -> Callable[Concatenate[Table, P], R]:
+    """Return a method of tables that their upkeep has, with its contract."""
+
+    @functools.wraps(method)
+    def call(table: Table, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(table._upkeep, *args, **kwargs)
+
+    return call
 
 
 @checked
@@ -230,97 +241,20 @@ class Table:
         with self.lab.connection.lookuper(self.path, columns) as lookuper:
             return lookuper.prefix_lookup(spark_as_arrow(prefix))
 
-    # -- tiering and upkeep of the lake --------------------------------------------------------------------------------
+    # -- the lake: the contracts are those of `LakeUpkeep` -------------------------------------------------------------
 
-    def tier(self) -> TieringReport:
-        """Run one tiering round of this table now, on Spark.
-
-        Returns:
-            What was tiered; zero rows when the lake was up to date.
-
-        Raises:
-            LakeNotConfiguredError: The table is not lake-enabled.
-            TieringInProgressError: A living tierer works on it.
-            FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
-        """
-        return self._upkeep.tier()
-
-    def compact(self) -> CompactionReport:
-        """Rewrite the table's files in the lake so that it is read as fast as if it had been written at once. On Spark.
-
-        The rows stay as they are; a tag keeps what the changelog needs for ``table.datalake.changelog-retention``.
-
-        Raises:
-            LakeNotConfiguredError: The table is not lake-enabled.
-            TieringInProgressError: A living tierer works on it; try again when its round is over.
-            CommitConflictError: Another commit to the lake table came in between; nothing was changed, try again.
-        """
-        return self._upkeep.compact()
-
-    def expire_snapshots(
-        self, older_than: str | int | timedelta | None = None, *, keep: int | None = None
-    ) -> ExpiryReport:
-        """Remove old lake snapshots, and the files that nothing refers to any more.
-
-        Those younger than an hour stay, and so does whatever a branch or tag keeps. After it, reads at a past time and
-        the changelog reach back as far as the snapshots and tags that are left.
-
-        Args:
-            older_than: A duration, as ``"7d"``; None: as ``table.datalake.snapshot-retention`` says.
-            keep: So many stay, however old; None: as ``table.datalake.snapshots-min`` says.
-
-        Raises:
-            InvalidPropertyError: No duration.
-            LakeNotConfiguredError, TieringInProgressError, CommitConflictError: As `compact`.
-        """
-        return self._upkeep.expire_snapshots(older_than, keep)
-
-    def remove_orphan_files(
-        self, *, dry_run: bool = False, older_than: str | int | timedelta = ORPHAN_AGE_MS
-    ) -> OrphanReport:
-        """Remove files in the lake table's folder that nothing refers to: of rounds that were killed, mostly.
-
-        Args:
-            dry_run: Only report which.
-            older_than: A duration. Younger files stay: another engine may have written them and commit them yet.
-
-        Raises:
-            InvalidPropertyError: No duration.
-            LakeNotConfiguredError, TieringInProgressError: As `compact`.
-        """
-        return self._upkeep.remove_orphan_files(older_than, dry_run=dry_run)
-
-    # -- what is in the lake -------------------------------------------------------------------------------------------
-
-    def snapshots(self) -> Listing:
-        """Return the lake snapshots, oldest first.
-
-        Returns:
-            ``snapshot_id``, ``time``, ``operation``, ``ours`` (committed by tiering), ``rows`` and ``files`` that it
-            added, ``total_rows`` and ``total_files`` that it has, ``deletes`` among the rows, ``tags`` that keep it, and
-            ``offsets``: how far each bucket is tiered in it, as far as the snapshot itself says so.
-        """
-        return self._upkeep.snapshots()
-
-    def files(self, snapshot_id: int | None = None) -> Listing:
-        """Return the data and delete files of a lake snapshot: partition, bucket, offsets, times, rows, bytes, path.
-
-        Args:
-            snapshot_id: Which; None: the newest.
-
-        Raises:
-            LakeSnapshotNotFoundError: There is no such snapshot.
-        """
-        return self._upkeep.files(snapshot_id)
+    tier = _of_upkeep(LakeUpkeep.tier)
+    compact = _of_upkeep(LakeUpkeep.compact)
+    expire_snapshots = _of_upkeep(LakeUpkeep.expire_snapshots)
+    remove_orphan_files = _of_upkeep(LakeUpkeep.remove_orphan_files)
+    snapshots = _of_upkeep(LakeUpkeep.snapshots)
+    files = _of_upkeep(LakeUpkeep.files)
+    lake_schemas = _of_upkeep(LakeUpkeep.lake_schemas)
 
     @property
     def plot(self) -> TablePlot:
         """Return the table's pictures: ``plot.offsets()``, ``plot.snapshots()``, ``plot.lag()``, ``plot.files()``."""
         return TablePlot(self.lab.connection, self.path, self._upkeep)
-
-    def lake_schemas(self) -> Listing:
-        """Return the schemas that the lake table has had: ``schema_id``, ``current``, ``columns`` (name to type)."""
-        return self._upkeep.schemas()
 
     # -- reading across ------------------------------------------------------------------------------------------------
 
