@@ -8,7 +8,7 @@ from fluss_lab.display.card import ROWS_MAX, Key, card, html_table
 from fluss_lab.display.card_table import Cell, Grid
 from fluss_lab.display.marks import LAKE, LOG, MUTED, STRONG
 from fluss_lab.display.shown_text import ago, plural, short, visible
-from fluss_lab.display.waiting import Waiting
+from fluss_lab.display.waiting import Waiting, progress_html
 
 __all__ = [
     "LAKE",
@@ -24,6 +24,7 @@ __all__ = [
     "card",
     "html_table",
     "plural",
+    "progress_html",
     "short",
     "visible",
 ]

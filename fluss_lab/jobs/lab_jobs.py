@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 import psutil
 
 from fluss_lab.clock import SystemClock
-from fluss_lab.display import html_table
+from fluss_lab.display import Waiting, html_table, progress_html
 from fluss_lab.errors import (
     FlussError,
     InvalidPropertyError,
@@ -338,8 +339,10 @@ class Jobs:
             self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
             raise
         try:
-            while not execution.poll():
-                time.sleep(_POLL_INTERVAL_S)
+            # Whoever takes the log's lines shows them instead.
+            with nullcontext() if on_line is not None else _waiting(Path(task.notebook).name, execution):
+                while not execution.poll():
+                    time.sleep(_POLL_INTERVAL_S)
         except BaseException:
             execution.end("cancelled", "interrupted")
             execution.poll()
@@ -381,6 +384,19 @@ def jobs_of(folder: Path | None) -> Jobs:
             "jobs and their outputs lie in the lab's folder: expected a lab that was opened by it (Lab.open), on its machine"
         )
     return Jobs(folder)
+
+
+def _waiting(notebook: str, execution: RunExecution) -> Waiting:
+    """Return what shows which cell of a run is under way, while its block runs."""
+    began_s = time.monotonic()
+
+    def shown() -> tuple[str, str]:
+        cell, cells = execution.cell or (0, 0)
+        where = f"cell {cell} of {cells}" if cells else "starting its kernel"
+        line = f"running {notebook}: {where}, {time.monotonic() - began_s:.0f} s"
+        return line, progress_html(line, (cell - 1) / cells if cells else 0.0)
+
+    return Waiting(f"running {notebook}", render=shown)
 
 
 def _folder_name(notebook: Path) -> str:

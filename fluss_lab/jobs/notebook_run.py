@@ -221,6 +221,11 @@ class NotebookRun:
         kill_run(self.id)
         self._process.wait()
 
+    @property
+    def cell(self) -> tuple[int, int] | None:
+        """Return the cell under way, from 1, and how many there are; None before the first."""
+        return self._cell
+
     def _passed_limit(self) -> str | None:
         now_s = time.monotonic()
         if now_s - self._started_s > self._task.timeout_ms / 1000:

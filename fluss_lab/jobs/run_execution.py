@@ -135,6 +135,11 @@ class RunExecution:
         self.record = self._store.change_run(self.record.id, **ended) or replace(self.record, **ended)
         return True
 
+    @property
+    def cell(self) -> tuple[int, int] | None:
+        """Return the cell under way, from 1, and how many there are; None before the first."""
+        return None if self._run is None else self._run.cell
+
     def end(self, state: str, reason: str) -> None:
         """End the run at once; `poll` then records it with this state and reason."""
         if self._run is not None:

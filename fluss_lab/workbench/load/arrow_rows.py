@@ -15,7 +15,14 @@ from fluss_lab.model import DataType
 from fluss_lab.model.schema import make_schema
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.model.values.schema_inference import schema_of
-from fluss_lab.workbench.load.load_columns import BATCH_ROWS, ColumnPlan, LoadColumn, cast_batches, file_error
+from fluss_lab.workbench.load.load_columns import (
+    BATCH_ROWS,
+    ColumnPlan,
+    LoadColumn,
+    RowCount,
+    cast_batches,
+    file_error,
+)
 
 
 class ParquetFiles:
@@ -27,6 +34,7 @@ class ParquetFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
+        self.count = RowCount()
 
     @property
     def title(self) -> str:
@@ -35,9 +43,11 @@ class ParquetFiles:
 
     def examine(self, plan: ColumnPlan) -> list[LoadColumn]:
         """Return the columns; values that may not fit their type are read."""
-        first = self._schema(self._paths[0])
+        first, self.count.total = _footer(self._paths[0])
         for path in self._paths[1:]:
-            if not (other := self._schema(path)).equals(first):
+            other, rows = _footer(path)
+            self.count.total += rows
+            if not other.equals(first):
                 raise InvalidSchemaError(
                     f"{path.name}: its columns are {_fields(other)}, those of {self._paths[0].name} {_fields(first)}; load "
                     "them one by one"
@@ -50,9 +60,12 @@ class ParquetFiles:
 
     def batches(self, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the columns' names and types."""
+        self.count.read = 0
         for path in self._paths:
             with _named(path):
-                yield from cast_batches(self._stored(path, columns), columns, _at_position)
+                for batch in cast_batches(self._stored(path, columns), columns, _at_position):
+                    self.count.read += batch.num_rows
+                    yield batch
 
     def _stored(self, path: Path, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
         with parquet.ParquetFile(path) as file:
@@ -68,9 +81,12 @@ class ParquetFiles:
                     spare = pa.nulls(batch.num_rows)
                     yield pa.RecordBatch.from_arrays([at.get(name, spare) for name in names], names)
 
-    def _schema(self, path: Path) -> pa.Schema:
-        with _named(path):
-            return parquet.read_schema(path).remove_metadata()
+
+def _footer(path: Path) -> tuple[pa.Schema, int]:
+    """Return the schema of a file, and how many rows it has."""
+    with _named(path):
+        found = parquet.read_metadata(path)
+        return found.schema.to_arrow_schema().remove_metadata(), found.num_rows
 
 
 @contextmanager
@@ -96,6 +112,7 @@ class FrameRows:
         self._rows = rows
         self._title = title
         self._made: list[pa.RecordBatch] = []
+        self.count = RowCount()
 
     @property
     def title(self) -> str:
@@ -114,6 +131,7 @@ class FrameRows:
             types = {column.name: column.type for column in made}
             typed = [column.typed(column.type or types[column.name]) for column in columns]
         self._made = record_batches(chosen, make_schema({column.name: column.known_type for column in typed}))
+        self.count.total = sum(batch.num_rows for batch in self._made)
         return typed
 
     def batches(self, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
@@ -135,6 +153,7 @@ class StreamRows:
     def __init__(self, reader: pa.RecordBatchReader, title: str) -> None:
         self._reader = reader
         self._title = title
+        self.count = RowCount()
 
     @property
     def title(self) -> str:

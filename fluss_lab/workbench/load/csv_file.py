@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 from fluss_lab.errors import InvalidRecordError, InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, first_failing
-from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, file_error
+from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, file_error
 
 #: Bytes read at a time; no row is longer.
 _BLOCK_BYTES: Final = 4 << 20
@@ -66,6 +66,7 @@ class CsvFiles:
             raise InvalidRequestError(f"delimiter: expected one character, found {delimiter!r}")
         self._delimiter = delimiter or _guessed_delimiter(head)
         self._names = self._header(paths[0])
+        self.count = RowCount()
 
     @property
     def title(self) -> str:
@@ -89,6 +90,7 @@ class CsvFiles:
                     self._cast(column, batch.column(index), path, base)
                 else:
                     judge.add(self._without_nulls(batch.column(index)))
+        self.count.total = self.count.read
         typed = [c.typed(DataType("STRING") if j is None else j.type()) for c, j in zip(columns, judges, strict=True)]
         if any(column.required and judge is not None for column, judge in zip(typed, judges, strict=True)):
             for _ in self.batches(typed):
@@ -106,9 +108,11 @@ class CsvFiles:
 
     def _blocks(self, columns: Sequence[LoadColumn]) -> Iterator[tuple[pa.RecordBatch, Path, int]]:
         """Yield the texts of columns, with their file and the number of the first row in it."""
+        self.count.read = 0
         for path in self._paths:
             base = 0
             for batch in self._file_blocks(path, [str(column.position) for column in columns]):
+                self.count.read += batch.num_rows
                 yield batch, path, base
                 base += batch.num_rows
 

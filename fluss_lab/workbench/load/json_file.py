@@ -16,7 +16,7 @@ from pyarrow import json as arrow_json
 from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import first_failing
-from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, cast_batches, file_error
+from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, cast_batches, file_error
 
 _BLOCK_BYTES: Final = 4 << 20
 #: No row is longer.
@@ -87,7 +87,7 @@ class JsonFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._schema = pa.schema([])
+        self.count = RowCount()
 
     @property
     def title(self) -> str:
@@ -101,6 +101,7 @@ class JsonFiles:
             for field in chunk.parsed(None).schema:
                 before = types.get(field.name, field.type)
                 types[field.name] = _joined(before, field.type, f"{chunk.path.name}: column {field.name!r}", chunk.base)
+        self.count.total = self.count.read
         if not types:
             raise InvalidRecordError(
                 f"{self.title} has no rows: expected JSON objects, one a line, or an array of them"
@@ -133,9 +134,11 @@ class JsonFiles:
             raise file_error(chunk.path, error) from error
 
     def _chunks(self) -> Iterator[_Chunk]:
+        self.count.read = 0
         for path in self._paths:
             base = 0
             for data, rows in _file_lines(path):
+                self.count.read += rows
                 yield _Chunk(path, base, data)
                 base += rows
 

@@ -67,8 +67,27 @@ class LoadColumn:
         return cast_array(values, self.known_type, CellPosition(self.name, lambda at: base + at))
 
 
+@dataclass(slots=True)
+class RowCount:
+    """How far a source is read, for whoever watches.
+
+    Attributes:
+        read: Rows that the present pass over the source has read.
+        total: Rows that the source has; 0 while that is not known.
+    """
+
+    read: int = 0
+    total: int = 0
+
+
 class RowSource(Protocol):
-    """Rows to be loaded."""
+    """Rows to be loaded.
+
+    Attributes:
+        count: How far they are read.
+    """
+
+    count: RowCount
 
     @property
     def title(self) -> str:

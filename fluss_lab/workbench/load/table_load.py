@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.client import AppendWriter, Connection, UpsertWriter
 from fluss_lab.client.write.write_result import UnsettledWrite, WriteFuture
-from fluss_lab.display import html_table
+from fluss_lab.display import Waiting, html_table
 from fluss_lab.errors import (
     DatabaseNotFoundError,
     FlussError,
@@ -105,8 +105,7 @@ def load_table(connection: Connection, request: LoadRequest) -> LoadReport:
     info = _existing(connection, path)
     if info is not None:
         _check_existing(info, request)
-    source = open_source(request.source, request.options)
-    columns = source.examine(_plan(request, info))
+    source, columns = _examined(request, _plan(request, info))
     if info is None:
         info = _create(connection, path, request.definition, columns)
         created = True
@@ -115,6 +114,13 @@ def load_table(connection: Connection, request: LoadRequest) -> LoadReport:
     rows = _write(connection, info, source, columns, request.options.start_row, created)
     shown = tuple((column.source_name, column.name, column.known_type) for column in columns)
     return LoadReport(path, source.title, rows, created, shown, time.monotonic() - started)
+
+
+def _examined(request: LoadRequest, plan: ColumnPlan) -> tuple[RowSource, list[LoadColumn]]:
+    with Waiting("reading the rows to be loaded"):  # of a Spark frame, that is when they are computed
+        source = open_source(request.source, request.options)
+    with Waiting(f"examining {source.title}", count=lambda: (source.count.read, source.count.total)):
+        return source, source.examine(plan)
 
 
 def _path_of(source: object) -> TablePath:
@@ -197,8 +203,12 @@ def _write(
     path = info.path
     writer = connection.append_writer(path) if info.is_log_table else connection.upsert_writer(path)
     what = f"load {source.title} into {path}"
+
+    def count() -> tuple[int, int]:
+        return writer.progress().rows_acknowledged, max(0, source.count.total - start_row)
+
     try:
-        with writer:
+        with Waiting(f"loading {source.title} into {path}", count=count), writer:
             _give(writer, _rows_from(source.batches(columns), start_row))
     except WriteInterruptedError as error:
         raise type(error)(f"{what}: {error}. {_rest(writer, info, start_row)}", error) from error

@@ -11,27 +11,12 @@ import pytest
 from fluss_lab.display import waiting
 from fluss_lab.display.waiting import NotebookView, TerminalView, Waiting, make_view, progress_html
 from tests.unit.display.card_rules import HOSTILE, IDS
-
-
-class Seen:
-    """A view that notes what it is given."""
-
-    def __init__(self):
-        self.lines = []
-        self.closed = threading.Event()
-        self.shown = threading.Event()
-
-    def show(self, line, html):
-        self.lines.append((line, html))
-        self.shown.set()
-
-    def close(self):
-        self.closed.set()
+from tests.unit.display.seen_view import SeenView
 
 
 @pytest.fixture
 def view(monkeypatch):
-    seen = Seen()
+    seen = SeenView()
     monkeypatch.setattr(waiting, "make_view", lambda: seen)
     return seen
 
@@ -84,7 +69,7 @@ def test_an_error_and_an_interrupt_take_it_away_too(view):
 
 
 def test_a_view_that_fails_changes_nothing(monkeypatch):
-    class Broken(Seen):
+    class Broken(SeenView):
         def show(self, line, html):
             super().show(line, html)
             raise OSError("the front end is gone")

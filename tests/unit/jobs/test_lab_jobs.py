@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from fluss_lab.display import waiting
 from fluss_lab.errors import (
     AlreadyExistsError,
     FlussError,
@@ -19,6 +20,8 @@ from fluss_lab.jobs.lab_jobs import jobs_of
 from fluss_lab.jobs.run_execution import settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
 from fluss_lab.model.times import parse_moment
+from fluss_lab.testing.mock_clock import wait_until
+from tests.unit.display.seen_view import SeenView
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
@@ -152,6 +155,28 @@ def test_a_run_is_recorded_and_run_again(scripts):
     assert run.log == "hello\nsucceeded\n"
     assert 0 <= run.seconds < 60
     assert f"<Run {run.id} of s: succeeded, " in repr(run)
+
+
+def test_a_run_shows_its_cell_where_nobody_takes_its_lines(scripts, tmp_path, monkeypatch):
+    jobs, notebook = scripts
+    views = []
+    monkeypatch.setattr(waiting, "make_view", lambda: views.append(SeenView()) or views[-1])
+    seen = tmp_path / "seen"
+    waits = f"import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.02)\n"
+
+    def touch():
+        wait_until(lambda: bool(views) and views[0].has_shown("running s.ipynb: cell 2 of 5, "))
+        seen.touch()
+
+    watcher = threading.Thread(target=touch)
+    watcher.start()
+    jobs.run(notebook, {"code": f"report(cell=2, of=5)\n{waits}report(end=True)"})
+    watcher.join()
+    (view,) = views
+    assert any("width:20.0%" in html for _, html in view.lines)
+    assert view.closed.is_set()
+    jobs.run(notebook, {"code": "report(end=True)"}, on_line=print)
+    assert len(views) == 1
 
 
 def test_a_failed_run_is_an_error_that_names_its_output(scripts):

@@ -11,7 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab import errors
-from fluss_lab.workbench.load import table_load
+from fluss_lab.display import waiting
+from fluss_lab.testing.mock_clock import wait_until
+from fluss_lab.workbench.load import SourceOptions, table_load
+from fluss_lab.workbench.load.load_columns import ColumnPlan
+from fluss_lab.workbench.load.load_source import open_source
+from tests.unit.display.seen_view import SeenView
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", None, "c"], "price": [1.5, 2.0, None]})
 
@@ -113,6 +118,7 @@ def test_hostile_names_are_renamed(lab, path, tmp_path):
         ("{folder}/odd.bin", {}, errors.InvalidRequestError, "format="),
         ("{folder}/odd.bin", {"format": "xlsx"}, errors.InvalidRequestError, "'xlsx'"),
         ("{folder}/odd.bin", {"format": "parquet"}, errors.InvalidRecordError, "cannot be read as Parquet"),
+        ("{folder}/odd/u.parquet", {}, errors.InvalidRecordError, "u.parquet: column 'u', row 1: expected BIGINT"),
         ([], {}, errors.InvalidRecordError, "at least one dict"),
         ([1], {}, errors.InvalidRecordError, "the list"),
         (3, {}, errors.InvalidRequestError, "expected the path"),
@@ -132,6 +138,8 @@ def test_hostile_names_are_renamed(lab, path, tmp_path):
 )  # fmt: skip
 def test_what_cannot_be_loaded_leaves_nothing(lab, path, tmp_path, source, arguments, error, words):
     (tmp_path / "odd.bin").write_bytes(b"nothing")
+    (tmp_path / "odd").mkdir()
+    pq.write_table(pa.table({"u": pa.array([1, 2**64 - 1], pa.uint64())}), tmp_path / "odd" / "u.parquet")
     source = source.format(folder=tmp_path) if isinstance(source, str) else source
     with pytest.raises(error) as raised:
         lab.load(source, path, **arguments)
@@ -217,6 +225,51 @@ def test_a_load_whose_first_row_fails_leaves_an_empty_table_and_says_so(lab, pat
     with pytest.raises(errors.InvalidRecordError, match=r"nothing was written, table .* is there and empty"):
         lab.load(failing(0, ValueError("gone")), path)
     assert lab[path].count() == 0
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_counts_its_rows(tmp_path, name):
+    source = open_source(SOURCES[name](tmp_path), SourceOptions())
+    columns = source.examine(ColumnPlan())
+    is_stream = name in {"reader", "duckdb"}
+    assert source.count.total == (0 if is_stream else 3)
+    in_memory = is_stream or name in {"pandas", "arrow", "batch", "dicts", "columns"}
+    for _ in range(2 if not is_stream else 1):
+        assert sum(batch.num_rows for batch in source.batches(columns)) == 3
+        assert source.count.read == (0 if in_memory else 3), "each pass counts from its beginning"
+
+
+def test_a_load_shows_how_far_it_is(lab, path, monkeypatch):
+    view = SeenView()
+    monkeypatch.setattr(waiting, "make_view", lambda: view)
+
+    class Columns(dict):
+        def __getitem__(self, name):
+            wait_until(lambda: view.has_shown("examining the dict: "))
+            return super().__getitem__(name)
+
+    lab.load(Columns(id=[1, 2]), path)
+
+    def batches():
+        yield pa.record_batch({"id": [3, 4, 5]})
+        wait_until(lambda: view.has_shown(f"loading the stream into {path}: 3 rows, "))
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches())
+    assert lab.load(reader, path, if_exists="append").rows == 3
+    assert view.closed.is_set()
+
+
+def test_a_load_of_which_all_rows_are_known_shows_its_share(lab, path, monkeypatch):
+    view = SeenView()
+    monkeypatch.setattr(waiting, "make_view", lambda: view)
+    give = table_load._give
+
+    def slowly(writer, batches):
+        give(writer, batches)
+        wait_until(lambda: view.has_shown(f"loading the Arrow table into {path}: 2 of 2 rows, "))
+
+    monkeypatch.setattr(table_load, "_give", slowly)
+    assert lab.load(ROWS, path, start_row=1).rows == 2
 
 
 def test_rows_are_written_as_they_are_read(lab, path, monkeypatch):
