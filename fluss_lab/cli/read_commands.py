@@ -207,7 +207,8 @@ def seek(folder: Path, path: str, time: str, *, is_json: bool) -> None:
     """Print, per bucket of TABLE, the first offset at or after MOMENT, its time, and where it lives.
 
     MOMENT is an ISO time, `yesterday`, `10 minutes ago` or epoch milliseconds; without a zone it is in that of
-    client.time-zone. `lives` is local, remote, lake, or end where no record is that late.
+    client.time-zone. `lives` is local, remote, lake, or end where no record is that late (yet): then the offset is the
+    bucket's end.
     """
     wanted = moment(time)
     assert wanted is not None

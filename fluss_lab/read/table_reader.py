@@ -196,10 +196,11 @@ class TableReader:
     def seek(self, moment: Moment) -> Seek:
         """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives.
 
-        A time after the last record gives the end of the bucket; one before all history its start.
+        A time after the last record gives the end of the bucket, also one that has not come yet; one before all history its
+        start.
 
         Raises:
-            InvalidTimestampError: The time cannot be read, or is after the servers' clock.
+            InvalidTimestampError: The time cannot be read.
         """
         return seek(self._source, parse_moment(moment, self._source.connection.time_zone))
 

@@ -334,7 +334,7 @@ class Table:
         )  # fmt: skip
 
     def seek(self, moment: Moment) -> Seek:
-        """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives."""
+        """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives; else the bucket's end."""
         return self._reader().seek(moment)
 
     def changelog(

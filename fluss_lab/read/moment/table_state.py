@@ -329,7 +329,7 @@ class TableSource:
             raise_clock: Whether the servers shall give no later record a timestamp below it.
 
         Raises:
-            InvalidTimestampError: The time is after the servers' clock.
+            InvalidTimestampError: With `raise_clock`: the time is after the servers' clock.
             FlussError: The cluster does not know a bucket.
         """
         for each in state.buckets:

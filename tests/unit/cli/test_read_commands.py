@@ -95,7 +95,11 @@ def test_seek(folder):
     expected = [{"partition": None, "bucket": 0, "offset": 0, "timestamp": format_moment(first_ms), "lives": "local"}]
     for time in (first_ms, format_moment(first_ms)):
         assert call("seek", "nyc.planes", time, "--json", "-f", folder).rows == expected
-    assert call("seek", "nyc.planes", "now", "--json", "-f", folder).rows[0]["lives"] == "end"
+    now, future = (
+        call("seek", "nyc.planes", time, "--json", "-f", folder).rows for time in ("now", "2999-01-01T00:00:00Z")
+    )
+    assert now == future
+    assert now[0]["lives"] == "end"
     assert call("seek", "nyc.planes", first_ms, "-f", folder).out.splitlines()[1].split()[-1] == "local"
 
 

@@ -91,6 +91,20 @@ def test_a_seek_is_asked_like_a_mapping_and_shown_like_a_table(make_table):
     assert "2013-01" in seek._repr_html_()
 
 
+def test_a_time_that_has_not_come_yet_is_the_end_of_every_bucket(make_table):
+    table = make_table()
+    table.append_random(random.Random(2), 30, ["2013-01"])
+    for moment in (table.clock.now_ms() + 86_400_000, "2999-01-01T00:00:00Z"):
+        seek = table.reader().seek(moment)
+        assert seek.offsets == dict(table.ends)
+        assert {each.lives for each in seek.buckets} == {"end"}
+    table.append_random(random.Random(3), 30, ["2013-01"])
+    log = table.reader().changelog(start=seek).to_arrow()
+    assert log.num_rows == 30, "it starts where records come next"
+    newest = max(log["_commit_timestamp"].to_pylist())
+    assert newest == datetime.fromtimestamp(table.clock.now_ms() / 1000, UTC), "a look at the future raises no clock"
+
+
 def test_a_time_that_cannot_be_is_refused(make_table):
     with pytest.raises(InvalidTimestampError):
         make_table().reader().seek("soon")
