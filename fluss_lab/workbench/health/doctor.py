@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,8 +19,11 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_lab.client import Connection
+from fluss_lab.display import plural
 from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
+from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
 from fluss_lab.model.config.config_chain import resolve, unknown_variables
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
@@ -59,7 +63,8 @@ def findings(folder: Path | None, connection: Connection) -> Listing:
         folder: The lab's; None: its server runs elsewhere, and only this machine and the buckets are checked.
         connection: To its server.
     """
-    found = list(checks(folder) if folder is not None else [*_machine(), *_bucket_checks(connection)])
+    known = None if connection.closed.is_set() else connection
+    found = list(checks(folder, known) if folder is not None else [*_machine(), *_bucket_checks(connection)])
     found.sort(key=lambda check: check.is_ok)  # what needs attention comes first
     bad = sum(not check.is_ok for check in found)
     title = f"doctor: {bad} of {len(found)} checks failed" if bad else f"doctor: all {len(found)} checks passed"
@@ -67,8 +72,13 @@ def findings(folder: Path | None, connection: Connection) -> Listing:
     return Listing(title, rows, {"check": pa.string(), "ok": pa.bool_(), "found": pa.string()})
 
 
-def checks(folder: Path) -> Iterator[Check]:
-    """Yield the checks of this machine and of a lab's folder."""
+def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check]:
+    """Yield the checks of this machine and of a lab's folder.
+
+    Args:
+        folder: The lab's; it need not exist.
+        connection: To its server, if there is one already.
+    """
     yield from _machine()
     yield _checked("options", lambda: _options(folder))
     if not folder.exists():
@@ -81,7 +91,8 @@ def checks(folder: Path) -> Iterator[Check]:
     yield from _disks(folder)
     yield _clock(folder)
     yield from _leftovers(folder)
-    yield from _server(folder)
+    yield from _server(folder, connection)
+    yield from _scheduler(folder)
 
 
 def _checked(name: str, ask: Callable[[], str]) -> Check:
@@ -184,8 +195,8 @@ def _leftovers(folder: Path) -> Iterator[Check]:
 # -- the server ------------------------------------------------------------------------------------------------------
 
 
-def _server(folder: Path) -> Iterator[Check]:
-    yield _checked("server", lambda: _answering(folder))
+def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
+    yield _checked("server", lambda: _answering(folder, connection))
     try:
         found, running = cluster.read_discovery(folder), cluster.running_server(folder)
     except FlussError:
@@ -198,7 +209,8 @@ def _server(folder: Path) -> Iterator[Check]:
         )  # fmt: skip
     if running is not None:
         try:
-            yield from _buckets(folder)
+            with _connected(folder, connection) as connected:
+                yield from _bucket_checks(connected)
         except FlussError as error:  # it ended meanwhile
             yield Check("buckets", False, str(error))
         return
@@ -211,10 +223,8 @@ def _server(folder: Path) -> Iterator[Check]:
         )
 
 
-def _buckets(folder: Path) -> Iterator[Check]:
-    """Check every bucket of a running lab."""
-    with running_connection(folder) as connection:
-        yield from _bucket_checks(connection)
+def _connected(folder: Path, connection: Connection | None) -> AbstractContextManager[Connection]:
+    return running_connection(folder) if connection is None else nullcontext(connection)
 
 
 def _bucket_checks(connection: Connection) -> Iterator[Check]:
@@ -240,15 +250,32 @@ def _options_of(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _answering(folder: Path) -> str:
+def _answering(folder: Path, connection: Connection | None) -> str:
     found = cluster.read_discovery(folder)
     if found is None:
         return "none runs"
     if cluster.running_server(folder) is None:
         return f"process {found.servers[0].pid} was killed; the next process that opens the lab restarts it, and it recovers"
-    with running_connection(folder) as connection:
-        connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    with _connected(folder, connection) as connected:
+        connected.coordinator().describe_cluster(pb.DescribeClusterRequest())
     return f"process {found.servers[0].pid} answers"
+
+
+def _scheduler(folder: Path) -> Iterator[Check]:
+    """Check that jobs which are entered are run."""
+    try:
+        waiting = sum(job.paused_ms is None for job in JobStore(folder).jobs())
+    except FlussError as error:
+        yield Check("jobs", False, str(error))
+        return
+    holder = lease_holder(folder)
+    if holder is not None:
+        yield Check("jobs", True, f"{plural(waiting, 'job')}, scheduled by process {holder.pid}")
+    elif waiting:
+        yield Check(
+            "jobs", False, f"{plural(waiting, 'job')}, and no scheduler runs: none is run until `fluss-lab up --jobs` or "
+            "`fluss-lab jobs run` starts one",
+        )  # fmt: skip
 
 
 def _holder(folder: Path) -> str | None:

@@ -159,6 +159,15 @@ def test_up_with_jobs_and_down(tmp_path):
     assert holder is not None
     assert holder.is_detached
     assert f"process {holder.pid}" in call("up", folder, "--jobs").stdout, "a second time it is the same"
+    os.kill(holder.pid, signal.SIGKILL)
+    wait_until(lambda: lease_holder(folder) is None)
+    assert call_json("jobs", "list", "-f", folder)["scheduler"] is None
+    again = call("up", folder, "--jobs").stdout
+    assert "already runs" in again
+    after = lease_holder(folder)
+    assert after is not None
+    assert after.is_detached
+    assert after.pid != holder.pid
     assert "the scheduler is stopped" in call("down", folder).stdout
     assert lease_holder(folder) is None
     wait_until(lambda: not (folder / DISCOVERY_FILE).exists())

@@ -7,12 +7,16 @@ import time
 
 import pytest
 
+from fluss_lab.jobs import Jobs
+from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.workbench import Lab
-from fluss_lab.workbench.health.doctor import checks, findings
+from fluss_lab.workbench.health import doctor
+from fluss_lab.workbench.health.doctor import Check, checks, findings
 from tests.unit.cli.test_commands import run
+from tests.unit.jobs.job_kit import write_notebook
 
 METRICS_KEY = "metrics.reporter.prometheus.port"
 
@@ -164,7 +168,26 @@ def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
         assert run("doctor", tmp_path / "lab").returncode == 1
 
 
-def test_an_open_lab_says_what_is_wrong_with_it_first(tmp_path):
+def test_jobs_that_nothing_runs_are_told(lab, tmp_path):
+    assert "jobs" not in found(lab)
+    jobs = Jobs(lab)
+    jobs.schedule("refresh", write_notebook(tmp_path / "x.ipynb"), cron="@daily")
+    assert found(lab)["jobs"] == Check("jobs", False, found(lab)["jobs"].found)
+    assert found(lab)["jobs"].found.startswith("1 job, and no scheduler runs: none is run until `fluss-lab up --jobs`")
+    with SchedulerLease(lab):
+        assert found(lab)["jobs"] == Check("jobs", True, f"1 job, scheduled by process {os.getpid()}")
+    jobs.pause("refresh")
+    assert "jobs" not in found(lab)
+    jobs.store.path.write_bytes(b"x" * 4096)
+    assert not found(lab)["jobs"].is_ok
+    assert str(jobs.store.path) in found(lab)["jobs"].found
+
+
+def test_an_open_lab_says_what_is_wrong_with_it_first(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise AssertionError(f"{folder}: the lab has a connection")
+
+    monkeypatch.setattr(doctor, "running_connection", refuse)
     with Lab.open(tmp_path / "lab") as lab:
         well = lab.doctor()
         assert all(well.column("ok"))
