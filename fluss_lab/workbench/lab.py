@@ -389,7 +389,7 @@ class Lab(Closing):
         """Return the Spark session, made on first use (some 10 s): loopback only, UTC, Arrow on.
 
         It knows the data source ``fluss``, which means this lab's tables unless its options name another cluster:
-        ``lab.spark.read.format("fluss").load("nyc.flights")``; ``lab.spark.table("nyc.flights")`` is the table as it is now.
+        ``lab.spark.read.format("fluss").load("nyc.flights")``. ``lab.spark.table`` and ``sql`` know them by path, as they are now.
 
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
@@ -496,5 +496,5 @@ class Lab(Closing):
         return lab_html(self.connection, self.folder)
 
 
-def _present_scan(lab: Lab | None, path: TablePath) -> Scan | None:
-    return None if lab is None or lab.connection.closed.is_set() else lab.table(path).scan()
+def _present_scan(lab: Lab | None, path: TablePath) -> Callable[..., Scan] | None:
+    return None if lab is None or lab.connection.closed.is_set() else lab.table(path).scan

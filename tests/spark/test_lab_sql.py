@@ -217,6 +217,27 @@ def test_the_session_knows_tables_by_their_paths_as_they_are_now(lab):
             session.table(name)
 
 
+def test_the_session_s_own_sql_knows_tables_by_their_paths_as_they_are_now(lab):
+    lab.create_table("nyc.own", {"id": "int"}, rows=[{"id": number} for number in range(5)])
+    session = lab.spark
+    first = session.sql("select count(*) from nyc.own")
+    lab["nyc.own"].append([{"id": 5}])
+    assert (one(first), one(session.sql("select count(*) from nyc.own"))) == ((5,), (6,))
+    assert one(session.sql("select count(*) from nyc.own where id < :low or id = :one", {"low": 2, "one": 4})) == (3,)
+    assert one(session.sql("select count(own.id) from nyc.own where nyc.own.id < ?", [2])) == (2,)
+    assert one(session.sql("select count(*) from {rows} where id > 0.5", rows=session.range(3))) == (2,)
+    session.range(3).createOrReplaceTempView("mine")
+    assert one(session.sql("select count(*) from mine where id > 0.5")) == (2,)
+    assert [row.col_name for row in session.sql("describe nyc.own").collect()] == ["id"]
+    with pytest.raises(AnalysisException) as raised:
+        session.sql("select * from nyc.ow")
+    assert "is nyc.own meant?" in shown(raised.value)
+    with pytest.raises(UnsupportedError, match="INSERT"):
+        session.sql("insert into nyc.own values (1)")
+    with pytest.raises(PySparkException, match="PARSE_SYNTAX_ERROR"):
+        session.sql("selec 1.5")
+
+
 def shown(error):
     return re.sub(r"\x1b\[[\d;]*m", "", error._render_traceback_()[0])
 

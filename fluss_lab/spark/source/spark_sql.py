@@ -69,19 +69,21 @@ def checked_session(session: object) -> SparkSession:
 
 
 def run_statement(
-    scan_of: Callable[[TablePath], Callable[..., Scan]],
+    scan_of: Callable[[TablePath], Callable[..., Scan] | None],
     session: SparkSession,
     text: str,
     as_of: Moment | None,
     read_points: Mapping[str | TablePath, ReadPoint],
+    args: Any = None,
 ) -> DataFrame:
     """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`.
 
     Args:
-        scan_of: Returns what makes scans of a table (`Table.scan`), or raises `NotFoundError`.
+        scan_of: Returns what makes scans of a table (`Table.scan`), or raises `NotFoundError`; None: the lab is closed.
         text: The statement.
         as_of: When its tables are read; None: now.
         read_points: Of tables that are read at a moment taken before.
+        args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
     points = {TablePath.parse(path): point for path, point in read_points.items()}
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, text)}):
@@ -99,13 +101,15 @@ def run_statement(
         except NotFoundError as error:
             missing.append(str(error))
             return None
+        if scan is None:
+            return None
         if moment_of is not None:
             return scan_to_spark(session, scan(as_of=moment_of()))
         point = points.get(path)
         return scan_to_spark(session, scan(as_of=as_of if point is None else None, read_point=point))
 
     with folded_errors(missing=missing):
-        return sql(session, text, frame_of)
+        return sql(session, text, frame_of, args)
 
 
 def _path_of(parts: Sequence[str]) -> TablePath | None:
@@ -115,7 +119,7 @@ def _path_of(parts: Sequence[str]) -> TablePath | None:
         return None
 
 
-def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | None]) -> DataFrame:
+def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | None], args: Any = None) -> DataFrame:
     """Run Spark SQL in which `resolve` knows some tables by their two-part names.
 
     The statement is parsed by Spark itself; each relation with two name parts that `resolve` knows is replaced by a
@@ -127,6 +131,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         text: One statement.
         resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name, and with
             what returns the moment for each at which the statement reads it (``TIMESTAMP AS OF``).
+        args: Values of its parameters.
 
     Raises:
         UnsupportedError: The statement writes to what `resolve` knows.
@@ -151,18 +156,23 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
             frames[path, as_of, version] = frame
     if not frames:
         with folded_errors():
-            return session.sql(text)
+            return _own_sql(session, text, args)
     views = {key: f"{_PREFIX}{uuid.uuid4().hex}" for key in frames}
     rewritten = _rewrite(text, found, views)
     for key, frame in frames.items():
         frame.createOrReplaceTempView(views[key])
     try:
         with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
-            return session.sql(rewritten)
+            return _own_sql(session, rewritten, args)
     finally:
         if not _KEEPS_TEXT.search(parsed.getClass().getSimpleName()):
             for view in views.values():
                 session.catalog.dropTempView(view)
+
+
+def _own_sql(session: SparkSession, text: str, args: Any = None) -> DataFrame:
+    """Run what names no table of a lab any more: the session's object may know them itself (`know_tables`)."""
+    return type(session).sql(session, text, args)
 
 
 def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
@@ -287,7 +297,7 @@ def past_moment(session: SparkSession, as_of: str | None, version: str | None) -
     if literal is not None:
         return literal
     with folded_errors():
-        moment = session.sql(f"select cast({text} as timestamp)").toArrow()[0][0].as_py()
+        moment = _own_sql(session, f"select cast({text} as timestamp)").toArrow()[0][0].as_py()
     if moment is None:
         raise InvalidTimestampError(f"sql: TIMESTAMP AS OF {text}: expected a time, found NULL")
     return cast("datetime", moment)
