@@ -130,7 +130,7 @@ class Scan:
         return duckdb_relation(self, connection)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as Arrow's C stream, for polars, DuckDB and whoever else takes it; read as the stream is.
+        """Return the rows as Arrow's C stream, for ``polars.DataFrame``, DuckDB and whoever else takes it; read as the stream is.
 
         Raises:
             InvalidSchemaError: A schema is requested that theirs cannot be cast to.

@@ -94,6 +94,20 @@ def test_scans_and_changelogs_are_streams(make_table):
     assert duckdb.sql("select count(*) from scan").fetchone() == (20,)
 
 
+def test_polars_takes_a_stream():
+    polars = pytest.importorskip(
+        "polars", reason="a reader of the stream that the lock does not have: pip install polars"
+    )
+    rows = Rows(25)
+    frame = polars.DataFrame(rows)
+    assert frame.to_dict(as_series=False) == {"id": list(range(25)), "name": [str(number) for number in range(25)]}
+    # Its `from_arrow` makes one column of whatever is no Arrow table of pyarrow's own.
+    assert polars.from_arrow(rows).struct.unnest().equals(frame)
+    assert polars.DataFrame(Rows(0)).schema == {"id": polars.Int64, "name": polars.String}
+    with pytest.raises(polars.exceptions.ComputeError, match="no longer available"):
+        polars.DataFrame(Rows(10, errors.OffsetOutOfRangeError("no longer available")))
+
+
 # -- DuckDB ----------------------------------------------------------------------------------------------------------
 
 
