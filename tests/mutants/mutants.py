@@ -28,6 +28,7 @@ from tests.mutants.metadata import METADATA
 from tests.mutants.moving import DOORS, READING, TIERING
 from tests.mutants.mutant import Mutant
 from tests.mutants.newer_formats import NEWER_FORMATS
+from tests.mutants.notebook_jobs import NOTEBOOK_JOBS
 from tests.mutants.processes import PROCESSES
 from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
@@ -45,6 +46,7 @@ from tests.mutants.table_identity import TABLE_IDENTITY
 from tests.mutants.tiering_job import TIERING_JOB
 from tests.mutants.union_reading import UNION_READING
 from tests.mutants.values import VALUES
+from tests.mutants.workbench_objects import WORKBENCH_OBJECTS
 
 PROMISES = tuple(f"P{number}" for number in range(1, 15))
 MUTANTS: tuple[Mutant, ...] = (
@@ -95,4 +97,6 @@ MUTANTS: tuple[Mutant, ...] = (
     + IDENTITY
     + BATCH_IDENTITY
     + GIVING_UP
+    + NOTEBOOK_JOBS
+    + WORKBENCH_OBJECTS
 )

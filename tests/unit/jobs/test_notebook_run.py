@@ -41,6 +41,14 @@ def test_what_it_reports_is_its_result(tmp_path):
     assert run.place.home.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_was_checked_is_what_runs(tmp_path):
+    """Its file changes between the look at its parameters and its start."""
+    run = start(tmp_path, "report(end=True, summary={'text': open(task['source']).read()})")
+    checked = (tmp_path / "x.ipynb").read_text()
+    (tmp_path / "x.ipynb").write_text("something else")
+    assert result(run).summary == {"text": checked}
+
+
 def test_a_failure_names_its_cell(tmp_path):
     found = result(start(tmp_path, "report(end=True, error='cell 2: x', cell=2)"))
     assert (found.state, found.error, found.cell) == ("failed", "cell 2: x", 2)

@@ -1,0 +1,242 @@
+"""Mutants of jobs: parameters, names and secrets that are not checked, due times run twice or lost, limits that end nothing."""
+
+from tests.mutants.mutant import Mutant
+
+PARAMETERS = "fluss_lab/jobs/notebook_parameters.py"
+LIBRARY = "fluss_lab/jobs/notebook_library.py"
+EXECUTION = "fluss_lab/jobs/run_execution.py"
+RUN = "fluss_lab/jobs/notebook_run.py"
+PROCESS = "fluss_lab/jobs/notebook_process.py"
+SECRETS = "fluss_lab/jobs/run_secrets.py"
+STORE = "fluss_lab/jobs/job_store.py"
+DUE = "fluss_lab/jobs/scheduling/due_plan.py"
+NOTICE = "fluss_lab/jobs/scheduling/failure_notice.py"
+
+IN_PARAMETERS = "tests/unit/jobs/test_notebook_parameters.py"
+IN_LIBRARY = "tests/unit/jobs/test_notebook_library.py"
+IN_JOBS = "tests/unit/jobs/test_lab_jobs.py"
+IN_RUN = "tests/unit/jobs/test_notebook_run.py"
+IN_SECRETS = "tests/unit/jobs/test_run_secrets.py"
+IN_STORE = "tests/unit/jobs/test_job_store.py"
+IN_DUE = "tests/unit/jobs/scheduling/test_due_plan.py"
+IN_NOTICE = "tests/unit/jobs/scheduling/test_failure_notice.py"
+IN_SCHEDULER = "tests/unit/jobs/scheduling/test_scheduler.py"
+IN_KERNELS = "tests/notebooks/test_notebook_jobs.py"
+
+#: What a notebook is given.
+_GIVEN = (
+    Mutant(
+        "parameters_of_any_name", "P8", PARAMETERS,
+        "        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name not in known:\n",
+        "        known.setdefault(name, NotebookParameter(name, \"Any\", None))\n        if not isinstance(name, str):\n",
+        (f"{IN_PARAMETERS}::test_hostile_ones_are_refused",),
+    ),
+    Mutant(
+        "parameters_of_any_type", "P8", PARAMETERS,
+        "        if test is None or not test(plain):\n",
+        "        if test is None:\n",
+        (f"{IN_PARAMETERS}::test_values_that_do_not_fit",),
+    ),
+    Mutant(
+        "parameters_out_of_range", "P8", PARAMETERS,
+        " and not self.low <= plain <= self.high:\n",
+        " and self.low > self.high:\n",
+        (f"{IN_PARAMETERS}::test_values_that_do_not_fit",),
+    ),
+    Mutant(
+        "parameters_of_any_length", "P8", PARAMETERS,
+        "json.dumps(found))) > VALUES_LENGTH_MAX:\n",
+        "json.dumps(found))) < 0:\n",
+        (f"{IN_PARAMETERS}::test_hostile_ones_are_refused",),
+    ),
+    Mutant(
+        "parameters_that_are_called_secrets", "P10", PARAMETERS,
+        "        if isinstance(plain, str) and plain and _SECRET_NAME.search(self.name)",
+        "        if isinstance(plain, str) and not plain and _SECRET_NAME.search(self.name)",
+        (f"{IN_PARAMETERS}::test_a_secret_is_no_parameter",),
+    ),
+    Mutant(
+        "parameters_of_the_store_are_trusted", "P8", EXECUTION,
+        "with_lab(notebook, check_parameters(notebook, task.parameters), self._lab)",
+        "with_lab(notebook, dict(task.parameters), self._lab)",
+        (f"{IN_SCHEDULER}::test_hostile_parameters_in_the_store_are_refused",),
+    ),
+    Mutant(
+        "secrets_of_the_store_are_trusted", "P10", EXECUTION,
+        "        check_secret_names(task.secrets)\n",
+        "        tuple(task.secrets)\n",
+        (f"{IN_SCHEDULER}::test_hostile_secrets_in_the_store_are_refused",),
+    ),
+    Mutant(
+        "names_of_the_store_are_trusted", "P8", RUN,
+        "        folder = jobs_folder / check_job_name(job)\n",
+        "        folder = jobs_folder / job\n",
+        (f"{IN_SCHEDULER}::test_hostile_names_in_the_store_are_refused",),
+    ),
+    Mutant(
+        "jobs_of_any_name", "P8", "fluss_lab/jobs/lab_jobs.py",
+        "        check_job_name(name)\n        when",
+        "        when",
+        (f"{IN_JOBS}::test_hostile_names_are_refused",),
+    ),
+    Mutant(
+        "links_lead_out_of_the_notebooks", "P8", LIBRARY,
+        "        if path.is_file() and path.is_relative_to(place.resolve()):\n",
+        "        if path.is_file():\n",
+        (f"{IN_LIBRARY}::test_a_link_leads_out_of_no_place",),
+    ),
+    Mutant(
+        "pipes_are_notebooks", "P8", LIBRARY,
+        "        if path.suffix == SUFFIX and path.is_file():\n",
+        "        if path.suffix == SUFFIX and path.exists():\n",
+        (f"{IN_LIBRARY}::test_a_pipe_or_folder_is_no_notebook",),
+    ),
+    Mutant(
+        "what_runs_is_not_what_was_checked", "P13", RUN,
+        "            \"source\": str(self.scratch / self._notebook.path.name), ",
+        "            \"source\": str(self._notebook.path), ",
+        (f"{IN_RUN}::test_what_was_checked_is_what_runs",),
+    ),
+)  # fmt: skip
+
+#: What a run leaves, and what it may take.
+_LEFT = (
+    Mutant(
+        "runs_share_an_output", "P13", EXECUTION,
+        "    return f\"{stamp}-{secrets.token_hex(3)}\"\n",
+        "    return f\"run-{len(stamp)}\"\n",
+        (f"{IN_JOBS}::test_a_run_is_recorded_and_run_again",),
+    ),
+    Mutant(
+        "secrets_in_logs", "P10", RUN,
+        "        text = self._redactor.text(line)\n",
+        "        text = line\n",
+        (f"{IN_RUN}::test_it_sees_the_environment_that_it_is_given_and_no_more",),
+    ),
+    Mutant(
+        "secrets_in_pieces_of_output", "P10", PROCESS,
+        "                    cell.outputs = [redactor.plain(each) for each in cell.outputs]\n",
+        "                    cell.outputs = list(cell.outputs)\n",
+        (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
+    ),
+    Mutant(
+        "secrets_in_errors", "P10", PROCESS,
+        "        reports.send(end=True, error=redactor.text(text)[:_MESSAGE_LENGTH_MAX], cell=cell)\n",
+        "        reports.send(end=True, error=text[:_MESSAGE_LENGTH_MAX], cell=cell)\n",
+        (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
+    ),
+    Mutant(
+        "secrets_masked_as_they_are_only", "P10", SECRETS,
+        "(part, repr(part)[1:-1], _json_form(part))",
+        "(part,)",
+        (f"{IN_SECRETS}::test_every_form_is_masked",),
+    ),
+    Mutant(
+        "half_of_a_secret_stays", "P10", SECRETS,
+        "key=len, reverse=True)",
+        "key=len)",
+        (f"{IN_SECRETS}::test_of_two_the_longer_is_masked_whole",),
+    ),
+    Mutant(
+        "tokens_that_come_later_are_shown", "P10", SECRETS,
+        "        if self._token_file is not None and self._token_file.exists():\n",
+        "        if self._token_file is None:\n",
+        (f"{IN_SECRETS}::test_a_token_that_comes_later_is_masked",),
+    ),
+    Mutant(
+        "values_of_secrets_are_parameters", "P10", SECRETS,
+        "        if redactor.plain(value) != value:\n",
+        "        if redactor.plain(value) is None:\n",
+        (f"{IN_JOBS}::test_a_secret_is_no_parameter_either",),
+    ),
+    Mutant(
+        "runs_see_the_whole_environment", "P10", RUN,
+        "for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}",
+        "for name, value in os.environ.items() if name}",
+        (f"{IN_RUN}::test_it_sees_the_environment_that_it_is_given_and_no_more",),
+    ),
+    Mutant(
+        "commands_for_failures_see_the_whole_environment", "P10", NOTICE,
+        "for name, value in os.environ.items() if name in _PASSED}",
+        "for name, value in os.environ.items() if name}",
+        (f"{IN_NOTICE}::test_what_it_prints_and_how_it_ends_is_in_the_log",),
+    ),
+    Mutant(
+        "errors_control_terminals_by_commands", "P8", NOTICE,
+        "            filled += _printable(values[name]) + rest",
+        "            filled += values[name] + rest",
+        (f"{IN_NOTICE}::test_fields_are_filled_in_once_and_stay_in_their_word",),
+    ),
+    Mutant(
+        "runs_without_a_time_limit", "P14", RUN,
+        "        if now_s - self._started_s > self._task.timeout_ms / 1000:\n",
+        "        if now_s - self._started_s > self._task.timeout_ms * 1000:\n",
+        (f"{IN_RUN}::test_one_that_hangs_ends_at_its_limit_with_all_its_children",),
+    ),
+    Mutant(
+        "runs_without_a_memory_limit", "P14", RUN,
+        "            if exceeds_memory(self._process.pid, self._task.memory_bytes):\n",
+        "            if exceeds_memory(self._process.pid, self._task.memory_bytes << 20):\n",
+        (f"{IN_RUN}::test_one_that_eats_memory_is_ended",),
+    ),
+    Mutant(
+        "children_outlive_their_run", "P6", RUN,
+        "        is_clean = kill_run(self.id)\n",
+        "        is_clean = self._process.poll() is not None\n",
+        (f"{IN_RUN}::test_a_good_end_leaves_nothing_running_either",),
+    ),
+)  # fmt: skip
+
+#: When it runs.
+_DUE = (
+    Mutant(
+        "due_while_another_runs", "P6", DUE,
+        "(active_run is not None or runs):\n",
+        "runs:\n",
+        (f"{IN_DUE}::test_while_another_runs_the_policy_decides",),
+    ),
+    Mutant(
+        "one_that_is_made_up_for_is_all", "P6", DUE,
+        "        return overdue[-1:]\n",
+        "        return overdue\n",
+        (f"{IN_DUE}::test_after_a_pause_the_policy_says_which_run",),
+    ),
+    Mutant(
+        "missed_due_times_are_not_recorded", "P11", DUE,
+        "    missed += _missed(job, given_up)\n",
+        "    missed += _missed(job, given_up[:0])\n",
+        (f"{IN_DUE}::test_every_due_time_is_decided_on_once",),
+    ),
+    Mutant(
+        "decisions_on_jobs_that_were_changed", "P6", STORE,
+        "            if _job(db, job.name) != job:\n",
+        "            if _job(db, job.name) is None:\n",
+        (f"{IN_STORE}::test_a_decision_on_a_changed_job_is_not_entered",),
+    ),
+    Mutant(
+        "a_due_time_entered_twice", "P6", STORE,
+        "UNIQUE (job_id, due_ms, attempt)",
+        "UNIQUE (id)",
+        (f"{IN_STORE}::test_a_due_time_is_entered_once_whatever_happens",),
+    ),
+    Mutant(
+        "runs_that_ended_change", "P6", STORE,
+        "            if run is None or run.state in ENDED:\n",
+        "            if run is None:\n",
+        (f"{IN_STORE}::test_what_is_entered_is_there",),
+    ),
+    Mutant(
+        "two_schedulers_of_a_lab", "P5", "fluss_lab/jobs/scheduling/scheduler_lease.py",
+        "        if not _lock(fd):\n",
+        "        if not _lock(fd) and lease_holder(lab) is None:\n",
+        ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_second_one_is_refused_and_named_until_the_first_ends",),
+    ),
+    Mutant(
+        "runs_of_a_killed_scheduler_go_on_in_the_history", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "                for lost in settle_lost_runs(self._store, self._clock):\n",
+        "                for lost in self._store.runs(states=()):\n",
+        (f"{IN_SCHEDULER}::test_it_takes_up_what_a_killed_one_left",),
+    ),
+)  # fmt: skip
+
+NOTEBOOK_JOBS = _GIVEN + _LEFT + _DUE
