@@ -4,6 +4,7 @@ from fluss_lab.client.admin import Admin
 from fluss_lab.client.cluster.bucket_status import BucketStatus, KnownBucket, UnknownBucket
 from fluss_lab.client.cluster.offset_lookup import BucketOffset
 from fluss_lab.client.cluster.server_address import ServerAddress
+from fluss_lab.client.cluster.tiering_rounds import TieringRoundRecord
 from fluss_lab.client.connection import Connection
 from fluss_lab.client.kv.kv_scan import KvRecords, KvScan
 from fluss_lab.client.kv.lookuper import Lookuper
@@ -28,6 +29,7 @@ __all__ = [
     "ScanBatch",
     "ScanRecords",
     "ServerAddress",
+    "TieringRoundRecord",
     "UnknownBucket",
     "UpsertResult",
     "UpsertWriter",

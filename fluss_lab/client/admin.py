@@ -12,6 +12,7 @@ import pyarrow as pa
 from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses, lake_snapshot
 from fluss_lab.client.cluster.log_damage import DamagedBucket, damaged_buckets, give_up_range
 from fluss_lab.client.cluster.offset_lookup import BucketOffset, OffsetQuery, list_offsets
+from fluss_lab.client.cluster.tiering_rounds import TieringRoundRecord, tiering_rounds
 from fluss_lab.client.kv.kv_snapshot_reader import (
     KvSnapshot,
     KvSnapshotMetadata,
@@ -354,6 +355,17 @@ class Admin:
             LakeSnapshotNotFoundError: There is no such snapshot, or the table was never tiered.
         """
         return lake_snapshot(self._connection, path, snapshot_id, table_id)
+
+    def tiering_rounds(self, path: TablePath) -> list[TieringRoundRecord]:
+        """Return the last tiering rounds of a table, oldest first, as many as ``lake.tiering.rounds-kept`` says.
+
+        The one under way is among them. Of rounds with nothing to tier that follow each other the last stands for all.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+            UnsupportedError: The server is of an older release, which keeps none.
+        """
+        return tiering_rounds(self._connection, path)
 
     def latest_kv_snapshots(
         self, path: TablePath, partition: PartitionInfo | str | None = None

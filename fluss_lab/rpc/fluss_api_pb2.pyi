@@ -1367,20 +1367,58 @@ class PbLakeTieringTableInfo(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., tiering_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code")
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code", "round")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAKE_TIERING_STATS_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
     lake_tiering_stats: PbLakeTieringStats
     error_message: str
     error_code: int
-    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ...) -> None: ...
+    round: PbRoundFacts
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ..., round: _Optional[_Union[PbRoundFacts, _Mapping]] = ...) -> None: ...
+
+class PbRoundFacts(_message.Message):
+    __slots__ = ("row_count", "event_count", "files", "size_in_bytes", "splits", "snapshot_id", "is_limited", "plan_ms", "write_ms", "commit_ms", "maintain_ms", "total_ms", "records_before", "lag_ms_before", "records_after", "lag_ms_after")
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    EVENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_LIMITED_FIELD_NUMBER: _ClassVar[int]
+    PLAN_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAINTAIN_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    row_count: int
+    event_count: int
+    files: int
+    size_in_bytes: int
+    splits: int
+    snapshot_id: int
+    is_limited: bool
+    plan_ms: int
+    write_ms: int
+    commit_ms: int
+    maintain_ms: int
+    total_ms: int
+    records_before: int
+    lag_ms_before: int
+    records_after: int
+    lag_ms_after: int
+    def __init__(self, row_count: _Optional[int] = ..., event_count: _Optional[int] = ..., files: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., splits: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., is_limited: _Optional[bool] = ..., plan_ms: _Optional[int] = ..., write_ms: _Optional[int] = ..., commit_ms: _Optional[int] = ..., maintain_ms: _Optional[int] = ..., total_ms: _Optional[int] = ..., records_before: _Optional[int] = ..., lag_ms_before: _Optional[int] = ..., records_after: _Optional[int] = ..., lag_ms_after: _Optional[int] = ...) -> None: ...
 
 class PbLakeTieringStats(_message.Message):
     __slots__ = ("file_size", "record_count")
@@ -1397,6 +1435,36 @@ class PbHeartbeatRespForTable(_message.Message):
     table_id: int
     error: ErrorResponse
     def __init__(self, table_id: _Optional[int] = ..., error: _Optional[_Union[ErrorResponse, _Mapping]] = ...) -> None: ...
+
+class ListTieringRoundsRequest(_message.Message):
+    __slots__ = ("table_path",)
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
+
+class ListTieringRoundsResponse(_message.Message):
+    __slots__ = ("table_id", "rounds")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    rounds: _containers.RepeatedCompositeFieldContainer[PbTieringRound]
+    def __init__(self, table_id: _Optional[int] = ..., rounds: _Optional[_Iterable[_Union[PbTieringRound, _Mapping]]] = ...) -> None: ...
+
+class PbTieringRound(_message.Message):
+    __slots__ = ("tiering_epoch", "start_time", "end_time", "error", "facts", "idle_before")
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    tiering_epoch: int
+    start_time: int
+    end_time: int
+    error: ErrorResponse
+    facts: PbRoundFacts
+    idle_before: int
+    def __init__(self, tiering_epoch: _Optional[int] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., error: _Optional[_Union[ErrorResponse, _Mapping]] = ..., facts: _Optional[_Union[PbRoundFacts, _Mapping]] = ..., idle_before: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
     __slots__ = ("client_name",)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, overload
 
 import pyarrow as pa
 
-from fluss_lab.client import BucketStatus, Connection, UnknownBucket
+from fluss_lab.client import BucketStatus, Connection, TieringRoundRecord, UnknownBucket
 from fluss_lab.display import LAKE, LOG, ROWS_MAX, Grid, Key, card, plural, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.card_table import is_identifier
@@ -19,6 +19,7 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.tiering.round.table_lag import LagSample
 from fluss_lab.workbench.table_facts import table_facts
 
 T = TypeVar("T")
@@ -36,6 +37,13 @@ FILE_COLUMNS: Final = {
     "first_time": _TEXT, "last_time": _TEXT, "rows": _LONG, "bytes": _LONG, "path": _TEXT,
 }  # fmt: skip
 SCHEMA_COLUMNS: Final = {"schema_id": _INT, "current": pa.bool_(), "columns": None}
+ROUND_COLUMNS: Final = {
+    "round": _LONG, "start": _TEXT, "end": _TEXT, "state": _TEXT, "rows": _LONG, "events": _LONG, "files": _LONG,
+    "bytes": _LONG, "seconds": pa.float64(), "plan_s": pa.float64(), "write_s": pa.float64(), "commit_s": pa.float64(),
+    "maintain_s": pa.float64(), "lag_records": _LONG, "lag_ms": _LONG, "snapshot_id": _LONG, "idle_before": _LONG,
+    "error_class": _TEXT, "error": _TEXT,
+}  # fmt: skip
+LAG_COLUMNS: Final = {"time": _TEXT, "records": _LONG, "lag_ms": _LONG, "round": _LONG}
 #: What is shown of a bucket.
 BUCKET_COLUMNS: Final = {
     "partition": _TEXT,
@@ -55,9 +63,12 @@ BUCKET_COLUMNS: Final = {
 #: Columns of a text; a card has as many as it has room for.
 _COLUMNS_MAX: Final = 20
 #: Columns that a card does not leave out for others.
-_KEPT: Final = ("error", "warning", "last_error", "given_up", "path")
+_KEPT: Final = ("error_class", "error", "warning", "last_error", "given_up", "path")
 #: Columns that it leaves out first.
-_MINOR: Final = ("last_time", "first_time", "high_watermark", "total_files", "deletes", "ours")
+_MINOR: Final = (
+    "last_time", "first_time", "high_watermark", "total_files", "deletes", "ours", "idle_before", "maintain_s", "plan_s",
+    "commit_s", "write_s", "events", "end",
+)  # fmt: skip
 
 
 def bucket_listing(connection: Connection, info: TableInfo, *, patient: bool) -> Listing:
@@ -87,6 +98,36 @@ def bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
         "warning": status.warning,
         "given_up": ", ".join(map(str, status.given_up)) or None,
     }
+
+
+def round_listing(connection: Connection, path: TablePath) -> Listing:
+    """Return what is shown of a table's last tiering rounds, oldest first."""
+    rows = [round_row(each) for each in connection.admin().tiering_rounds(path)]
+    return Listing(f"rounds of {path}", rows, ROUND_COLUMNS)
+
+
+def round_row(record: TieringRoundRecord) -> dict[str, Any]:
+    """Return what is shown of a round. One whose tierer reported no time took as long as the coordinator waited for it."""
+    total = record.seconds.get("total")
+    if total is None and record.end_ms is not None:
+        total = (record.end_ms - record.start_ms) / 1000
+    stages = [record.seconds.get(stage) for stage in ("plan", "write", "commit", "maintain")]
+    lag = (None, None) if record.after is None else (record.after.records, record.after.ms)
+    values = (
+        record.epoch, format_moment(record.start_ms), None if record.end_ms is None else format_moment(record.end_ms),
+        record.state, record.rows, record.events, record.files, record.size_bytes, total, *stages, *lag,
+        record.snapshot_id, record.idle_before, record.error_class, record.error,
+    )  # fmt: skip
+    return dict(zip(ROUND_COLUMNS, values, strict=True))
+
+
+def lag_listing(path: TablePath, samples: Sequence[LagSample]) -> Listing:
+    """Return what is shown of how far the lake lagged behind a table over time."""
+    rows = [
+        {"time": format_moment(each.time_ms), "records": each.records, "lag_ms": each.ms, "round": each.round}
+        for each in samples
+    ]
+    return Listing(f"lag of {path}", rows, LAG_COLUMNS)
 
 
 def snapshot_row(snapshot: LakeSnapshotInfo) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fluss_lab.client import Connection
 from fluss_lab.display import Waiting
-from fluss_lab.errors import LakeNotConfiguredError, UnsupportedError
+from fluss_lab.errors import InvalidRequestError, LakeNotConfiguredError, UnsupportedError
 from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
@@ -18,8 +18,8 @@ from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
+from fluss_lab.tiering.round.table_lag import SAMPLES_MAX, LagSample, complete_ms, lag_samples, table_lag
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.service.tiering_status import table_lag
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute, LateExecutor
 from fluss_lab.workbench.displays import (
@@ -28,6 +28,8 @@ from fluss_lab.workbench.displays import (
     SNAPSHOT_COLUMNS,
     Listing,
     file_row,
+    lag_listing,
+    round_listing,
     snapshot_row,
 )
 from fluss_lab.workbench.round_progress_view import RoundProgress
@@ -141,6 +143,58 @@ class LakeUpkeep:
         if report is None:
             raise LakeNotConfiguredError(f"table {self._path}: the coordinator gave no round")
         return report
+
+    def rounds(self) -> Listing:
+        """Return the last tiering rounds of this table, oldest first, whoever ran them: also after restarts.
+
+        The coordinator keeps ``lake.tiering.rounds-kept`` of them (200 by default) until the table is dropped.
+
+        Returns:
+            ``round`` (its tiering epoch), ``start`` and ``end``, ``state`` (``tiering``: under way; ``done``; ``limited``: a
+            limit ended it, and the next went on; ``failed``), ``rows``, ``events`` (ends of rows), ``files``, ``bytes``,
+            ``seconds`` in all, ``plan_s``, ``write_s``, ``commit_s``, ``maintain_s``, ``lag_records`` and ``lag_ms``: how far
+            the lake lagged at its end, ``snapshot_id``, ``idle_before``: so many rounds before it had nothing to tier
+            either, and are not listed; of a failed one ``error_class`` (none where the coordinator gave the round up) and
+            ``error``. What is not known is None.
+
+        Raises:
+            TableNotFoundError: It was dropped.
+            UnsupportedError: The server is of an older release, which keeps none.
+
+        Cost: one call.
+        """
+        return round_listing(self._lab.connection, self._path)
+
+    def lag_history(self, samples: int = SAMPLES_MAX) -> Listing:
+        """Return how far the lake lagged behind when each kept round was planned, and at its end; last, how far it does now.
+
+        Args:
+            samples: At most so many, the newest.
+
+        Returns:
+            ``time``, ``records`` (log records in the cluster that were not in the lake), ``lag_ms`` (so old at most was the
+            oldest of them; 0 without any), ``round`` (its tiering epoch; None: now). The one of now is missing where a
+            bucket is not known. Between a round's end and the next plan the lag grows.
+
+        Raises:
+            InvalidRequestError: Fewer than one sample.
+            LakeNotConfiguredError: The table is not lake-enabled.
+            TableNotFoundError, UnsupportedError: As `rounds`.
+
+        Cost: four small calls, and one for each server that holds buckets.
+        """
+        return lag_listing(self._path, self.lag_samples(samples))
+
+    def lag_samples(self, most: int = SAMPLES_MAX) -> list[LagSample]:
+        """Return what `lag_history` lists."""
+        if most < 1:
+            raise InvalidRequestError(f"lag of {self._path}: expected at least one sample, found {most}")
+        self._storage()
+        rounds = self._lab.connection.admin().tiering_rounds(self._path)
+        now_ms = time.time_ns() // 1_000_000
+        lag = table_lag(self._lab.connection, self._path, now_ms, complete_ms(rounds))
+        now = [LagSample(now_ms, lag.records, lag.ms)] if lag.is_complete else []
+        return (lag_samples(rounds) + now)[-most:]
 
     # -- keeping it in shape -------------------------------------------------------------------------------------------
 

@@ -250,6 +250,8 @@ class Table:
     snapshots = _of_upkeep(LakeUpkeep.snapshots)
     files = _of_upkeep(LakeUpkeep.files)
     lake_schemas = _of_upkeep(LakeUpkeep.lake_schemas)
+    rounds = _of_upkeep(LakeUpkeep.rounds)
+    lag_history = _of_upkeep(LakeUpkeep.lag_history)
 
     @property
     def plot(self) -> TablePlot:

@@ -13,7 +13,7 @@ from fluss_lab.errors import FlussError, LakeSnapshotNotFoundError
 from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo, TablePath
 from fluss_lab.model.times import format_duration
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.tiering.service.tiering_status import TableLag, lag_of
+from fluss_lab.tiering.round.table_lag import TableLag, lag_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from fluss_lab.display.marks import INK, LAKE, LOG
 from fluss_lab.display.picture import Picture, count_axis, ink_text, key, say_nothing, swatch, time_axis, worded_axis
 from fluss_lab.display.shown_text import ago
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
-from fluss_lab.model.times import format_size
+from fluss_lab.model.times import format_duration, format_size
+from fluss_lab.tiering.round.table_lag import LagSample
 
 #: Up to so many rows there are two lanes, up to so many a row is a bucket; beyond, a row is a sum.
 _LANES_MAX: Final = 48
@@ -178,30 +179,23 @@ def _points(axes: Any, snapshots: Sequence[LakeSnapshotInfo], colour: str, marke
     axes.plot(_times(snapshots), [top * 0.04] * len(snapshots), marker, color=colour, markersize=6, linestyle="none")
 
 
-def lag_picture(path: str, snapshots: Sequence[LakeSnapshotInfo]) -> Picture:
-    """Return the age of the newest record in the lake over time: a saw of one tooth a round."""
-    picture = Picture(2.2, f"{ink_text(path)}: age of the newest record in the lake")
+def lag_picture(path: str, samples: Sequence[LagSample], freshness_ms: int) -> Picture:
+    """Return how far the lake lagged behind over time, and how far it may: a saw of one tooth a round."""
+    picture = Picture(2.2, f"{ink_text(path)}: lag of the lake")
     axes = picture.drawing
-    times: list[datetime] = []
-    ages: list[float] = []
-    newest: int | None = None
-    for each in [each for each in snapshots if each.ours and each.offsets][-_SNAPSHOTS_MAX:]:
-        found = max((offset.max_timestamp_ms for offset in each.offsets.values()), default=-1)
-        if newest is not None:
-            times.append(_time(each.time_ms))
-            ages.append((each.time_ms - newest) / 1000)
-        if found >= 0:
-            newest = found if newest is None else max(newest, found)
-            times.append(_time(each.time_ms))
-            ages.append((each.time_ms - newest) / 1000)
-    if not times:
-        say_nothing(axes, "No round has ended.")
+    if not samples:
+        say_nothing(axes, "No round was looked at.")
         return picture
+    times, ages = [_time(each.time_ms) for each in samples], [each.ms / 1000 for each in samples]
     axes.fill_between(times, ages, color=LAKE, alpha=0.25, linewidth=0)
-    axes.plot(times, ages, color=LAKE, linewidth=1.4)
+    axes.plot(times, ages, color=LAKE, linewidth=1.4, marker="o", markersize=2.5)
+    axes.axhline(freshness_ms / 1000, color=INK, linewidth=0.8, linestyle="--")
     axes.set_ylim(bottom=0)
     worded_axis(axes.yaxis, lambda value: ago(round(value * 1000)))
     time_axis(axes, times)
+    key(
+        axes, [swatch(LAKE, "oldest record not in the lake"), swatch(INK, f"freshness {format_duration(freshness_ms)}")]
+    )
     return picture
 
 

@@ -9,6 +9,7 @@ from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import FlussError, LakeSnapshotNotFoundError
 from fluss_lab.lake import LakeSnapshotInfo
 from fluss_lab.model import TablePath
+from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 
 if TYPE_CHECKING:
@@ -87,18 +88,18 @@ class TablePlot:
         return snapshots_picture(str(self._path), self._snapshots())
 
     def lag(self) -> Picture:
-        """Return how far the lake lagged behind over its rounds: the age of the newest record in the lake.
+        """Return how far the lake lagged behind: the age of the oldest record that it did not hold, beside the freshness.
 
-        It grows with time, and falls with each round to the age that the round's newest record had. After a pause of the
-        writer it says how long nothing came.
+        It grows until a round ends, which brings it down: `Table.lag_history` has the numbers.
 
         Raises:
-            UnsupportedError: matplotlib is not installed.
+            UnsupportedError: matplotlib is not installed; or the server is of an older release, which keeps no rounds.
             LakeNotConfiguredError: The table is not lake-enabled.
         """
         from fluss_lab.workbench.table_pictures import lag_picture
 
-        return lag_picture(str(self._path), self._snapshots())
+        freshness_ms = DATALAKE_FRESHNESS.of(self._connection.table_info(self._path).descriptor.properties)
+        return lag_picture(str(self._path), self._upkeep.lag_samples(), freshness_ms)
 
     def files(self, snapshot_id: int | None = None) -> Picture:
         """Return the files of a lake snapshot by bucket, each as wide as it is large; None: of the newest.

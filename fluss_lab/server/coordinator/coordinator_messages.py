@@ -25,7 +25,7 @@ from fluss_lab.rpc.message_codec import path_message
 from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, PartitionLoss
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup
 from fluss_lab.server.coordinator.tiering.lake_snapshots import PartitionBucket, TieredOffset, TieredSnapshot
-from fluss_lab.server.coordinator.tiering.tiering_states import TableTiering
+from fluss_lab.server.coordinator.tiering.table_tiering import TableTiering
 
 _SET = 0
 _DELETE = 1

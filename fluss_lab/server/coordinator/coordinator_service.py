@@ -20,6 +20,7 @@ from fluss_lab.model.config.options import (
     SERVER_GRACE,
     TABLET_SERVERS,
     TIERING_HEARTBEAT_TIMEOUT,
+    TIERING_ROUNDS_KEPT,
     TIERING_TAKEOVER,
 )
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -109,12 +110,10 @@ class CoordinatorService:
         self.ledger = LakeLedger(self.store)
         self._kv_snapshots = KvSnapshotRegistry(self.store, self._catalog, coordinator_epoch=self.epoch)
         self._tiering = TieringManager(
-            self.store,
-            clock,
-            coordinator_epoch=self.epoch,
-            heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options),
-            takeover_ms=TIERING_TAKEOVER.of(options),
-        )
+            self.store, clock, coordinator_epoch=self.epoch,
+            heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options), takeover_ms=TIERING_TAKEOVER.of(options),
+            rounds_kept=TIERING_ROUNDS_KEPT.of(options),
+        )  # fmt: skip
         self._durables = DurableOffsets(self.store)
         self._tablets = TabletServers(
             self._catalog,
@@ -413,6 +412,12 @@ class CoordinatorService:
     def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
         """Process a tierer's reports on its tables, and grant one: see `tierer_heartbeats`."""
         return answer_heartbeat(request, self._tiering, self._sessions, self.epoch)
+
+    def list_tiering_rounds(self, request: pb.ListTieringRoundsRequest, /) -> pb.ListTieringRoundsResponse:
+        """Return the last rounds of a table."""
+        with self.store.read():
+            info = self._catalog.table(coordinator_messages.path_of(request.table_path))
+            return pb.ListTieringRoundsResponse(table_id=info.table_id, rounds=self._tiering.rounds(info.table_id))
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
 from fluss_lab.tiering.round.split_generator import TieringSplit, TieringSplitGenerator
+from fluss_lab.tiering.round.table_lag import TableLag, lag_of
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter, WrittenSplit
 from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
 
@@ -46,6 +47,8 @@ class RoundPlan:
         known: How far each bucket is tiered in it.
         splits: What to do.
         is_limited: Whether more is to do, beyond the limits of a round.
+        planned_ms: When, epoch milliseconds.
+        lag: How far the lake lagged then; None: not all of its buckets were looked at.
     """
 
     table: TableInfo
@@ -54,6 +57,8 @@ class RoundPlan:
     known: LakeOffsets
     splits: Sequence[TieringSplit]
     is_limited: bool = False
+    planned_ms: int = 0
+    lag: TableLag | None = None
 
 
 class RoundPlanner:
@@ -106,13 +111,15 @@ class RoundPlanner:
         """
         planned_id, partitions, known_id, known = self.catch_up(table, lake)
         generator = TieringSplitGenerator(self._connection, table, partitions, self._options, self._sound)
+        planned_ms = SystemClock().now_ms()
         generated = generator.generate(known, parallelism)
         # After the splits: a record of columns that the plan does not know can not be below their ends then.
         if (schema_id := self.table().schema_id) != table.schema_id:
             raise CommitConflictError(
                 f"{self._assignment}: planned with schema {table.schema_id}, the table has schema {schema_id} now"
             )
-        return RoundPlan(table, planned_id, known_id, known, generated.splits, generated.is_limited)
+        lag = lag_of(table, generated.statuses, known, planned_ms) if self._sound is None else None
+        return RoundPlan(table, planned_id, known_id, known, generated.splits, generated.is_limited, planned_ms, lag)
 
     def make_tasks(
         self,

@@ -153,12 +153,14 @@ class FinishedTieringEvent:
         rows: Records tiered.
         size_bytes: Bytes of the files written.
         is_forced: Whether a limit ended the round before the lake was up to date: the table is due again at once.
+        facts: What the coordinator keeps of the round; None: the table was held for its upkeep.
     """
 
     assignment: TieringAssignment
     rows: int
     size_bytes: int
     is_forced: bool = False
+    facts: pb.PbRoundFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +171,21 @@ class FailedTieringEvent:
         assignment: Whose round.
         message: What went wrong, in one text.
         error_code: Its wire code, of a `FlussError`.
+        facts: What the coordinator keeps of the round.
     """
 
     assignment: TieringAssignment
     message: str
     error_code: int | None = None
+    facts: pb.PbRoundFacts | None = None
 
     @staticmethod
-    def of(assignment: TieringAssignment, error: BaseException) -> FailedTieringEvent:
+    def of(
+        assignment: TieringAssignment, error: BaseException, facts: pb.PbRoundFacts | None = None
+    ) -> FailedTieringEvent:
         """Return the event of a round that an error ended."""
         code = error_code(error) if isinstance(error, FlussError) else None
-        return FailedTieringEvent(assignment, f"{type(error).__name__}: {error}", code)
+        return FailedTieringEvent(assignment, f"{type(error).__name__}: {error}", code, facts)
 
 
 class TieringSourceEnumerator:
@@ -235,7 +241,12 @@ class TieringSourceEnumerator:
             raise FencedTieringEpochError(f"{assignment}: not held by this tierer any more: {error}")
 
     @contextmanager
-    def hold(self, assignment: TieringAssignment, on_lost: Callable[[], None]) -> Iterator[None]:
+    def hold(
+        self,
+        assignment: TieringAssignment,
+        on_lost: Callable[[], None],
+        facts: Callable[[], pb.PbRoundFacts] | None = None,
+    ) -> Iterator[None]:
         """Renew in the background while the block runs; one that fails is reported to the coordinator as a failed round.
 
         An end that is good is reported after the block: a heartbeat behind that report would find the table held no more.
@@ -243,6 +254,7 @@ class TieringSourceEnumerator:
         Args:
             assignment: The table held.
             on_lost: Called, in the background, when the table turns out to be held by another tierer.
+            facts: Returns what the coordinator keeps of a round that fails.
         """
         done = Flag()
 
@@ -267,14 +279,16 @@ class TieringSourceEnumerator:
                 done.set()
                 joined([thread], JOIN_TIMEOUT_S)
         except BaseException as error:
-            self.handle(FailedTieringEvent.of(assignment, error))
+            self.handle(FailedTieringEvent.of(assignment, error, None if facts is None else facts()))
             raise
 
     def handle(self, event: FinishedTieringEvent | FailedTieringEvent) -> None:
         """Report to the coordinator how a round ended. Never raises: a report that is lost is found out by its heartbeats' end."""
         try:
+            table = _table(event.assignment)
+            if event.facts is not None:
+                table.round.CopyFrom(event.facts)
             if isinstance(event, FinishedTieringEvent):
-                table = _table(event.assignment)
                 table.lake_tiering_stats.file_size = event.size_bytes
                 table.lake_tiering_stats.record_count = event.rows
                 forced = [event.assignment.table_id] if event.is_forced else []
@@ -283,7 +297,6 @@ class TieringSourceEnumerator:
                 )
                 error = _error_of(response.finished_table_resp, event.assignment)
             else:
-                table = _table(event.assignment)
                 table.error_message = event.message[:MESSAGE_LENGTH_MAX]
                 if event.error_code is not None:
                     table.error_code = event.error_code

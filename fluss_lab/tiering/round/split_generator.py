@@ -169,10 +169,12 @@ class GeneratedSplits:
     Attributes:
         splits: In the order in which they are to be begun.
         is_limited: Whether more waits than they cover, because of the options' limits.
+        statuses: The buckets as they were found.
     """
 
     splits: Sequence[TieringSplit]
     is_limited: bool
+    statuses: Sequence[BucketStatus] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,8 @@ class TieringSplitGenerator:
         Cost: one call for the table, and one (which makes records durable) for each partition that lags; one more for
             each partition with such a bucket.
         """
-        lagging = list(self._lagging_buckets(tiered))
+        statuses = self._statuses()
+        lagging = list(self._lagging_buckets(statuses, tiered))
         waiting = [each for partition_id, lags in lagging for each in self._durable(partition_id, lags)]
         ranges = limit_ranges(waiting, self._options.round_records_max, self._options.round_bytes_max)
         size_bytes = split_size(ranges, parallelism, self._options)
@@ -248,18 +251,20 @@ class TieringSplitGenerator:
             placed.extend(self._cut(each, size_bytes, each.bucket in begun))
         placed.sort(key=lambda item: (item[0], item[1], item[2].table_bucket.sort_key()))
         is_limited = sum(each.records for each in ranges) < sum(each.records for each in waiting)
-        return GeneratedSplits(number_splits([split for _, _, split in placed]), is_limited)
+        return GeneratedSplits(number_splits([split for _, _, split in placed]), is_limited, statuses)
 
-    def _lagging_buckets(self, tiered: Mapping[TableBucket, LakeOffset]) -> Iterator[tuple[int | None, list[_Lag]]]:
+    def _lagging_buckets(
+        self, statuses: Sequence[BucketStatus], tiered: Mapping[TableBucket, LakeOffset]
+    ) -> Iterator[tuple[int | None, list[_Lag]]]:
         """Yield the buckets that lag, by partition."""
         found: dict[int | None, list[KnownBucket]] = defaultdict(list)
-        for status in self._statuses():
+        for status in statuses:
             bucket = status.bucket
             if bucket.partition_id is None or bucket.partition_id in self._partitions:
                 found[bucket.partition_id].append(status.known())
             # Else it was dropped, or made since the partitions were listed.
-        for partition_id, statuses in found.items():
-            lags = [_Lag(status, self._start(status, tiered.get(status.bucket))) for status in statuses]
+        for partition_id, present in found.items():
+            lags = [_Lag(status, self._start(status, tiered.get(status.bucket))) for status in present]
             cut_off = {
                 lag.status.bucket for lag in lags if lag.status.bucket not in tiered and self._needs_snapshot(lag)
             }

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
     FencedTieringEpochError,
@@ -27,8 +28,10 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
-from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model import LakeOffset, TableBucket, TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
+from fluss_lab.tiering.round.round_facts import round_facts
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
@@ -39,6 +42,7 @@ from fluss_lab.tiering.round.source_enumerator import (
     TieringSourceEnumerator,
 )
 from fluss_lab.tiering.round.split_generator import TieringSnapshotSplit
+from fluss_lab.tiering.round.table_lag import DURABLE_MS, TableLag, lag_of
 from fluss_lab.tiering.round.tiering_committer import (
     FlussTableLakeSnapshotCommitter,
     TieringCommitter,
@@ -152,19 +156,22 @@ class TieringRound:
         self._planner = RoundPlanner(connection, enumerator, assignment, options, sound)
         self._fluss = FlussTableLakeSnapshotCommitter(connection, assignment)
         self._table: TableInfo | None = None
+        #: Of the last plan; of the first how far the lake lagged.
+        self._plan: RoundPlan | None = None
+        self._before: TableLag | None = None
         self._lost = Flag()
         self._stopped = stopped or Flag()
 
     def run(self) -> TieringReport:
         """Run the round, and report to the coordinator how it ended."""
-        with self._enumerator.hold(self._assignment, self._on_lost):
+        with self._enumerator.hold(self._assignment, self._on_lost, self._facts):
             failpoint("tiering.heartbeat.after")
             report = self._maintain(self._tier())
             failpoint("tiering.finish.before")
         self._meter.enter("finish")
         with self._meter.time_stage("finish"):
-            records = report.rows + report.events
-            event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited)
+            records, facts = report.rows + report.events, self._facts(report, self._lag_after(report))
+            event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited, facts)
             self._enumerator.handle(event)
         return replace(report, seconds=self._meter.seconds())
 
@@ -222,7 +229,8 @@ class TieringRound:
                 table = self._table = self._planner.table()
                 context = CommitterInitContext(table, round_id)
                 lake = stack.enter_context(factory.create_lake_committer(context))
-                plan = self._planner.plan(table, lake, self._executor.parallelism)
+                plan = self._plan = self._planner.plan(table, lake, self._executor.parallelism)
+                self._before = self._before or plan.lag
                 failpoint("tiering.plan.after")
             if not plan.splits:
                 return self._report(plan.known_id, [])
@@ -284,6 +292,27 @@ class TieringRound:
         return self._report(snapshot_id, kept, is_limited=is_limited)
 
     # -- report --------------------------------------------------------------------------------------------------------
+
+    def _facts(self, report: TieringReport | None = None, after: TableLag | None = None) -> pb.PbRoundFacts:
+        return round_facts(report, self._meter.seconds(), self._before, after)
+
+    def _lag_after(self, report: TieringReport) -> TableLag | None:
+        """Return how far the lake lags behind at the round's end; None where that cannot be had at once."""
+        plan = self._plan
+        if plan is None or plan.lag is None:
+            return None
+        ends = {(each.partition, each.bucket): each for each in report.buckets}
+        complete_ms = None if report.is_limited else plan.planned_ms - DURABLE_MS
+        try:
+            statuses = self._connection.admin().buckets(plan.table, patient=False)
+        except FlussError as error:
+            log.debug("%s: lag after the round: %s", self._assignment, error)
+            return None
+        offsets = dict(plan.known)
+        for each in statuses:
+            if (tiered := ends.get((each.partition, each.bucket.bucket))) is not None:
+                offsets[each.bucket] = LakeOffset(tiered.end, tiered.max_timestamp_ms, each.partition)
+        return lag_of(plan.table, statuses, offsets, SystemClock().now_ms(), complete_ms)
 
     def _report(
         self, snapshot_id: int | None, written: Sequence[WrittenSplit], *, is_limited: bool = False

@@ -3,128 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluss_lab.client import BucketStatus, Connection, KnownBucket
 from fluss_lab.display import Grid, Key, ago, card, plural, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import BEHIND, FAILED, WELL
-from fluss_lab.errors import LakeSnapshotNotFoundError
-from fluss_lab.model import LakeOffset, TableBucket, TableInfo, TablePath
-from fluss_lab.model.config.options import DATALAKE_FRESHNESS
+from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_duration, format_moment
 from fluss_lab.tiering.round.round_report import TieringReport
+from fluss_lab.tiering.round.table_lag import DURABLE_MS, TableLag
 from fluss_lab.tiering.task.round_progress import RoundState
 
 #: Rounds of a table over which its throughput is averaged; what is kept of a table does not grow beyond them.
 ROUNDS_KEPT: Final = 20
-#: Rounds take what is durable, which trails what is written by so long (``log.flush.interval``).
-DURABLE_MS: Final = 1_000
 #: Of an error's text: it is shown in a table.
 ERROR_LENGTH_MAX: Final = 500
 
 _COLUMNS: Final = ("table", "state", "lag", "late", "freshness", "last round", "rounds", "rows", "rows/s")
-
-
-@dataclass(frozen=True, slots=True)
-class TableLag:
-    """How far the lake lags behind one table.
-
-    Attributes:
-        records: Log records in the cluster that are not in the lake.
-        ms: So old at most is the oldest of them, milliseconds; 0 without any.
-        newest_ms: Timestamp of the newest record that the lake holds, epoch milliseconds; None before the first.
-        freshness_ms: How far the lake may lag: ``table.datalake.freshness``; None when the table cannot be looked up.
-        is_complete: Whether every bucket is known; one that is not is not counted, and may lag as far as it likes.
-        error: Why one is not; None when `is_complete`.
-    """
-
-    records: int
-    ms: int
-    newest_ms: int | None
-    freshness_ms: int | None
-    is_complete: bool = True
-    error: str | None = None
-
-    @property
-    def is_late(self) -> bool:
-        """Return whether the lake lags further behind than it may, as far as both are known."""
-        return self.freshness_ms is not None and self.ms > self.freshness_ms
-
-
-def table_lag(connection: Connection, path: TablePath, now_ms: int, complete_ms: int | None = None) -> TableLag:
-    """Return how far the lake lags behind a table now; servers that are away are not waited for.
-
-    Args:
-        connection: To the cluster.
-        path: The table.
-        now_ms: The time, epoch milliseconds.
-        complete_ms: When a round was planned that brought everything durable into the lake, if one did.
-
-    Raises:
-        TableNotFoundError: It was dropped.
-        UnavailableError: The coordinator is away.
-
-    Cost: three small calls, and one for each server that holds buckets.
-    """
-    info = connection.table_info(path)
-    try:
-        offsets: Mapping[TableBucket, LakeOffset] = (
-            connection.admin().lake_snapshot(path, table_id=info.table_id).offsets
-        )
-    except LakeSnapshotNotFoundError:
-        offsets = {}
-    return lag_of(info, connection.admin().buckets(info, patient=False), offsets, now_ms, complete_ms)
-
-
-def lag_of(
-    info: TableInfo,
-    statuses: Sequence[BucketStatus],
-    offsets: Mapping[TableBucket, LakeOffset],
-    now_ms: int,
-    complete_ms: int | None = None,
-) -> TableLag:
-    """Return how far the lake lags behind a table, from what its servers say.
-
-    Args:
-        info: The table.
-        statuses: Its buckets.
-        offsets: What the lake holds of them.
-        now_ms: The time, epoch milliseconds.
-        complete_ms: When a round was planned that brought everything durable into the lake, if one did.
-    """
-    buckets = [each for each in statuses if isinstance(each, KnownBucket) and not _is_doubtful(each, offsets)]
-    errors = [each.error for each in statuses if each.error is not None and each not in buckets]
-    behind = [each for each in buckets if _missing(each, offsets)]
-    # A bucket's next record is no older than the newest one in the lake, of one without any than the table, and no older
-    # than the last plan that took all.
-    least_ms = max(info.created_ms, complete_ms or 0)
-    floors = [max(_newest_ms(offsets.get(each.bucket)) or 0, least_ms) for each in behind]
-    newest = [found for each in offsets.values() if (found := _newest_ms(each)) is not None]
-    return TableLag(
-        sum(_missing(each, offsets) for each in behind),
-        max((max(0, now_ms - floor) for floor in floors), default=0),
-        max(newest, default=None),
-        DATALAKE_FRESHNESS.of(info.descriptor.properties),
-        not errors,
-        str(errors[0]) if errors else None,
-    )
-
-
-def _is_doubtful(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> bool:
-    """Return whether it is not known how far a bucket lags: where it begins is not, and none of it is in the lake."""
-    return bucket.error is not None and bucket.bucket not in offsets
-
-
-def _missing(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> int:
-    held = offsets.get(bucket.bucket)
-    return max(0, bucket.end_offset - (held.end if held is not None else bucket.start_offset))
-
-
-def _newest_ms(offset: LakeOffset | None) -> int | None:
-    return offset.max_timestamp_ms if offset is not None and offset.max_timestamp_ms >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

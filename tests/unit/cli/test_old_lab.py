@@ -53,5 +53,7 @@ def test_a_lab_of_an_older_release_goes_on(lab):
             report = run_round(connection, connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
             assert report is not None
             assert report.rows
+            # The file of that release had no history; it begins with this round.
+            assert [each.rows for each in connection.admin().tiering_rounds(info.path)] == [report.rows]
         assert _rows(cluster, "planes") == planes
         assert _rows(cluster, "flights") == FLIGHTS

@@ -58,7 +58,7 @@ REFUSED_ONLY = {
 }  # fmt: skip
 #: What this lab, which has no folder, and these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
 REFUSED_HERE = {
-    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Lab", "run_notebook"), ("Table", "files"), ("Table", "prefix_lookup"),
+    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Lab", "run_notebook"), ("Table", "files"), ("Table", "lag_history"), ("Table", "prefix_lookup"),
     ("Lookuper", "prefix_lookup"), ("Admin", "lake_snapshot"), ("Admin", "kv_snapshot_metadata"), ("ReadPoint", "from_json"),
     ("Admin", "give_up_range"),
     ("Table", "add_partition"), ("Table", "drop_partition"), ("Listing", "column"),
@@ -88,7 +88,7 @@ PLANS = {
     ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
     ("Table", "head"): {}, ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
     ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
-    ("Table", "remove_orphan_files"): {},
+    ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
     ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
@@ -115,7 +115,7 @@ PLANS = {
     ("Admin", "create_partitions"): {"path": "db.parts", "specs": [{"p": "b"}], "if_not_exists": True},
     ("Admin", "lost_partitions"): {"path": "db.parts", "time_ms": 1_767_225_600_000},
     ("Admin", "partitions"): {"path": "db.parts"}, ("Admin", "list_offsets"): {"info": "log", "spec": OffsetSpec.latest()},
-    ("Admin", "lake_snapshot"): {"path": "db.log"}, ("Admin", "latest_kv_snapshots"): {"path": "db.pk"},
+    ("Admin", "tiering_rounds"): {"path": "db.log"}, ("Admin", "lake_snapshot"): {"path": "db.log"}, ("Admin", "latest_kv_snapshots"): {"path": "db.pk"},
     ("Admin", "kv_snapshot_metadata"): {"info": "pk", "bucket": 0, "snapshot_id": 1}, ("Admin", "buckets"): {"info": "pk"},
     ("Admin", "damaged_buckets"): {"info": "pk"},
     ("Admin", "give_up_range"): {"info": "pk", "bucket": "bucket", "start": 0, "stop": 1},

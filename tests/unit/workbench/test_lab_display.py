@@ -22,7 +22,8 @@ from fluss_lab.tiering.round.round_report import (
     TieringReport,
     TieringReports,
 )
-from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableLag, TableStatus, Throughput
+from fluss_lab.tiering.round.table_lag import TableLag
+from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableStatus, Throughput
 from fluss_lab.tiering.task.round_progress import BucketProgress, RoundState
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.lab_display import lab_html

@@ -65,6 +65,50 @@ def test_a_table_is_kept_in_shape_by_hand(people, in_process):
     assert people.lake_schemas()[0]["columns"]["__offset"] == "long"
 
 
+def test_rounds_and_lag_are_listings(lab, people):
+    rounds = people.rounds()
+    assert rounds.column("rows") == [4, 4, 4]
+    assert rounds.column("state") == ["done"] * 3
+    snapshots = people.snapshots().column("snapshot_id")
+    assert [each for each in snapshots if each in rounds.column("snapshot_id")] == rounds.column("snapshot_id")
+    assert rounds[-1]["snapshot_id"] == snapshots[-1]
+    assert rounds.column("lag_records") == [0, 0, 0]
+    assert all(row["seconds"] >= row["plan_s"] + row["write_s"] + row["commit_s"] > 0 for row in rounds)
+    assert rounds.column("start") == sorted(rounds.column("start"))
+    assert rounds.to_pandas()["bytes"].min() > 0
+    people.upsert([{"id": 9, "name": "new"}])
+    lag = people.lag_history()
+    assert lag.column("round") == [epoch for epoch in rounds.column("round") for _ in "be"] + [None]
+    assert lag.column("records") == [4, 0, 8, 0, 8, 0, 1]
+    assert lag[-1]["lag_ms"] > 0
+    assert lag.column("time") == sorted(lag.column("time"))
+    newest = people.lag_history(samples=2)
+    assert (len(newest), newest[0]) == (2, lag[-2])
+    with pytest.raises(errors.InvalidRequestError, match="at least one"):
+        people.lag_history(samples=0)
+    plain = lab.create_table("d.plain", {"id": "bigint"})
+    assert list(plain.rounds()) == []
+    with pytest.raises(errors.LakeNotConfiguredError):
+        plain.lag_history()
+    lab.drop_table("d.plain")
+
+
+def test_a_failed_round_says_why_in_the_listing(people, monkeypatch):
+    class Failing(LocalTieringExecutor):
+        def run(self, tasks, progress=None):
+            raise errors.StorageError("<b>no</b> room")
+
+    monkeypatch.setattr("fluss_lab.workbench.lake_upkeep.LakeUpkeep._executor", lambda _table: Failing())
+    people.upsert([{"id": 1, "name": "again"}])
+    with pytest.raises(errors.StorageError):
+        people.tier()
+    row = people.rounds()[-1]
+    assert (row["state"], row["error_class"], row["error"]) == ("failed", "StorageError", "<b>no</b> room")
+    assert row["rows"] is None
+    assert "<b>no" not in people.rounds()._repr_html_()
+    assert "StorageError" in people.rounds()._repr_html_()
+
+
 def test_what_cannot_be_is_told(lab, people):
     with pytest.raises(errors.InvalidPropertyError):
         people.expire_snapshots(older_than="soon")

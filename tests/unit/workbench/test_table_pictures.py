@@ -6,6 +6,7 @@ from fluss_lab.display.picture import Picture
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model import LakeOffset, TablePath
 from fluss_lab.tiering.round.round_report import TieringReport, TieringReports
+from fluss_lab.tiering.round.table_lag import LagSample
 from fluss_lab.workbench.table_pictures import (
     Band,
     _summed,
@@ -82,12 +83,13 @@ def test_a_time_line_of_rounds_compactions_and_others():
     assert "the last 500" in drawn(snapshots_picture("db.t", [snapshot(n) for n in range(1, 700)]))[0]
 
 
-def test_the_lag_grows_until_a_round_ends():
-    picture = lag_picture("db.t", [snapshot(1), snapshot(2), snapshot(3, ours=False)])
-    drawn(picture)
-    (line,) = picture.drawing.lines
-    # Of the first its own; of the second how old the first had become, and its own.
-    assert list(line.get_ydata()) == [1.0, 11.0, 2.0]
+def test_the_lag_is_drawn_beside_the_freshness():
+    samples = [LagSample(NOW, 10, 9_000, 1), LagSample(NOW + 500, 0, 0, 1), LagSample(NOW + 7_000, 3, 6_500)]
+    picture = lag_picture("db.t", samples, 10_000)
+    assert drawn(picture) == ["db.t: lag of the lake", "oldest record not in the lake", "freshness 10s"]
+    lag, freshness = picture.drawing.lines
+    assert list(lag.get_ydata()) == [9.0, 0.0, 6.5]
+    assert list(freshness.get_ydata()) == [10.0, 10.0]
 
 
 def test_files_lie_beside_each_other():
@@ -102,7 +104,7 @@ def test_files_lie_beside_each_other():
 def test_where_there_is_nothing_a_picture_says_so():
     assert "No records yet." in drawn(offsets_picture("db.t", []))
     assert "No snapshot yet: no round has ended." in drawn(snapshots_picture("db.t", []))
-    assert "No round has ended." in drawn(lag_picture("db.t", []))
+    assert "No round was looked at." in drawn(lag_picture("db.t", [], 1_000))
     assert "No files: nothing was tiered." in drawn(files_picture("db.t", []))
     assert "No round was timed." in drawn(TieringReports().plot())
 
@@ -129,6 +131,6 @@ def test_a_table_has_its_pictures(table):
     assert f"{table.path}: offsets of 2 buckets" in drawn(table.plot.offsets())
     assert f"{table.path}: 1 lake snapshots" in drawn(table.plot.snapshots())
     assert any("1 files" in each or "2 files" in each for each in drawn(table.plot.files()))
-    drawn(table.plot.lag())
+    assert f"{table.path}: lag of the lake" in drawn(table.plot.lag())
     assert ".offsets()" in repr(table.plot)
     assert IMAGE not in repr(table.plot)

@@ -19,7 +19,7 @@ from fluss_lab.server.folder.disk_reserve import ADVICE, DiskReserve
 log = logging.getLogger(__name__)
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
 #: "flab": distinguishes these files from other SQLite files.
@@ -123,6 +123,18 @@ CREATE TABLE auto_partition_marks (
 ) STRICT;
 """
 
+#: The last rounds of each table; an error's code is 0 where the coordinator itself ended the round.
+_TIERING_ROUNDS: Final = """
+CREATE TABLE tiering_rounds (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, epoch INTEGER NOT NULL,
+    started_ms INTEGER NOT NULL, ended_ms INTEGER, error_code INTEGER, error TEXT, idle_before INTEGER NOT NULL,
+    row_count INTEGER, event_count INTEGER, files INTEGER, size_in_bytes INTEGER, splits INTEGER, snapshot_id INTEGER,
+    is_limited INTEGER, plan_ms INTEGER, write_ms INTEGER, commit_ms INTEGER, maintain_ms INTEGER, total_ms INTEGER,
+    records_before INTEGER, lag_ms_before INTEGER, records_after INTEGER, lag_ms_after INTEGER,
+    PRIMARY KEY (table_id, epoch)
+) STRICT, WITHOUT ROWID;
+"""
+
 #: From a version to the next: SQL that brings the tables up.
 _MIGRATIONS: Final[dict[int, str]] = {
     0: _TABLES,
@@ -132,6 +144,7 @@ _MIGRATIONS: Final[dict[int, str]] = {
     4: _PARTITION_HISTORY,
     # The sums are made at the end of every migration.
     5: "",
+    6: _TIERING_ROUNDS,
 }
 
 

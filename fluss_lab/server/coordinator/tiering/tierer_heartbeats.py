@@ -30,7 +30,9 @@ def answer_heartbeat(
 
     def fail(table: pb.PbHeartbeatReqForTable) -> None:
         code = table.error_code if table.HasField("error_code") else None
-        tiering.fail(table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message, code)
+        tiering.fail(
+            table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message, code, _facts(table)
+        )
 
     def renew(table: pb.PbHeartbeatReqForTable) -> None:
         tiering.renew(table.table_id, table.coordinator_epoch, table.tiering_epoch, session_id)
@@ -45,6 +47,7 @@ def answer_heartbeat(
             again=again,
             size_bytes=table.lake_tiering_stats.file_size if has_stats else None,
             records=table.lake_tiering_stats.record_count if has_stats else None,
+            facts=_facts(table),
         )
 
     response.failed_table_resp.extend(_each(request.failed_tables, fail))
@@ -78,6 +81,10 @@ def _grant_table(
     table = response.tiering_table
     table.table_id, table.tiering_epoch, table.takeover = grant.table_id, grant.epoch, grant.takeover
     table.table_path.CopyFrom(path_message(grant.path))
+
+
+def _facts(table: pb.PbHeartbeatReqForTable) -> pb.PbRoundFacts | None:
+    return table.round if table.HasField("round") else None
 
 
 def _each(

@@ -21,10 +21,9 @@ Source: Apache Fluss ``LakeTableTieringManager``, with durable epochs, back-off,
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from fluss_lab.clock import Clock
@@ -44,8 +43,17 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingTierers
+from fluss_lab.server.coordinator.tiering.round_history import RoundHistory
+from fluss_lab.server.coordinator.tiering.table_tiering import (
+    PREDECESSORS,
+    TableTiering,
+    TieringState,
+    stored_tiering,
+    write_tiering,
+)
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
 #: A failed table is retried after 2, 4, 8, ... s, at most 5 min: a broken catalog gets a dozen retries an hour, one with a
@@ -59,64 +67,6 @@ FOR_A_PERSON: Final = (
 )  # fmt: skip
 #: Characters kept of an error's text; it is shown in tables.
 ERROR_LENGTH_MAX: Final = 2_000
-
-
-class TieringState(StrEnum):
-    """The states of a table's tiering."""
-
-    NEW = "New"
-    INITIALIZED = "Initialized"
-    SCHEDULED = "Scheduled"
-    PENDING = "Pending"
-    TIERING = "Tiering"
-    TIERED = "Tiered"
-    FAILED = "Failed"
-
-
-#: State -> the states it may follow.
-PREDECESSORS: Final[dict[TieringState, frozenset[TieringState]]] = {
-    TieringState.NEW: frozenset(),
-    TieringState.INITIALIZED: frozenset(),
-    TieringState.SCHEDULED: frozenset({TieringState.NEW, TieringState.INITIALIZED, TieringState.TIERED}),
-    TieringState.PENDING: frozenset({TieringState.SCHEDULED, TieringState.FAILED, TieringState.TIERED}),
-    TieringState.TIERING: frozenset({TieringState.PENDING}),
-    TieringState.TIERED: frozenset({TieringState.TIERING}),
-    TieringState.FAILED: frozenset({TieringState.TIERING}),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TableTiering:
-    """A table's tiering, as stored.
-
-    Attributes:
-        since_ms: When the table was created or its lake enabled.
-        last_tiered_ms: When its last round finished; None before the first.
-        unfinished: Whether the holder of an earlier epoch may still wake up and commit.
-        failures: Failed rounds since the last finished one.
-        last_error: The error of the last failed round.
-    """
-
-    table_id: int
-    path: TablePath
-    freshness_ms: int
-    state: TieringState
-    since_ms: int
-    epoch: int = 0
-    last_tiered_ms: int | None = None
-    unfinished: bool = False
-    failures: int = 0
-    last_error: str | None = None
-
-    @property
-    def due_ms(self) -> int:
-        """Return when the next round is due."""
-        return max(self.since_ms, self.last_tiered_ms or 0) + self.freshness_ms
-
-    def seen_at(self, now_ms: int) -> TableTiering:
-        """Return the same with no time in the future: when the clock stepped back, the wait begins now."""
-        last_ms = None if self.last_tiered_ms is None else min(self.last_tiered_ms, now_ms)
-        return replace(self, since_ms=min(self.since_ms, now_ms), last_tiered_ms=last_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +99,18 @@ class TieringManager:
         coordinator_epoch: This start of the coordinator.
         heartbeat_timeout_ms: Silence after which a holder counts as dead.
         takeover_ms: Silence after which a round asked by hand may take over.
+        rounds_kept: Rounds that the history of each table keeps.
     """
 
     def __init__(
-        self, store: MetadataStore, clock: Clock, *, coordinator_epoch: int, heartbeat_timeout_ms: int, takeover_ms: int
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        coordinator_epoch: int,
+        heartbeat_timeout_ms: int,
+        takeover_ms: int,
+        rounds_kept: int,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -162,6 +120,7 @@ class TieringManager:
         self._tables: dict[int, TableTiering] = {}
         self._held: dict[int, _Hold] = {}
         self.stats = TieringStats(clock)
+        self._history = RoundHistory(store, rounds_kept)
         #: Who held a table when it was dropped.
         self.leaving = LeavingTierers(takeover_ms)
         # Pending tables in order of arrival -> monotonic time before which only a request by id gets them.
@@ -186,7 +145,7 @@ class TieringManager:
                 return
             first = TieringState.NEW if new else TieringState.INITIALIZED
             fresh = TableTiering(info.table_id, info.path, freshness_ms, first, self._clock.now_ms())
-            stored = self._stored(info.table_id)
+            stored = stored_tiering(self._store, info.table_id)
             if stored is not None:
                 fresh = replace(stored, path=info.path, freshness_ms=freshness_ms, state=first)
                 if new:
@@ -222,10 +181,24 @@ class TieringManager:
             self._tick()
             return [(self._tables[table_id], self._due_ms(table_id)) for table_id in sorted(self._tables)]
 
+    def rounds(self, table_id: int) -> list[pb.PbTieringRound]:
+        """Return the last rounds of a table, oldest first; of one that was never tiered none."""
+        with self._store.read():
+            if table_id in self._tables:
+                self._tick()
+            held = self._tables[table_id].epoch if table_id in self._held else None
+            return self._history.rounds(table_id, held)
+
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
     def fail(
-        self, table_id: int, coordinator_epoch: int, epoch: int, message: str, error_code: int | None = None
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        epoch: int,
+        message: str,
+        error_code: int | None = None,
+        facts: pb.PbRoundFacts | None = None,
     ) -> None:
         """End a holder's round as failed: the table becomes pending after a back-off.
 
@@ -234,6 +207,7 @@ class TieringManager:
             epoch: As given with the table.
             message: The reason, as text.
             error_code: The reason, as a wire code; one of `FOR_A_PERSON` has the longest back-off.
+            facts: What the tierer says of the round, for the history.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -242,8 +216,7 @@ class TieringManager:
             self.leaving.left(table_id, epoch)
             held = self._holder(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
-            for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
-            self._fail(table_id, message, unfinished=held.takeover, for_a_person=for_a_person)
+            self._fail(table_id, message, unfinished=held.takeover, error_code=error_code, facts=facts)
 
     def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
         """Note that a holder's round is still running.
@@ -266,6 +239,7 @@ class TieringManager:
         again: bool = False,
         size_bytes: int | None = None,
         records: int | None = None,
+        facts: pb.PbRoundFacts | None = None,
     ) -> None:
         """End a holder's round as finished; a repeated report is ignored.
 
@@ -275,6 +249,8 @@ class TieringManager:
             again: The round ended early: the table becomes pending at once.
             size_bytes: Bytes of the files that the round wrote, for metrics.
             records: Rows that it wrote, for metrics.
+            facts: What the tierer says of the round, for the history. None: of a tierer of an older release those two; it
+                held the table for its upkeep where it wrote nothing.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -289,7 +265,13 @@ class TieringManager:
                 last_tiered_ms=self._clock.now_ms(), unfinished=False, failures=0, last_error=None,
             )  # fmt: skip
             self.stats.finished(table_id, size_bytes=size_bytes, records=records)
-            self._move(done, TieringState.TIERED, TieringState.PENDING if again else TieringState.SCHEDULED)
+            if facts is None and records:
+                facts = pb.PbRoundFacts(row_count=records, size_in_bytes=size_bytes)
+            now_ms = self._clock.now_ms()
+            self._move(
+                done, TieringState.TIERED, TieringState.PENDING if again else TieringState.SCHEDULED,
+                note=lambda: self._history.finish(table_id, epoch, now_ms, facts),
+            )  # fmt: skip
             self._finished[table_id] = (coordinator_epoch, epoch)
 
     def request_due(self, session_id: int | None) -> TieringGrant | None:
@@ -406,29 +388,48 @@ class TieringManager:
             return table.due_ms
         return self._clock.now_ms() + max(0, not_before_ms - self._clock.monotonic_ms())
 
-    def _fail(self, table_id: int, message: str, *, unfinished: bool, for_a_person: bool = False) -> None:
-        table = self._tables[table_id]
+    def _fail(
+        self,
+        table_id: int,
+        message: str,
+        *,
+        unfinished: bool,
+        error_code: int | None = None,
+        facts: pb.PbRoundFacts | None = None,
+    ) -> None:
+        table, now_ms, message = self._tables[table_id], self._clock.now_ms(), message[:ERROR_LENGTH_MAX]
         failures = table.failures + 1
-        failed = replace(table, failures=failures, last_error=message[:ERROR_LENGTH_MAX], unfinished=unfinished)
+        failed = replace(table, failures=failures, last_error=message, unfinished=unfinished)
         self.stats.failed(table_id)
-        self._move(failed, TieringState.FAILED, TieringState.PENDING)
+        self._move(
+            failed, TieringState.FAILED, TieringState.PENDING,
+            note=lambda: self._history.fail(table_id, table.epoch, now_ms, message, error_code, facts),
+        )  # fmt: skip
+        for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
         delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
         self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
 
     def _grant(self, table_id: int, session_id: int | None) -> TieringGrant:
         table = self._tables[table_id]
         takeover = table.unfinished
-        self._move(replace(table, unfinished=True), TieringState.TIERING)
+        now_ms = self._clock.now_ms()
+        self._move(
+            replace(table, unfinished=True), TieringState.TIERING,
+            note=lambda: self._history.begin(table_id, table.epoch, now_ms),
+        )  # fmt: skip
         self._held[table_id] = _Hold(session_id, self._clock.monotonic_ms(), takeover)
         return TieringGrant(table_id, table.path, table.epoch, takeover)
 
-    def _move(self, table: TableTiering, *states: TieringState) -> None:
-        """Move a table through states; the last one is durable when this returns."""
+    def _move(self, table: TableTiering, *states: TieringState, note: Callable[[], None] | None = None) -> None:
+        """Move a table through states; the last one is durable when this returns, and what `note` writes with it."""
         for state in states:
             if table.state not in PREDECESSORS[state]:
                 raise InternalError(f"table {table.path}: tiering may not go from {table.state} to {state}")
             table = replace(table, state=state, epoch=table.epoch + (state is TieringState.PENDING))
-        self._write(table)
+        with self._store.write():
+            write_tiering(self._store, table)
+            if note is not None:
+                note()
         table_id = table.table_id
         self._tables[table_id] = table
         self._queue.pop(table_id, None)
@@ -439,31 +440,3 @@ class TieringManager:
             self.stats.granted(table_id)
         else:
             self._held.pop(table_id, None)
-
-    def _write(self, table: TableTiering) -> None:
-        with self._store.write() as db:
-            values = (
-                table.table_id, table.state.value, table.epoch, table.since_ms, table.last_tiered_ms,
-                int(table.unfinished), table.failures, table.last_error,
-            )  # fmt: skip
-            db.execute("INSERT OR REPLACE INTO tiering VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-
-    def _stored(self, table_id: int) -> TableTiering | None:
-        with self._store.read() as db:
-            query = "SELECT epoch, since_ms, last_tiered_ms, unfinished, failures, last_error FROM tiering WHERE table_id = ?"
-            row = db.execute(query, (table_id,)).fetchone()
-        if row is None:
-            return None
-        # The caller fills in path, freshness and state.
-        return TableTiering(
-            table_id,
-            TablePath("_", "_"),
-            0,
-            TieringState.INITIALIZED,
-            row[1],
-            row[0],
-            row[2],
-            bool(row[3]),
-            row[4],
-            row[5],
-        )

@@ -18,8 +18,8 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import plan_repair
+from fluss_lab.tiering.round.table_lag import table_lag
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.tiering.service.tiering_status import table_lag
 from fluss_lab.workbench.health.bucket_findings import findings_of, table_statuses
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import OPTIONS, until

@@ -223,6 +223,7 @@ def test_a_metadata_file_of_the_first_version_is_brought_up(tmp_path):
             "bucket_offsets",
             "partition_losses",
             "auto_partition_marks",
+            "tiering_rounds",
         }
         for name in later & set(tables):
             db.execute(f"DROP TABLE {name}")

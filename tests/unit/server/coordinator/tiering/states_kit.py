@@ -3,15 +3,14 @@
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
-from fluss_lab.server.coordinator.tiering.tiering_states import (
-    TieringManager,
-    TieringState,
-)
+from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
+from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
 from fluss_lab.testing.mock_clock import MockClock
 
 FRESHNESS_MS = 60_000
 TIMEOUT_MS = 120_000
 TAKEOVER_MS = 10_000
+ROUNDS_KEPT = 5
 
 
 def table(table_id: int, freshness_ms: int = FRESHNESS_MS, enabled: bool = True) -> TableInfo:
@@ -39,6 +38,7 @@ class Bench:
         self.tiering = TieringManager(
             self.store, self.clock,
             coordinator_epoch=self.epoch, heartbeat_timeout_ms=TIMEOUT_MS, takeover_ms=TAKEOVER_MS,
+            rounds_kept=ROUNDS_KEPT,
         )  # fmt: skip
         for info in self.catalog.all_tables():
             if info.descriptor.lake_enabled:

@@ -17,11 +17,8 @@ from fluss_lab.errors import (
     UnsupportedError,
     error_code,
 )
-from fluss_lab.server.coordinator.tiering.tiering_states import (
-    BACKOFF_FIRST_MS,
-    BACKOFF_MAX_MS,
-    TieringState,
-)
+from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
+from fluss_lab.server.coordinator.tiering.tiering_states import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from tests.unit.server.coordinator.tiering.states_kit import FRESHNESS_MS, TAKEOVER_MS, TIMEOUT_MS, table
 
 
