@@ -82,6 +82,10 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
             )
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return errors.ResourceExhaustedError(f"{what}: {details}")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return errors.UnsupportedError(
+                f"{what}: the server does not know the call ({details}): it is of an older version; restart it with this one"
+            )
         case grpc.StatusCode.CANCELLED:
             return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
         case grpc.StatusCode.UNIMPLEMENTED:

@@ -899,7 +899,7 @@ class PbBucketError(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbKnownBucket(_message.Message):
-    __slots__ = ("start_offset", "start_error", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "warning", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes", "given_up")
+    __slots__ = ("start_offset", "start_error", "log_start_offset", "log_end_offset", "high_watermark", "durable_offset", "size_in_bytes", "segments", "max_timestamp", "lake_snapshot_id", "lake_log_end_offset", "warning", "remote_log_start_offset", "remote_log_end_offset", "row_count", "memory_in_bytes", "kv_snapshot_id", "kv_snapshot_log_offset", "remote_size_in_bytes", "given_up", "lake_log_start_offset")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     START_ERROR_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -920,6 +920,7 @@ class PbKnownBucket(_message.Message):
     KV_SNAPSHOT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     REMOTE_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    LAKE_LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     start_error: PbBucketError
     log_start_offset: int
@@ -940,7 +941,8 @@ class PbKnownBucket(_message.Message):
     kv_snapshot_log_offset: int
     remote_size_in_bytes: int
     given_up: _containers.RepeatedCompositeFieldContainer[PbGivenUpRange]
-    def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ...) -> None: ...
+    lake_log_start_offset: int
+    def __init__(self, start_offset: _Optional[int] = ..., start_error: _Optional[_Union[PbBucketError, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., durable_offset: _Optional[int] = ..., size_in_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., lake_log_end_offset: _Optional[int] = ..., warning: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., row_count: _Optional[int] = ..., memory_in_bytes: _Optional[int] = ..., kv_snapshot_id: _Optional[int] = ..., kv_snapshot_log_offset: _Optional[int] = ..., remote_size_in_bytes: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[PbGivenUpRange, _Mapping]]] = ..., lake_log_start_offset: _Optional[int] = ...) -> None: ...
 
 class PbGivenUpRange(_message.Message):
     __slots__ = ("start_offset", "stop_offset", "lost_start_offset", "time")
@@ -953,6 +955,48 @@ class PbGivenUpRange(_message.Message):
     lost_start_offset: int
     time: int
     def __init__(self, start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., lost_start_offset: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+
+class LocateRecordRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "log_offset")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    log_offset: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ...) -> None: ...
+
+class LocateRecordResponse(_message.Message):
+    __slots__ = ("local", "remote")
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
+    local: PbSegmentPlace
+    remote: PbSegmentPlace
+    def __init__(self, local: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote: _Optional[_Union[PbSegmentPlace, _Mapping]] = ...) -> None: ...
+
+class PbSegmentPlace(_message.Message):
+    __slots__ = ("file", "segment_base_offset", "segment_end_offset", "position", "batch_base_offset", "batch_end_offset", "batch_size_in_bytes", "timestamp", "remote_log_segment_id")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    segment_base_offset: int
+    segment_end_offset: int
+    position: int
+    batch_base_offset: int
+    batch_end_offset: int
+    batch_size_in_bytes: int
+    timestamp: int
+    remote_log_segment_id: str
+    def __init__(self, file: _Optional[str] = ..., segment_base_offset: _Optional[int] = ..., segment_end_offset: _Optional[int] = ..., position: _Optional[int] = ..., batch_base_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., batch_size_in_bytes: _Optional[int] = ..., timestamp: _Optional[int] = ..., remote_log_segment_id: _Optional[str] = ...) -> None: ...
 
 class DescribeDamageRequest(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id")

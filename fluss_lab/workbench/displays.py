@@ -49,8 +49,11 @@ BUCKET_COLUMNS: Final = {
     "partition": _TEXT,
     "bucket": _INT,
     "start": _LONG,
+    "local_start": _LONG,
+    "remote_start": _LONG,
     "end": _LONG,
     "high_watermark": _LONG,
+    "lake_start": _LONG,
     "lake_end": _LONG,
     "lag": _LONG,
     "bytes": _LONG,
@@ -66,8 +69,8 @@ _COLUMNS_MAX: Final = 20
 _KEPT: Final = ("error_class", "error", "warning", "last_error", "given_up", "path")
 #: Columns that it leaves out first.
 _MINOR: Final = (
-    "last_time", "first_time", "high_watermark", "total_files", "deletes", "ours", "idle_before", "maintain_s", "plan_s",
-    "commit_s", "write_s", "events", "end",
+    "last_time", "first_time", "high_watermark", "local_start", "remote_start", "lake_start", "total_files", "deletes", "ours",
+    "idle_before", "maintain_s", "plan_s", "commit_s", "write_s", "events", "end",
 )  # fmt: skip
 
 
@@ -90,8 +93,11 @@ def bucket_row(status: BucketStatus, in_lake: bool) -> dict[str, Any]:
     tiered_to = start if status.lake_end_offset is None else status.lake_end_offset
     return row | {
         "start": start,
+        "local_start": status.local_start_offset,
+        "remote_start": status.remote_start_offset,
         "end": status.end_offset,
         "high_watermark": status.high_watermark,
+        "lake_start": status.lake_start_offset,
         "lake_end": status.lake_end_offset,
         "lag": status.end_offset - tiered_to if in_lake and tiered_to is not None else None,
         "bytes": status.size_bytes + status.remote_size_bytes,

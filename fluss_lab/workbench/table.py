@@ -74,7 +74,11 @@ class Table:
         return self.info.schema.arrow()
 
     def buckets(self, *, patient: bool = True) -> Listing:
-        """Return, per bucket: offsets in the cluster, how far the lake holds it, lag in records, bytes, leader.
+        """Return, per bucket: offsets in the cluster, what the lake holds of it, lag in records, bytes, leader.
+
+        ``start`` and ``end`` are those of the cluster's log, ``local_start`` where its part on the server's disk begins,
+        ``remote_start`` that in remote storage (None: nothing is there). The lake holds every record of ``[lake_start,
+        lake_end)``; both are None while it holds nothing.
 
         What is not known is None, and ``error`` says why: which file is damaged, and what to do. ``warning`` is of what
         makes no offset doubtful: a copy to remote storage that failed, a disk that refuses writes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fluss_lab.client.cluster.leader_requests import (
     PASSING_ERRORS,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 #: The leader of a bucket whose server is away.
 NO_LEADER = -1
+_NO_LAKE_START: Final = (
+    "where the lake's part begins is not known: the server is of an older version, which does not say it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class KnownBucket:
         max_timestamp_ms: Of its last record; None before the first.
         lake_end_offset: Offsets below are in the lake; None when it was never tiered.
         lake_snapshot_id: The lake snapshot that says so.
+        lake_start_offset: From there on the lake holds every record up to `lake_end_offset`; None when it was never
+            tiered, or the server does not say it: `warning` does then.
         warning: What is wrong without making an offset doubtful: a copy to remote storage that failed, a disk that
             refuses writes. None when all is well.
         remote_start_offset: First offset in remote storage; None when nothing is there.
@@ -100,6 +105,7 @@ class KnownBucket:
     remote_end_offset: int | None = None
     remote_size_bytes: int = 0
     given_up: tuple[GivenUpRange, ...] = ()
+    lake_start_offset: int | None = None
 
     def known(self) -> KnownBucket:
         """Return the bucket itself; of an `UnknownBucket` its error is raised."""
@@ -210,6 +216,10 @@ def _status(
     if known.WhichOneof("start") != "start_offset":
         start = _named(_start_error(known), path, bucket, partition)
     has_remote = known.HasField("remote_log_start_offset")
+    has_lake, says_start = known.HasField("lake_log_end_offset"), known.HasField("lake_log_start_offset")
+    warnings = [known.warning] if known.HasField("warning") else []
+    if has_lake and not says_start:
+        warnings.append(_NO_LAKE_START)
     return KnownBucket(
         bucket=bucket,
         partition=partition,
@@ -222,13 +232,14 @@ def _status(
         size_bytes=known.size_in_bytes,
         segments=known.segments,
         max_timestamp_ms=known.max_timestamp if known.max_timestamp >= 0 else None,
-        lake_end_offset=known.lake_log_end_offset if known.HasField("lake_log_end_offset") else None,
+        lake_end_offset=known.lake_log_end_offset if has_lake else None,
         lake_snapshot_id=known.lake_snapshot_id if known.HasField("lake_snapshot_id") else None,
-        warning=known.warning if known.HasField("warning") else None,
+        warning="; ".join(warnings) or None,
         remote_start_offset=known.remote_log_start_offset if has_remote else None,
         remote_end_offset=known.remote_log_end_offset if has_remote else None,
         remote_size_bytes=known.remote_size_in_bytes,
         given_up=given_up_of(known.given_up),
+        lake_start_offset=known.lake_log_start_offset if has_lake and says_start else None,
     )
 
 

@@ -42,6 +42,7 @@ from fluss_lab.server.tablet.request_counters import RequestTally
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners, limit_scan
 from fluss_lab.server.tablet.requests.fetch_log import FetchLog
 from fluss_lab.server.tablet.requests.lookup_rows import LookupLimits, lookup, prefix_lookup
+from fluss_lab.server.tablet.requests.record_location import locate_record
 from fluss_lab.server.tablet.requests.write_payloads import produce, put
 
 log = logging.getLogger(__name__)
@@ -310,6 +311,10 @@ class TabletService:
         for failed, error in self._store.failures(request.table_id).items():
             response.buckets.append(unknown(failed, error))
         return response
+
+    def locate_record(self, request: pb.LocateRecordRequest, /) -> pb.LocateRecordResponse:
+        """Return where a record of a bucket's log lies, on this disk and in remote storage."""
+        return locate_record(self._store.get(bucket_of(request)), request.log_offset)
 
     # -- damage --------------------------------------------------------------------------------------------------------
 

@@ -50,8 +50,13 @@ def test_tables_and_show(folder):
         "table.datalake.enabled",
         "buckets of nyc.flights",
         "snapshots of nyc.flights",
+        "local_start",
     ):
         assert expected in shown
+    (found,) = map(json.loads, run("show", "nyc.flights", "--json", "-f", folder).stdout.splitlines())
+    (bucket,) = found["buckets"]
+    assert [bucket[name] for name in ("start", "local_start", "remote_start", "end")] == [0, 0, None, 3]
+    assert [bucket[name] for name in ("lake_start", "lake_end", "lag", "warning")] == [None, None, 3, None]
 
 
 def test_tail_prints_records_as_json(folder):

@@ -6,10 +6,12 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
-from fluss_lab.errors import ServerUnavailableError
+from fluss_lab.errors import ServerUnavailableError, UnsupportedError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 
@@ -49,3 +51,17 @@ def test_a_call_that_was_not_made_before_fails_as_any_other_when_the_connection_
         coordinator.describe_cluster(pb.DescribeClusterRequest())
     with pytest.raises(AttributeError):
         coordinator.no_such_call  # noqa: B018
+
+
+def test_a_call_that_an_older_server_does_not_know_says_that_it_is_older():
+    """A server without a single method stands for one of a version that had not this one."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    channel = Channel("127.0.0.1", port, "secret")
+    try:
+        with pytest.raises(UnsupportedError, match=r"does not know the call .* it is of an older version"):
+            channel.tablet_server().locate_record(pb.LocateRecordRequest(table_id=1, bucket_id=0, log_offset=0))
+    finally:
+        channel.close()
+        server.stop(None)

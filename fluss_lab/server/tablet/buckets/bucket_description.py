@@ -45,7 +45,8 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
     )
     _put_start(bucket, known)
     if (lake := bucket.lake) is not None:
-        known.lake_snapshot_id, known.lake_log_end_offset = lake.snapshot_id, lake.end
+        known.lake_snapshot_id = lake.snapshot_id
+        known.lake_log_start_offset, known.lake_log_end_offset = lake.start, lake.end
     if bucket.remote is not None:
         _put_remote(bucket.remote, known)
     if bucket.kv is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, OffsetOutOfRangeError
+from fluss_lab.records.batch import BatchHeader
 from fluss_lab.server.tablet.log.segment import UNREADABLE, BatchPosition, Segment
 
 T = TypeVar("T")
@@ -41,6 +42,26 @@ class FetchedBatches:
     buffers: list[memoryview]
     size: int
     next_offset: int
+
+
+class RecordLocation(NamedTuple):
+    """The batch that holds a record, and the segment that holds the batch.
+
+    Attributes:
+        path: The segment's file.
+        base_offset: The segment's first offset.
+        end_offset: The one after its last.
+        position: Where the batch begins in the file, in bytes.
+        header: The batch's.
+        segment_id: The id of a segment in remote storage; None of one on this disk.
+    """
+
+    path: Path
+    base_offset: int
+    end_offset: int
+    position: int
+    header: BatchHeader
+    segment_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +214,20 @@ class LogView:
                     return header.base_offset, header.timestamp_ms
         return None
 
+    def locate(self, offset: int) -> RecordLocation:
+        """Return where the record at an offset lies.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is not in ``[start, end)``.
+            CorruptDataError, FileNotFoundError: As `read`.
+        """
+        segment = self.from_offset(offset)[0]
+        place = self._find(segment, offset)
+        if place is None:
+            raise OffsetOutOfRangeError(f"offset {offset} is not held: expected one in [{self.start}, {self.end})")
+        header = segment.header(place, self.limit(segment))
+        return RecordLocation(segment.path, segment.base_offset, self._end_of(segment), place.position, header)
+
     def timestamp_at(self, offset: int) -> int | None:
         """Return the timestamp of the record at an offset; None at the end."""
         if offset == self.end:
@@ -316,6 +351,11 @@ class BucketLogReader:
         if found_ms is None:
             self.check_end(offset)
         return offset, found_ms
+
+    def locate(self, offset: int) -> RecordLocation:
+        """Return where the record at an offset lies. It raises what `read` raises, and at the end too."""
+        self.check_end(offset)
+        return self._newest(lambda view: view.locate(offset))
 
     def timestamp_at(self, offset: int) -> int | None:
         """Return the timestamp of the record at an offset, None at the end. It raises what `read` raises."""

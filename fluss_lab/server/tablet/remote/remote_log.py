@@ -18,6 +18,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
+from fluss_lab.server.tablet.log.log_reader import RecordLocation
 from fluss_lab.server.tablet.log.segment import Segment
 from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest, RemoteSegment
@@ -198,6 +199,31 @@ class RemoteLog:
             with SegmentFile(self.folder, segments[0].key) as file:
                 start = file.index.positions(file.index.at_offset(offset))[0]
             return RemoteFetch(self.folder, segments, start)
+
+        return self._newest(find)
+
+    def locate(self, offset: int) -> RecordLocation | None:
+        """Return where the record at an offset lies; None when remote storage does not hold it.
+
+        Raises:
+            CorruptDataError, StorageError: As `fetch`; or the block that should hold it is damaged.
+
+        Cost: one index and a block.
+        """
+
+        def find(manifest: RemoteManifest) -> RecordLocation | None:
+            segment = next(iter(manifest.from_offset(offset)), None)
+            if segment is None:
+                return None
+            with SegmentFile(self.folder, segment.key) as file:
+                at = file.index.at_offset(offset)
+                position = file.index.positions(at)[0]
+                for header, _ in file.batches(at):
+                    if header.next_offset > offset:
+                        span = (segment.base_offset, segment.end_offset)
+                        return RecordLocation(file.path, *span, position, header, segment.segment_id)
+                    position += header.size
+                raise CorruptDataError(f"{file.path}: expected a batch with offset {offset}, found none")
 
         return self._newest(find)
 

@@ -210,12 +210,14 @@ def test_a_description_says_what_there_is(tablet):
     tablet.produce({0: batch(0, 4)})
     tablet.clock.advance(7)
     tablet.produce({0: batch(4, 1)})
-    tablet.tell_lake(0, 3, snapshot_id=9)
+    tablet.tell_lake(0, 3, snapshot_id=9, start=1)
     described = tablet.describe()
     assert set(described) == {0, 1}
     found = described[0]
     assert (found.log_start_offset, found.log_end_offset, found.high_watermark, found.segments) == (0, 5, 5, 1)
     assert (found.max_timestamp, found.lake_snapshot_id, found.lake_log_end_offset) == (START_MS + 7, 9, 3)
+    assert found.lake_log_start_offset == 1
+    assert not described[1].HasField("lake_log_start_offset")
     assert found.size_in_bytes == sum(path.stat().st_size for path in tablet.folder.glob("data/t7/b0/*.log"))
     assert (described[1].max_timestamp, described[1].HasField("lake_snapshot_id")) == (-1, False)
     assert tablet.describe(table_id=8) == {}
