@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.errors import CorruptDataError
+from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records import LogRecords
@@ -233,6 +233,25 @@ class LogFiles:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class LakeRecordPlace:
+    """Where the lake holds a record of a bucket's log.
+
+    Attributes:
+        snapshot_id: The snapshot whose file it is: of a record that a compaction left out, one that is kept for replay.
+        file: URI of the file.
+        content: What the file holds, in the words of `LakeFileInfo`: ``data``, or deletes that carry their events.
+        position: The row's in the file, from 0.
+        timestamp_ms: The record's.
+    """
+
+    snapshot_id: int
+    file: str
+    content: str
+    position: int
+    timestamp_ms: int
+
+
 class FlussLogSource(ABC):
     """The log of a table as the lake holds it."""
 
@@ -262,12 +281,42 @@ class FlussLogSource(ABC):
             CorruptDataError: The lake's files do not hold every offset asked for.
         """
 
+    def fetch_records_by_key(
+        self, context: FetchContext, prune: BooleanExpression, where: pc.Expression
+    ) -> Iterator[LogRecords]:
+        """Yield, of what `fetch_log_records` would, at least the records that fulfil a condition, ascending by offset.
+
+        Args:
+            context: Of a primary-key table; the projection has the condition's columns.
+            prune: A condition over columns of the primary key alone, to prune files by.
+            where: The same, to filter by.
+
+        Raises:
+            As `fetch_log_records`, but that other records are missing need not be noticed.
+        """
+        del prune, where
+        return self.fetch_log_records(context)
+
     @abstractmethod
     def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
         """Return the first offset from which on the lake holds the bucket's log; None when it holds no record of it.
 
         Of a primary-key table that is its replay start.
         """
+
+    def locate_record(
+        self, partition: str | None, bucket: int, offset: int, snapshot_id: int
+    ) -> LakeRecordPlace | None:
+        """Return where the lake holds a record; None when it does not.
+
+        Raises:
+            UnsupportedError: The format does not say where records lie.
+            LakeSnapshotNotFoundError: No such snapshot; or one that was kept for replay was expired meanwhile: ask again.
+            CorruptDataError: The lake should hold the record, and does not.
+        """
+        raise UnsupportedError(
+            f"partition {partition}, bucket {bucket}, offset {offset}: this lake format does not say where records lie"
+        )
 
     def log_files(self, context: FetchContext) -> LogFiles | None:
         """Return what `fetch_log_records` would open, for people; None: the format does not say.

@@ -19,10 +19,12 @@ from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_mom
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.changelog.net_changes import NetChangelog
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
+from fluss_lab.read.changelog.row_history import RowHistory
 from fluss_lab.read.changelog.table_diff import Diff, diff
 from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.read_point_choice import point_at_snapshot, point_at_time, point_now, snapshot_moment
+from fluss_lab.read.moment.record_place import RecordPlace, locate
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.moment.time_seek import Seek, seek
 from fluss_lab.read.union.read_columns import make_columns
@@ -204,6 +206,25 @@ class TableReader:
         """
         return seek(self._source, parse_moment(moment, self._source.connection.time_zone))
 
+    def locate(self, partition: str | None, bucket: int, offset: int) -> RecordPlace:
+        """Return where one record lives: file, row and snapshot of the lake, segment and byte of the log, or both.
+
+        Args:
+            partition: Name of its partition; None of a table without partitions.
+            bucket: The bucket's number.
+            offset: The record's offset.
+
+        Raises:
+            OffsetOutOfRangeError: It is held nowhere any more: the text says which offsets are, and from when on. Or there
+                is no such record yet.
+            BucketNotFoundError, PartitionNotFoundError, InvalidRequestError: There is no such bucket.
+            CorruptDataError, StorageError, UnavailableError: The cluster does not know where it is.
+            UnsupportedError: The lake format, or a server of an older version, does not say where records lie.
+
+        Cost: the look at the table, a call to the bucket's server, and two columns of a row group in the lake.
+        """
+        return locate(self._source, partition, bucket, offset)
+
     def changelog(
         self,
         start: Any = "earliest",
@@ -237,6 +258,22 @@ class TableReader:
         start, end = (_fixed(edge, self._source.connection.time_zone) for edge in (start, end))
         wanted = checked_buckets(self.info, _collected(buckets))
         return kind(self._source, start, end, wanted, columns, self._spark)
+
+    def history(self, key: Any, columns: Sequence[str] | None = None) -> RowHistory:
+        """Return every change of one row, in order: records as `changelog` has them, from lake and log; nothing is read yet.
+
+        Args:
+            key: One dict, or one row in any form of `fluss_lab.model.values.row_input.record_batches`; it names every key column.
+            columns: Only these of the user's columns, in the order wanted; None: all.
+
+        Raises:
+            UnsupportedError: It is a log table.
+            InvalidRecordError, InvalidPartitionError, InvalidRequestError: The key does not fit, or there are several.
+            InvalidSchemaError: There is no such column.
+
+        What is no longer available is said: see `RowHistory.starts_late`. Only the key's own bucket is read.
+        """
+        return RowHistory(self._source, key, columns)
 
     def starts(self, start: Any) -> dict[TableBucket, int]:
         """Return the offset in each bucket that a start means now, for those who follow the log from there.

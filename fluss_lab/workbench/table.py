@@ -15,8 +15,10 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import Moment
 from fluss_lab.model.values.row_input import spark_as_arrow
 from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.read.changelog.row_history import RowHistory
 from fluss_lab.read.changelog.table_diff import Diff
 from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.moment.record_place import RecordPlace
 from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
@@ -343,6 +345,22 @@ class Table:
         """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives; else the bucket's end."""
         return self._reader().seek(moment)
 
+    def locate(self, partition: str | None, bucket: int, offset: int) -> RecordPlace:
+        """Return where one record lives: file, row and snapshot of the lake, segment and byte of the log, or both.
+
+        Args:
+            partition: Name of its partition; None of a table without partitions.
+            bucket: The bucket's number.
+            offset: The record's offset.
+
+        Raises:
+            OffsetOutOfRangeError: It is held nowhere any more: the text says which offsets are, and from when on. Or there
+                is no such record yet.
+            BucketNotFoundError, PartitionNotFoundError, InvalidRequestError: There is no such bucket.
+            CorruptDataError, StorageError, UnavailableError: The cluster does not know where it is.
+        """
+        return self._reader().locate(partition, bucket, offset)
+
     def changelog(
         self,
         start: Any = "earliest",
@@ -362,6 +380,22 @@ class Table:
                 or ``UPDATE_BEFORE`` and ``UPDATE_AFTER``.
         """
         return self._reader().changelog(start=start, end=end, buckets=buckets, columns=columns, net=net)
+
+    def history(self, key: Any, columns: Sequence[str] | None = None) -> RowHistory:
+        """Return every change of one row, in order: records as `changelog` has them, from lake and log; nothing is read yet.
+
+        Args:
+            key: One dict, or one row in any form that `append` takes; it names every key column.
+            columns: Only these of the user's columns, in the order wanted; None: all.
+
+        Raises:
+            UnsupportedError: It is a log table.
+            InvalidRecordError, InvalidPartitionError, InvalidRequestError: The key does not fit, or there are several.
+            InvalidSchemaError: There is no such column.
+
+        What is no longer available is said: see `RowHistory.starts_late`. Only the key's own bucket is read.
+        """
+        return self._reader().history(spark_as_arrow(key), columns)
 
     def diff(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None = None) -> Diff:
         """Return the rows added, removed and changed from one moment to another; read when called.

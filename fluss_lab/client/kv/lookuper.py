@@ -115,7 +115,7 @@ class Lookuper(Closing):
         """
         if (part := self._plain_keys.part(keys)) is not None and (one := self._lookup_one(part)) is not None:
             return one
-        asked = _joined(record_batches(_as_rows(keys), self._info.schema, self._info.schema.primary_key))
+        asked = _joined(record_batches(as_rows(keys), self._info.schema, self._info.schema.primary_key))
         found: list[pa.RecordBatch] = []
         index = np.full(0 if asked is None else asked.num_rows, -1, dtype=np.int64)
         base = 0
@@ -139,7 +139,7 @@ class Lookuper(Closing):
             ServerUnavailableError: No server answered in time.
         """
         names = prefix_columns(self._info)
-        asked = _joined(record_batches(_as_rows(prefix), self._info.schema, names, others=False))
+        asked = _joined(record_batches(as_rows(prefix), self._info.schema, names, others=False))
         found: list[pa.RecordBatch] = []
         whose: list[_Positions] = [np.zeros(0, dtype=np.int64)]
         for part, rows in self._call(asked, self._prefixes):
@@ -262,7 +262,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
 
 
-def _as_rows(keys: object) -> object:
+def as_rows(keys: object) -> object:
     """Return one dict of values as a list of it; all else as it is."""
     if isinstance(keys, Mapping) and keys and not any(map(_is_column, keys.values())):
         return [keys]

@@ -82,6 +82,8 @@ class Changelog:
 
     #: Whether it has the net changes of the range instead of every change: see `NetChangelog`.
     net: ClassVar[bool] = False
+    #: Whether every record of the range is one of its own, so that they can be counted beforehand.
+    is_whole: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -185,7 +187,7 @@ class Changelog:
         """Yield the records, with their number shown where a person watches."""
         with Waiting(f"reading the changelog of {self.source.info.path}") as waiting:
             plan = self.plan()
-            waiting.plan(0 if self.net else sum(each.stop - each.start for each in plan))
+            waiting.plan(sum(each.stop - each.start for each in plan) if self.is_whole else 0)
             for each in plan:
                 for batch in self.read(each):
                     waiting.add(batch.num_rows, batch.nbytes)
@@ -354,15 +356,16 @@ def read_changes(
                 position = records.next_offset
                 yield records
             if position < part.stop:
-                raise _lost(source, part, position)
+                raise lost(source, part, position)
         except MOVED as error:
             failures += 1
             if failures >= FAILURES_MAX:
-                raise _lost(source, part, position) from error
-            part = _divided_again(source, part)
+                raise lost(source, part, position) from error
+            part = divide_again(source, part)
 
 
-def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+def lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+    """Return the error that says which records of a range are held nowhere any more, and the earliest that are."""
     error = gone(source, part.bucket, part.partition, position, part.stop)
     try:
         state = source.look()
@@ -392,7 +395,8 @@ def _read_once(
         )  # fmt: skip
 
 
-def _divided_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
+def divide_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
+    """Return a range with what of it comes from the lake now."""
     state = source.look()
     if (bucket := state.by_bucket.get(part.bucket)) is None:
         return part

@@ -87,6 +87,7 @@ class NetChangelog(Changelog):
     """
 
     net: ClassVar[bool] = True
+    is_whole: ClassVar[bool] = False
 
     def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
         """Yield the net changes of one bucket's range."""
@@ -130,7 +131,9 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
         return NetChange(nothing, nothing, nothing, nothing)
     records = concat_records(found)
     old = end_mask(records)
-    return _paired(source, part, _taken(records, np.flatnonzero(old)), _taken(records, np.flatnonzero(~old)))
+    return _paired(
+        source, part, take_records(records, np.flatnonzero(old)), take_records(records, np.flatnonzero(~old))
+    )
 
 
 class _Ended:
@@ -165,10 +168,11 @@ def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecord
     assert records.previous_offsets is not None
     before = records.previous_offsets.to_numpy() < part.start
     wanted = np.where(ending, before, ~ended[records.offsets.to_numpy()])
-    return _taken(records, np.flatnonzero(wanted)) if wanted.any() else None
+    return take_records(records, np.flatnonzero(wanted)) if wanted.any() else None
 
 
-def _taken(records: LogRecords, at: NDArray[Any]) -> LogRecords:
+def take_records(records: LogRecords, at: NDArray[Any]) -> LogRecords:
+    """Return the records at some positions."""
     indices = pa.array(at, pa.int64())
     return LogRecords(
         records.rows.take(indices),
@@ -203,13 +207,13 @@ def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: Log
     at_new = np.flatnonzero(at_old >= 0)
     gone = np.ones(len(one), dtype=bool)
     gone[at_old[at_new]] = False
-    before, after = _taken(old, at_old[at_new]), _taken(new, at_new)
+    before, after = take_records(old, at_old[at_new]), take_records(new, at_new)
     differ = np.flatnonzero(~_same_rows(before.rows, after.rows))
     return NetChange(
-        _taken(new, np.flatnonzero(at_old < 0)),
-        _taken(old, np.flatnonzero(gone)),
-        _taken(before, differ),
-        _taken(after, differ),
+        take_records(new, np.flatnonzero(at_old < 0)),
+        take_records(old, np.flatnonzero(gone)),
+        take_records(before, differ),
+        take_records(after, differ),
     )
 
 
@@ -217,14 +221,14 @@ def _codes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.int64], int]:
     """Return a number for each row, the same one for rows that are the same in every column; and how many there are."""
     codes, count = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
-        encoded = _as_bits(column).dictionary_encode()
+        encoded = as_bits(column).dictionary_encode()
         indices = encoded.indices.cast(pa.int64()).to_numpy()
         both = pa.array(codes * len(encoded.dictionary) + indices).dictionary_encode() if count > 1 else encoded
         codes, count = both.indices.cast(pa.int64()).to_numpy(), len(both.dictionary)
     return codes, count
 
 
-def _as_bits(column: pa.Array) -> pa.Array:
+def as_bits(column: pa.Array) -> pa.Array:
     """Return floating-point values as integers: these are the same just when the bits are, be it of NaN or of zeros."""
     widths = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
     return column.view(widths[column.type]) if column.type in widths else column
@@ -239,7 +243,7 @@ def _same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> NDArray[np.bool_]:
             at = np.flatnonzero(same)
             same[at] = [repr(left[int(i)].as_py()) == repr(right[int(i)].as_py()) for i in at]
         else:
-            equal = pc.fill_null(pc.equal(_as_bits(left), _as_bits(right)), fill_value=False)
+            equal = pc.fill_null(pc.equal(as_bits(left), as_bits(right)), fill_value=False)
             both_null = pc.and_(left.is_null(), right.is_null())
             same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
     return same

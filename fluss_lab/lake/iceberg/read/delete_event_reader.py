@@ -112,10 +112,26 @@ class EventFile(Closing):
         """
         if not self.has_events:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        rows = self._read([self._offset_id, self._timestamp_id], span)
+        rows = self._read([self._offset_id, self._timestamp_id], self._groups(span))
         offsets, times = self._numbers(rows, self._offset_id), self._millis(rows)
         order = _within(offsets, span)
         return offsets[order], times[order]
+
+    def place(self, offset: int) -> tuple[int, int] | None:
+        """Return the position in the file of the event with an offset, and its time in milliseconds; None without it.
+
+        Raises:
+            CorruptDataError: It is not what tiering writes.
+        """
+        if not self.has_events:
+            return None
+        footer = self._parquet.metadata
+        for number in self._groups((offset, offset + 1)):
+            rows = self._read([self._offset_id, self._timestamp_id], [number])
+            if len(at := np.flatnonzero(self._numbers(rows, self._offset_id) == offset)):
+                first = sum(footer.row_group(before).num_rows for before in range(number))
+                return first + int(at[0]), int(self._millis(rows)[at[0]])
+        return None
 
     def events(self, names: Sequence[str], span: tuple[int, int]) -> Events:
         """Return the events with offsets in ``[start, stop)``; all of them are in memory.
@@ -132,7 +148,8 @@ class EventFile(Closing):
             nothing = np.empty(0, np.int64)
             return Events(self._empty(names), nothing, nothing, np.empty(0, np.int8), nothing)
         needed = [CHANGE_TYPE_ID, PREVIOUS_OFFSET_ID, self._offset_id, self._timestamp_id]
-        read = self._read([*needed, *(field.field_id for field in fields if field.field_id in self._by_id)], span)
+        ids = [*needed, *(field.field_id for field in fields if field.field_id in self._by_id)]
+        read = self._read(ids, self._groups(span))
         offsets = self._numbers(read, self._offset_id)
         order = _within(offsets, span)
         if len(order) < len(offsets) or bool((order != np.arange(len(offsets))).any()):
@@ -147,18 +164,19 @@ class EventFile(Closing):
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _read(self, ids: Sequence[int], span: tuple[int, int]) -> pa.Table:
-        """Return columns of the row groups that can hold events of a span."""
+    def _read(self, ids: Sequence[int], groups: Sequence[int]) -> pa.Table:
+        """Return columns of some row groups."""
         if missing := [each for each in ids if each not in self._by_id]:
             raise self._corrupt(f"it has no column of field id {missing[0]}")
         names = list(dict.fromkeys(self._by_id[each].name for each in ids))
         try:
-            rows = self._parquet.read_row_groups(self._groups(span), columns=names)
+            rows = self._parquet.read_row_groups(list(groups), columns=names)
         except library_errors(pa.ArrowException, OSError, ValueError) as error:
             raise read_error(f"lake file {self._path}", "delete file", error) from error
         return rows.select(names)
 
     def _groups(self, span: tuple[int, int]) -> list[int]:
+        """Return the row groups that can hold events of a span."""
         footer = self._parquet.metadata
         offset_name = self._by_id[self._offset_id].name
         leaf = next(at for at in range(footer.num_columns) if footer.schema.column(at).path == offset_name)

@@ -8,7 +8,7 @@ follow one another by offset; those that another engine compacted may overlap, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,22 @@ from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
+from fluss_lab.lake.iceberg.read.key_log import records_by_key
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
 from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
+from fluss_lab.lake.iceberg.read.record_search import located
+from fluss_lab.lake.iceberg.read.row_source import pruning
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import user_names
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
-from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LogFiles, LookupContext
+from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LakeRecordPlace, LogFiles, LookupContext
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.records import LogRecords
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
 
 
 class IcebergFlussLogSource(FlussLogSource):
@@ -135,6 +141,25 @@ class IcebergFlussLogSource(FlussLogSource):
         if expected < context.log_end_offset:
             raise gap(self._what(context), expected, context.log_end_offset)
 
+    def fetch_records_by_key(
+        self, context: FetchContext, prune: BooleanExpression, where: pc.Expression
+    ) -> Iterator[LogRecords]:
+        """Yield the records of a range that fulfil a condition; see `FlussLogSource.fetch_records_by_key`.
+
+        Cost: of each file whose metrics admit such records, the row groups that do; memory is what was found of one
+        snapshot, and a row group or a delete file.
+        """
+        names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
+        for link, span in self._links(context):
+            lake = self._table.lake_with(link.snapshot_id)
+            might_match = pruning(lake, self._table.columns(), prune)
+            try:
+                found = records_by_key(self._files(link), link, span, names, where, might_match)
+            except FileNotFoundError as error:
+                raise self._table.missing(link.snapshot_id, error) from error
+            if found is not None:
+                yield found
+
     def earliest_offset(self, partition: str | None, bucket: int, lake_snapshot_id: int) -> int | None:
         """Return the first offset from which on the lake holds the bucket's log; None when it holds no record of it.
 
@@ -149,6 +174,15 @@ class IcebergFlussLogSource(FlussLogSource):
         chain = self._table.chain(lake_snapshot_id)
         links = chain.links(lake_snapshot_id, (partition, bucket))
         return chain.replay_start(lake_snapshot_id, (partition, bucket)) if links[-1].stop else None
+
+    def locate_record(
+        self, partition: str | None, bucket: int, offset: int, snapshot_id: int
+    ) -> LakeRecordPlace | None:
+        """Return where the lake holds a record; None when it does not: see `FlussLogSource.locate_record`.
+
+        Cost: two columns of a row group of one file, or of those that overlap.
+        """
+        return located(self._table, (partition, bucket), offset, snapshot_id)
 
     def log_files(self, context: FetchContext) -> LogFiles:
         """Return which files `fetch_log_records` would open.
@@ -181,6 +215,20 @@ class IcebergFlussLogSource(FlussLogSource):
 
     def _changes(self, context: FetchContext) -> Iterator[LogRecords]:
         """Yield the records of a primary-key table's bucket."""
+        names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
+        for link, span in self._links(context):
+            try:
+                yield from LinkReplay(self._files(link), link, span, names, self._what(context))
+            except FileNotFoundError as error:
+                raise self._table.missing(link.snapshot_id, error) from error
+
+    def _links(self, context: FetchContext) -> Iterator[tuple[ChainLink, tuple[int, int]]]:
+        """Yield the chain links that hold a range of a primary-key table's bucket, each with its part of the range.
+
+        Raises:
+            OffsetOutOfRangeError: The range begins before the bucket's replay start.
+            CorruptDataError: The links end before the range does.
+        """
         what, start, stop = self._what(context), context.fetch_start_offset, context.log_end_offset
         asked, key = context.lake_snapshot_id, (context.partition, context.bucket)
         chain = self._table.chain(asked)
@@ -191,14 +239,10 @@ class IcebergFlussLogSource(FlussLogSource):
             raise OffsetOutOfRangeError(
                 f"{what}: offset {start} cannot be replayed any more; the earliest available is {replay_start}"
             )
-        names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
         for link in links:
             span = (max(start, link.start), min(stop, link.stop))
             if span[0] < span[1]:
-                try:
-                    yield from LinkReplay(self._files(link), link, span, names, what)
-                except FileNotFoundError as error:
-                    raise self._table.missing(link.snapshot_id, error) from error
+                yield link, span
         if stop > links[-1].stop:
             raise gap(what, max(start, links[-1].stop), stop)
 

@@ -128,6 +128,21 @@ def test_ranges_begin_and_end_anywhere(rig, info):
         assert rig.ids(info, start, stop) == list(range(start, stop))
 
 
+def test_a_record_is_located_where_it_lies(rig, info):
+    reader, local = TableReader(rig.connection, info.path), rig.status(info).local_start_offset
+    for offset in (0, 7 * ROWS + 3, local - 1):
+        place = reader.locate(None, 0, offset)
+        assert (place.lake, place.local) == (None, None)
+        assert place.log is place.remote
+        assert place.remote.is_remote
+        assert place.remote.batch_base_offset <= offset < place.remote.batch_end_offset
+        assert "remote segment" in repr(place)
+        assert "remote storage" in place._repr_html_()
+    assert not reader.locate(None, 0, local).log.is_remote
+    (row,) = rig.connection.admin().buckets(info)
+    assert row.remote_start_offset == 0
+
+
 @pytest.mark.parametrize("columns", [["name"], ["x", "id"], ["id"], ["name", "x", "id"], [2, 0]])
 def test_columns_are_chosen_by_the_reader(rig, info, columns):
     whole = pa.Table.from_batches(scan(rig.connection, info, 0, 20 * ROWS))
