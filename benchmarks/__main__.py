@@ -21,6 +21,7 @@ NAMES = (
     "reading",
     "lake_reading",
     "seeking",
+    "paging",
     "manifests",
     "replay",
     "lake_rows",

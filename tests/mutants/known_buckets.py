@@ -6,6 +6,9 @@ IN_UNKNOWN = "tests/unit/read/moment/test_unknown_buckets.py"
 IN_GAPS = "tests/unit/read/moment/test_log_retention.py"
 SCAN = "fluss_lab/read/union/scan.py"
 GENERATOR = "fluss_lab/tiering/round/split_generator.py"
+HISTORY = "fluss_lab/read/changelog/row_history.py"
+IN_HISTORY = "tests/unit/read/changelog/test_row_history.py"
+IN_PLACES = "tests/unit/read/moment/test_record_place.py"
 
 KNOWN_BUCKETS = (
     Mutant(
@@ -52,8 +55,8 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "gaps_counted", "P4", SCAN,
-        "if _countable(part) and is_vouched(self.source, part):",
-        "if _countable(part):",
+        "if (known := part.record_count) is not None and is_vouched(self.source, part):",
+        "if (known := part.record_count) is not None:",
         (f"{IN_UNKNOWN}::test_a_count_at_a_point_reads_what_nobody_vouches_for",),
     ),
     Mutant(
@@ -91,5 +94,38 @@ KNOWN_BUCKETS = (
         "ranges = [] if each.stop is None else held_ranges(source, state, each.bucket)",
         "ranges: list[tuple[int, int]] = []",
         (f"{IN_GAPS}::test_both_sides_of_a_gap_are_read",),
+    ),
+    Mutant(
+        "unsaid_start_in_the_lake_passed_over", "P11", "fluss_lab/client/cluster/bucket_status.py",
+        "    if has_lake and not says_start:\n        warnings.append(_NO_LAKE_START)\n",
+        "",
+        (
+            "tests/unit/client/cluster/test_bucket_status.py"
+            "::test_a_server_that_does_not_say_where_the_lake_begins_leaves_it_unknown_with_the_reason",
+        ),
+    ),
+    Mutant(
+        "record_that_is_nowhere_given_a_place", "P11", "fluss_lab/read/moment/record_place.py",
+        "    if not times:\n        raise _gone(source, state, bucket, offset)\n",
+        "    times = times or [0]\n",
+        (f"{IN_PLACES}::test_a_record_that_is_held_nowhere_any_more_says_what_is",),
+    ),
+    Mutant(
+        "history_with_a_change_missing", "P11", HISTORY,
+        "                if self._live != (previous if previous >= self._part.start else None):",
+        "                if False:",
+        (f"{IN_HISTORY}::test_a_change_that_is_missing_is_seen",),
+    ),
+    Mutant(
+        "history_that_begins_late_taken_for_whole", "P11", HISTORY,
+        "        if start > 0:\n",
+        "        if start < 0:\n",
+        (f"{IN_HISTORY}::test_a_history_that_begins_late_says_from_where",),
+    ),
+    Mutant(
+        "pages_end_where_a_read_failed", "P11", "fluss_lab/read/union/row_pages.py",
+        "        except BaseException:\n            self._restart(None)\n            raise\n",
+        "        except ArithmeticError:\n            raise\n",
+        ("tests/unit/read/union/test_row_pages.py::test_a_read_that_fails_is_begun_again",),
     ),
 )  # fmt: skip

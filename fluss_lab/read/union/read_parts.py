@@ -52,6 +52,21 @@ class BucketPart:
         """Return partition name and bucket."""
         return (self.partition, self.bucket.bucket)
 
+    @property
+    def record_count(self) -> int | None:
+        """Return how many records of a log table it has, where its files tell that without being read; None else."""
+        if self.filter is not None:
+            return None
+        total = self.stop - max(self.start, self.lake_stop)
+        for split in self.splits:
+            if self.start <= split.min_offset and split.max_offset < self.lake_stop:
+                total += split.rows
+            elif split.rows == split.max_offset - split.min_offset + 1:
+                total += max(0, min(split.max_offset + 1, self.lake_stop) - max(split.min_offset, self.start))
+            else:
+                return None
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

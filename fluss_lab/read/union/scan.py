@@ -24,6 +24,7 @@ from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
 from fluss_lab.read.union.read_plan import make_plan, read_rows, wanted_parts
+from fluss_lab.read.union.row_pages import RowPages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,8 +167,8 @@ class Scan:
         """Return how many rows the one part of a plan has; of a limited scan maybe fewer, but not below the limit."""
         (part,) = plan.parts
         if self.source.info.is_log_table:
-            if _countable(part) and is_vouched(self.source, part):
-                return _counted(part)
+            if (known := part.record_count) is not None and is_vouched(self.source, part):
+                return known
         elif part.filter is None and part.row_stop is None and part.start == 0 and not part.live:
             try:
                 return keyed_count(self.source, part, request)
@@ -179,6 +180,22 @@ class Scan:
             if self.limit is not None and total >= self.limit:
                 break
         return total
+
+    def pages(self, *, timestamps: bool = True) -> RowPages:
+        """Return the rows by pages, at any row of them, with where each came from. Close it.
+
+        Args:
+            timestamps: Whether the places of rows have their times. Of a primary-key table at a past moment these may
+                need records that have left the cluster, which is an `UnsupportedError` then.
+
+        Raises:
+            OffsetOutOfRangeError: Records of the read point are held nowhere any more.
+
+        Cost: the read point is taken and the read is planned now; rows are read by pages.
+        """
+        self._vouch()
+        request = Request(self.columns, self.selection.filter, self.limit)
+        return RowPages(self.source, self.plan(), self.read_point, request, timestamps=timestamps)
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -250,8 +267,9 @@ class Scan:
         """Yield the rows, with their number shown where a person watches."""
         with Waiting(f"reading {self.source.info.path}") as waiting:
             plan = self.plan()
-            if self.limit is None and self.source.info.is_log_table and all(map(_countable, plan.parts)):
-                waiting.plan(sum(map(_counted, plan.parts)))
+            counts = [part.record_count for part in plan.parts]
+            if self.limit is None and self.source.info.is_log_table:
+                waiting.plan(0 if None in counts else sum(filter(None, counts)))
             for batch in self._rows(plan):
                 waiting.add(batch.num_rows, batch.nbytes)
                 yield batch
@@ -327,22 +345,3 @@ def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:
             limit -= part.stop - part.start
         kept.append(part)
     return kept
-
-
-def _countable(part: BucketPart) -> bool:
-    """Return whether a bucket's rows can be counted without reading: no filter, and files that tell all."""
-    return part.filter is None and all(
-        (part.start <= split.min_offset and split.max_offset < part.lake_stop)
-        or split.rows == split.max_offset - split.min_offset + 1
-        for split in part.splits
-    )
-
-
-def _counted(part: BucketPart) -> int:
-    total = part.stop - max(part.start, part.lake_stop)
-    for split in part.splits:
-        if part.start <= split.min_offset and split.max_offset < part.lake_stop:
-            total += split.rows
-        else:
-            total += max(0, min(split.max_offset + 1, part.lake_stop) - max(split.min_offset, part.start))
-    return total

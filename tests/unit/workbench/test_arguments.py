@@ -27,6 +27,7 @@ from fluss_lab.read.changelog.table_diff import Diff
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union.row_pages import RowPages
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.service.tiering_service import TieringService
@@ -46,7 +47,7 @@ VALUES = [
 ]  # fmt: skip
 CLASSES = [
     Lab, Table, TableReader, Scan, Changelog, NetChangelog, Seek, Diff, ReadPoint, Listing, Connection, Admin, AppendWriter,
-    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService, Jobs,
+    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService, Jobs, RowPages,
 ]  # fmt: skip
 #: Needs Spark, a lake's rounds, or a server of its own: only what is refused before anything is begun is tried.
 REFUSED_ONLY = {
@@ -87,16 +88,17 @@ PLANS = {
     ("Table", "upsert"): {"rows": []}, ("Table", "delete"): {"keys": []}, ("Table", "writer"): {}, ("Table", "buckets"): {},
     ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
     ("Table", "head"): {}, ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
-    ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
     ("Table", "locate"): {"partition": None, "bucket": 0, "offset": 0}, ("Table", "history"): {"key": [{"k": "k"}]},
+    ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
     ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
-    ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
     ("TableReader", "locate"): {"partition": None, "bucket": 0, "offset": 0},
     ("TableReader", "history"): {"key": [{"k": "k"}]},
+    ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
     **{(kind, "to_parquet"): {"path": "/nowhere/x.parquet"} for kind in ("Scan", "Changelog", "NetChangelog")},
     **{(kind, "to_duckdb"): {} for kind in ("Scan", "Changelog", "NetChangelog")},
+    ("Scan", "pages"): {}, ("RowPages", "page"): {"first_row": 0, "count": 1},
     ("Changelog", "read"): {"part": "part"}, ("NetChangelog", "read"): {"part": "part"},
     ("ReadPoint", "from_json"): {"text": "{}"}, ("Listing", "column"): {"name": "x"},
     ("Connection", "append_writer"): {"path": "db.log"}, ("Connection", "upsert_writer"): {"path": "db.pk"},
@@ -183,7 +185,7 @@ def things(lab, tmp_path_factory):
         "Connection": [connection], "Admin": [connection.admin()], "AppendWriter": [connection.append_writer("db.log")],
         "UpsertWriter": [connection.upsert_writer("db.pk")], "Lookuper": [connection.lookuper("db.pk")],
         "KvScan": [connection.scan_kv(info, bucket)], "LogScanner": [connection.log_scanner("db.log")],
-        "TieringService": [lab.tiering_service()], "Jobs": [jobs],
+        "TieringService": [lab.tiering_service()], "Jobs": [jobs], "RowPages": [log.scan().pages(), pk.scan().pages()],
     }  # fmt: skip
     named = {
         "descriptor": make_descriptor({"a": "int"}), "log": log.info, "pk": info, "bucket": bucket, "buckets": [bucket],

@@ -86,6 +86,32 @@ def test_a_table_describes_itself(table):
     assert table.partitions() == []
 
 
+def test_buckets_say_where_each_part_of_them_begins(table):
+    table.append(rows(6))
+    names = ("start", "local_start", "remote_start", "end", "lake_start", "lake_end")
+    before = [tuple(bucket[name] for name in names) for bucket in table.buckets()]
+    assert [each[:3] + each[4:] for each in before] == [(0, 0, None, None, None)] * 2
+    tier(table)
+    after = [tuple(bucket[name] for name in names) for bucket in table.buckets()]
+    assert after == [(0, 0, None, end, 0 if end else None, end or None) for _, _, _, end, *_ in before]
+    assert [table.buckets().to_arrow().schema.field(name).type for name in names] == [pa.int64()] * 6
+
+
+def test_a_record_is_located_and_rows_come_by_pages(table):
+    result = table.append(rows(6))
+    (partition, bucket), ((base, _), *_) = next(iter(result.offsets.items()))
+    place = table.locate(partition, bucket, base)
+    assert (place.lake, place.local.base_offset, place.remote) == (None, 0, None)
+    tier(table)
+    assert table.locate(partition, bucket, base).lake.content == "data"
+    with table.scan(["id"]).pages() as pages:
+        page = pages.page(2, 3)
+        assert page.rows == table.scan(["id"]).to_arrow().slice(2, 3)
+        assert pages.total == 6
+    with pytest.raises(errors.UnsupportedError, match="history: it has no primary key"):
+        table.history({"id": 1})
+
+
 # -- writing and reading ---------------------------------------------------------------------------------------------
 
 
