@@ -7,6 +7,7 @@ from importlib import import_module
 
 NAMES = (
     "importing",
+    "first_minutes",
     "routes",
     "streaming",
     "servers",
@@ -40,7 +41,7 @@ def main() -> int:
     if sys.argv[1:2] == ["against"]:
         import_module("benchmarks.against").run(sys.argv[2:])
         return 0
-    chosen = sys.argv[1:] or list(NAMES)
+    chosen = [name.replace("-", "_") for name in sys.argv[1:]] or list(NAMES)
     if unknown := [name for name in chosen if name not in NAMES]:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2

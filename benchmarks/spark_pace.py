@@ -63,11 +63,11 @@ def _pace(lab: Lab, table: Table, kind: str, folder: Path, seconds: float) -> tu
     """Return batches a second, and CPU seconds of a batch by process."""
     with _query(lab, table, kind, folder, limit=BATCH_ROWS) as (query, _):
         wait_until(lambda: _batches(query) >= 10, timeout_s=300)
-        before, batches, started = _cpu(lab), _batches(query), time.perf_counter()
+        before, batches, started = spent(lab), _batches(query), time.perf_counter()
         time.sleep(seconds)
         count, wall = _batches(query) - batches, time.perf_counter() - started
-        spent = _costs(before, _cpu(lab))
-    return count / wall, {role: each / max(count, 1) for role, each in spent.items()}
+        cost = costs(before, spent(lab))
+    return count / wall, {role: each / max(count, 1) for role, each in cost.items()}
 
 
 def _idle(lab: Lab, kind: str, folder: Path, seconds: float) -> Costs:
@@ -77,10 +77,10 @@ def _idle(lab: Lab, kind: str, folder: Path, seconds: float) -> Costs:
     with _query(lab, table, kind, folder) as (query, _):
         query.processAllAvailable()
         time.sleep(5)
-        before = _cpu(lab)
+        before = spent(lab)
         time.sleep(seconds)
-        spent = _costs(before, _cpu(lab))
-    return {role: each / seconds for role, each in spent.items()}
+        cost = costs(before, spent(lab))
+    return {role: each / seconds for role, each in cost.items()}
 
 
 def _latency(lab: Lab, folder: Path) -> float:
@@ -124,7 +124,7 @@ def _batches(query: StreamingQuery) -> int:
     return 0 if progress is None else int(progress["batchId"])
 
 
-def _cpu(lab: Lab) -> Spent:
+def spent(lab: Lab) -> Spent:
     """Return the CPU seconds so far of the lab's servers, and of all that this process started and that live."""
     assert lab.folder is not None
     discovery = read(lab.folder)
@@ -132,16 +132,16 @@ def _cpu(lab: Lab) -> Spent:
     found = {server.pid: ("server", _spent(server.pid)) for server in discovery.servers}
     parents = {pid: _parent(pid) for pid in _processes()}
     for pid in parents:
-        if os.getpid() in _ancestors(pid, parents):
+        if pid not in found and os.getpid() in _ancestors(pid, parents):
             found[pid] = ("JVM" if "java" in _command(pid) else "Python", _spent(pid))
     return found
 
 
-def _costs(before: Spent, after: Spent) -> Costs:
+def costs(before: Spent, after: Spent) -> Costs:
     """Return what was spent in between, by what spent it; the last of those that ended in between is left out."""
     found = dict.fromkeys(("server", "JVM", "Python"), 0.0)
-    for pid, (role, spent) in after.items():
-        found[role] += spent - before.get(pid, (role, 0.0))[1]
+    for pid, (role, seconds) in after.items():
+        found[role] += seconds - before.get(pid, (role, 0.0))[1]
     return found
 
 

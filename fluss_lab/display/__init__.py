@@ -8,7 +8,7 @@ from fluss_lab.display.card import ROWS_MAX, Key, card, html_table
 from fluss_lab.display.card_table import Cell, Grid
 from fluss_lab.display.marks import LAKE, LOG, MUTED, STRONG
 from fluss_lab.display.shown_text import ago, plural, short, visible
-from fluss_lab.display.waiting import Waiting, progress_html
+from fluss_lab.display.waiting import Waiting, is_interactive, progress_html
 
 __all__ = [
     "LAKE",
@@ -23,6 +23,7 @@ __all__ = [
     "ago",
     "card",
     "html_table",
+    "is_interactive",
     "plural",
     "progress_html",
     "short",

@@ -152,6 +152,11 @@ def make_view() -> View | None:
     return None
 
 
+def is_interactive() -> bool:
+    """Return whether a person types here: in a notebook that is open, or at a prompt of Python; in jobs and scripts nobody does."""
+    return _is_live() if "ipykernel" in sys.modules else hasattr(sys, "ps1")
+
+
 def _is_live() -> bool:
     """Return whether a person has the notebook open: who runs it as a job (papermill, nbclient) takes no input."""
     from IPython import get_ipython

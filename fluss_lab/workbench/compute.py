@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
-from fluss_lab.display import Waiting
+from fluss_lab.display import Waiting, is_interactive
 from fluss_lab.errors import UnavailableError
+from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model.config.options import SPARK_MASTER
+from fluss_lab.model import TableDescriptor
+from fluss_lab.model.config.options import SPARK_MASTER, SPARK_START_EARLY
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
@@ -83,6 +86,28 @@ class Compute:
         self._config: dict[str, str] = {}
         self._session: SparkSession | None = None
         self._checked: str | None = None
+        self._is_expected = False
+
+    def expect(self, descriptor: TableDescriptor) -> None:
+        """Begin to start Spark, in the background, if the table is one of the lake; see ``client.spark.start-early``.
+
+        Returns at once. A start that fails is forgotten: the error comes when Spark is asked for.
+        """
+        if self._is_expected or not descriptor.lake_enabled:
+            return
+        chosen = SPARK_START_EARLY.of(self._connection.options)
+        if chosen == "always" or (chosen == "interactive" and is_interactive()):
+            from fluss_lab.spark.session.spark_session import begin_session
+
+            with Held(), suppress(Exception):
+                self._is_expected = True
+                self._connection.open_resources.add(self, self._leave)
+                begin_session(self, self._master, self._config)
+
+    def _leave(self) -> None:
+        from fluss_lab.spark.session.spark_session import leave_session
+
+        leave_session(self)
 
     def start(self, master: str | None, config: Mapping[str, str] | None) -> SparkSession:
         """Start Spark with a master and settings, which count from now on; see `Lab.start_spark`."""

@@ -65,7 +65,7 @@ class Lab(Closing):
         #: How processes of Spark find the cluster: options of the data source ``fluss``.
         self._place = dict(place)
         self.compute = Compute(connection)
-        self._tables = LabTables(connection)
+        self._tables = LabTables(connection, self.compute.expect)
         self._services: WeakSet[TieringService] = WeakSet()
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ from fluss_lab.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.config.options import BUCKETS_MAX
 from fluss_lab.model.values.row_input import gathered_rows, record_batches
 from fluss_lab.model.values.schema_inference import schema_of
@@ -45,10 +45,16 @@ class NewTable:
 
 
 class LabTables:
-    """The tables of one lab, as the cluster has them at each call. The methods of `fluss_lab.Lab` say what each promises."""
+    """The tables of one lab, as the cluster has them at each call. The methods of `fluss_lab.Lab` say what each promises.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: To the lab's cluster.
+        opened: Called with the definition of each table that is opened or made.
+    """
+
+    def __init__(self, connection: Connection, opened: Callable[[TableDescriptor], None] = lambda _: None) -> None:
         self._connection = connection
+        self._opened = opened
 
     def paths(self) -> list[TablePath]:
         """Return the paths of all tables, sorted."""
@@ -62,9 +68,10 @@ class LabTables:
     def check(self, path: TablePath) -> None:
         """Raise an error that names other tables when there is none of this path."""
         try:
-            self._connection.table_info(path)
+            info = self._connection.table_info(path)
         except TableNotFoundError as error:
             raise TableNotFoundError(f"{error}{self._instead(str(path))}") from None
+        self._opened(info.descriptor)
 
     def has(self, path: object) -> bool:
         """Return whether there is a table of this path; of what is none, False."""
@@ -108,7 +115,8 @@ class LabTables:
         except TableExistsError:
             if not if_not_exists:
                 raise
-            return None
+            first = None
+        self._opened(descriptor)
         return pa.Table.from_batches(first) if first else None
 
     def _instead(self, path: str) -> str:

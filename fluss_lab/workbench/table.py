@@ -149,6 +149,7 @@ class Table:
             UnsupportedError: A property that a live table cannot change; the text says why.
         """
         self.lab.connection.admin().alter_table(self.path, set=set, reset=reset, add_columns=add_columns)
+        self.lab.compute.expect(self.descriptor)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

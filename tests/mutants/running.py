@@ -5,6 +5,9 @@ from tests.mutants.mutant import Mutant
 REACH = "fluss_lab/spark/tiering/worker_preflight.py"
 IN_REACH = "tests/unit/spark/tiering/test_worker_preflight.py"
 IN_MASTERS = "tests/unit/spark/session/test_worker_placement.py"
+EARLY = "fluss_lab/spark/session/early_spark.py"
+IN_EARLY = "tests/unit/spark/session/test_early_spark.py"
+IN_COMPUTE = "tests/unit/workbench/test_compute.py"
 IN_TIERING_SERVICE = "tests/unit/tiering/service/test_tiering_service.py"
 
 RUNNING = (
@@ -37,6 +40,60 @@ RUNNING = (
         "start_new_session=True",
         "preexec_fn=lambda: None",
         ("tests/unit/spark/session/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
+    ),
+    Mutant(
+        "early_spark_of_another_environment", "P13", EARLY,
+        "        serves = start.fits(key) and ",
+        "        serves = ",
+        (f"{IN_EARLY}::test_one_of_another_master_or_environment_or_folder_is_ended_and_not_waited_for",),
+    ),
+    Mutant(
+        "early_spark_that_died_is_used", "P6", EARLY,
+        " or self._jvm.process.poll() is not None:",
+        ":",
+        (f"{IN_EARLY}::test_the_next_call_uses_it_if_it_lives_and_there_is_one_jvm",),
+    ),
+    Mutant(
+        "early_spark_kept_by_a_forked_child", "P6", EARLY,
+        "                self._process.stdin.close()\n",
+        "                pass\n",
+        (f"{IN_EARLY}::test_a_forked_child_leaves_it_alone_and_does_not_keep_it",),
+    ),
+    Mutant(
+        "early_spark_ended_under_another_lab", "P6", EARLY,
+        "            if self._owners or self._start is None:",
+        "            if self._start is None:",
+        (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
+    ),
+    Mutant(
+        "early_spark_started_after_it_was_left", "P6", EARLY,
+        "        if is_cancelled:\n            end(process)",
+        "        if is_cancelled:\n            pass",
+        (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
+    ),
+    Mutant(
+        "early_spark_heard_before_it_is_used", "P12", EARLY,
+        "[Ear(1, is_silent=True), Ear(2, is_silent=True)]",
+        "[Ear(1), Ear(2)]",
+        (f"{IN_EARLY}::test_a_failure_is_silent_until_spark_is_used",),
+    ),
+    Mutant(
+        "early_spark_on_other_machines", "P10", "fluss_lab/spark/session/spark_session.py",
+        "    if is_one_process(master) and not has_jvm()",
+        "    if not has_jvm()",
+        (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
+    ),
+    Mutant(
+        "early_spark_in_jobs_and_scripts", "P12", "fluss_lab/workbench/compute.py",
+        '(chosen == "interactive" and is_interactive())',
+        '(chosen == "interactive")',
+        (f"{IN_COMPUTE}::test_spark_starts_early_where_a_person_types_or_it_is_asked_for",),
+    ),
+    Mutant(
+        "early_spark_outlives_its_lab", "P6", "fluss_lab/workbench/compute.py",
+        "                self._connection.open_resources.add(self, self._leave)\n",
+        "",
+        (f"{IN_COMPUTE}::test_a_table_of_the_lake_that_is_opened_made_or_enabled_starts_it_and_it_goes_with_the_lab",),
     ),
     Mutant(
         "dead_executor_used_again", "P6", "fluss_lab/tiering/service/tiering_service.py",

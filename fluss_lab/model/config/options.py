@@ -341,12 +341,17 @@ CLIENT_TIME_ZONE: Final = Option(
     "the zone of times that are given without one (as_of, seek, ...); empty: the system's",
 )  # fmt: skip
 SPARK_MASTER: Final = text("client.spark.master", "", "Spark's master for the lab; empty: all cores of this machine")
+SPARK_START_EARLY: Final = Option(
+    "client.spark.start-early", "interactive", "interactive, always or never", _choice,
+    "where a lab begins to start Spark, in the background, when a table of the lake is opened, made or written",
+    choices=("interactive", "always", "never"),
+)  # fmt: skip
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
         WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
-        CLIENT_TIME_ZONE,
+        SPARK_START_EARLY, CLIENT_TIME_ZONE,
     )
 }  # fmt: skip
 

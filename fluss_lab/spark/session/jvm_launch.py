@@ -11,18 +11,22 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import UnavailableError
+from fluss_lab.spark.session.worker_placement import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +44,22 @@ _LOOK_S: Final = 0.02
 #: Set by ``spark-submit`` where it starts Python: then the JVM is there already.
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  # a variable's name
+_SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
+#: What a session, and the first read or round on it, imports.
+_IMPORTED: Final = (
+    "pyspark.sql",
+    "py4j.clientserver",
+    "fluss_lab.spark.data_source",
+    "fluss_lab.spark.source.table_frame",
+    "fluss_lab.spark.tiering.spark_executor",
+    "fluss_lab.lake.iceberg.read.row_source",
+    "fluss_lab.lake.iceberg.commit.round_commit",
+)
 
 
-def start_session(settings: Mapping[str, str], environment: Mapping[str, str | None]) -> SparkSession:
+def start_session(
+    settings: Mapping[str, str], environment: Mapping[str, str | None], jvm: Jvm | None = None
+) -> SparkSession:
     """Start Spark and return its session. A JVM that ends while it starts is started once more.
 
     On a machine that is short of memory or processes a JVM may die at its start, and the next one comes up. A reason
@@ -51,36 +68,61 @@ def start_session(settings: Mapping[str, str], environment: Mapping[str, str | N
     Args:
         settings: Spark settings, ``spark.master`` and ``spark.app.name`` among them.
         environment: Variables during the start; None stands for one that must be absent.
+        jvm: One that was launched with these already, to be used if pyspark has none.
 
     Raises:
         UnavailableError: The JVM ended twice, or did not answer in `START_TIMEOUT_S`.
     """
+    if not has_jvm():
+        jvm = jvm or _start(settings, environment)
     from pyspark import SparkContext
 
     with _environment(environment):
-        if SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:
-            _connect(_start(settings))
+        if SparkContext._gateway is None and jvm is not None:
+            _connect(jvm)
         return _session(settings)
 
 
+def has_jvm() -> bool:
+    """Return whether pyspark has a JVM, or will be given one, so that none is to be started; pyspark is not imported."""
+    if _GATEWAY_PORT in os.environ:
+        return True
+    context = sys.modules.get("pyspark.core.context")
+    return getattr(getattr(context, "SparkContext", None), "_gateway", None) is not None
+
+
+def import_pyspark() -> None:
+    """Import what a session needs: a second or two, best spent while the JVM starts, in which it takes none from it."""
+    for name in _IMPORTED:
+        # What fails to import fails where it is used, with its message.
+        with suppress(Exception):
+            import_module(name)
+
+
 @dataclass(frozen=True, slots=True)
-class _Jvm:
-    """A JVM that waits for pyspark."""
+class Jvm:
+    """A JVM that waits for pyspark.
+
+    Attributes:
+        process: Its process, at first Spark's scripts. It ends when its standard input does.
+        port: Of its gateway, on loopback.
+        secret: What a client of the gateway must know.
+    """
 
     process: subprocess.Popen[bytes]
     port: int
-    secret: str
+    secret: str = field(repr=False)
 
 
-def _start(settings: Mapping[str, str]) -> _Jvm:
+def _start(settings: Mapping[str, str], environment: Mapping[str, str | None]) -> Jvm:
     try:
-        return _launch(settings, None)
-    except _EndedError as ended:
+        return launch(settings, environment)
+    except EndedError as ended:
         log.warning("Spark's JVM %s while it started; it is started once more", ended)
-    ear = _Ear()
+    ear = Ear(2)
     try:
-        return _launch(settings, ear.descriptor)
-    except _EndedError as ended:
+        return launch(settings, environment, stderr=ear.descriptor)
+    except EndedError as ended:
         ear.close()
         raise UnavailableError(
             f"Spark's JVM {ended} while it started, twice. Is there memory left (spark.driver.memory), and may this user "
@@ -90,36 +132,69 @@ def _start(settings: Mapping[str, str]) -> _Jvm:
         ear.close()
 
 
-def _launch(settings: Mapping[str, str], stderr: int | None) -> _Jvm:
-    """Start a JVM as pyspark does, less the fork, and return it when it listens."""
-    from pyspark.find_spark_home import _find_spark_home
+def launch(
+    settings: Mapping[str, str],
+    environment: Mapping[str, str | None],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    started: Callable[[subprocess.Popen[bytes]], None] | None = None,
+) -> Jvm:
+    """Start a JVM as pyspark does, less the fork, and return it when it listens; this process imports pyspark meanwhile.
 
-    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+    Args:
+        settings, environment: As `start_session` has them.
+        stdout, stderr: Descriptors for what it says; None: this process's own.
+        started: Called with its process at once.
+
+    Raises:
+        EndedError: It ended before it listened.
+        UnavailableError: It did not answer in `START_TIMEOUT_S`; it was ended.
+    """
+    variables = {**os.environ, **environment, "SPARK_CONNECT_MODE": "0"}
+    command = [str(Path(variables.get("SPARK_HOME") or spark_home() or "") / "bin" / "spark-submit")]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with tempfile.TemporaryDirectory(prefix="fluss_lab-jvm-") as folder:
         address = Path(folder) / "connection"
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address)}
+        variables["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
         # Standard input is a pipe, by whose end the JVM ends with this process. A session of its own: Ctrl-C is not for it.
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=stderr, env=environment, start_new_session=True
-        )
+            command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True,
+            env={name: value for name, value in variables.items() if value is not None},
+        )  # fmt: skip
+        if started is not None:
+            started(process)
         deadline_s = time.monotonic() + START_TIMEOUT_S
+        import_pyspark()
         while not address.is_file():
             if (code := process.poll()) is not None:
                 _close(process)
-                raise _EndedError(f"ended with {code}")
+                raise EndedError(f"ended with {code}")
             if time.monotonic() > deadline_s:
                 process.kill()
                 _close(process)
                 raise UnavailableError(f"Spark's JVM did not answer in {START_TIMEOUT_S:.0f} s; it was ended")
             time.sleep(_LOOK_S)
-        return _Jvm(process, *_connection(address.read_bytes()))
+        return Jvm(process, *_connection(address.read_bytes()))
 
 
-class _EndedError(Exception):
+class EndedError(Exception):
     """A JVM ended while it started."""
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a JVM that nothing uses, with what it left in temporary folders, and return when it is gone."""
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGTERM)  # with the scripts that start it
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TAIL_TIMEOUT_S)
+        if process.poll() is None:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+    _close(process)
 
 
 def _connection(data: bytes) -> tuple[int, str]:
@@ -127,7 +202,7 @@ def _connection(data: bytes) -> tuple[int, str]:
     return int.from_bytes(data[:4], "big"), data[8 : 8 + int.from_bytes(data[4:8], "big")].decode()
 
 
-def _connect(jvm: _Jvm) -> None:
+def _connect(jvm: Jvm) -> None:
     """Make a JVM pyspark's own."""
     from pyspark import SparkContext
 
@@ -159,19 +234,35 @@ def discard(session: SparkSession) -> None:
     from pyspark.sql import SparkSession as Classic
 
     context: Any = session.sparkContext
-    gateway: Any = SparkContext._gateway
-    if _answers(gateway):
+    if _answers(SparkContext._gateway):
         with suppress(Exception):
             session.stop()
     else:
         context._jsc = None  # or its `stop` would call the JVM, and warn
         with suppress(Exception):
             context.stop()
-        SparkContext._gateway = SparkContext._jvm = None
-        with suppress(Exception):
-            gateway.shutdown()
-        _close(getattr(gateway, "proc", None))
+        _forget_gateway()
     Classic._instantiatedSession = Classic._activeSession = None
+
+
+def abandon(jvm: Jvm) -> None:
+    """End a JVM that could not be used, and have pyspark forget it."""
+    from pyspark import SparkContext
+
+    if getattr(SparkContext._gateway, "proc", None) is jvm.process:
+        SparkContext._active_spark_context = None
+        _forget_gateway()
+    end(jvm.process)
+
+
+def _forget_gateway() -> None:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    with suppress(Exception):
+        gateway.shutdown()
+    _close(getattr(gateway, "proc", None))
 
 
 def _answers(gateway: Any) -> bool:
@@ -192,8 +283,17 @@ def _close(process: Any) -> None:
 
 
 def _session(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    if SparkContext._active_spark_context is None:
+        jvm: Any = SparkContext._jvm
+        begun = getattr(jvm, _SESSION_CLASS).getDefaultSession() if jvm is not None else None
+        if begun is not None and begun.isDefined() and not begun.get().sparkContext().isStopped():
+            # By an early start, with these settings.
+            SparkContext(
+                conf=SparkConf(_jvm=jvm), jsc=jvm.JavaSparkContext.fromSparkContext(begun.get().sparkContext())
+            )
     builder: Any = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -201,13 +301,21 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
     return session
 
 
-class _Ear:
-    """A pipe whose every line goes on to standard error, and whose last lines are kept."""
+class Ear:
+    """A pipe whose every line goes on to a descriptor of this process, and whose last lines are kept.
 
-    def __init__(self) -> None:
+    Args:
+        target: The descriptor.
+        is_silent: Whether lines are only kept, until `speak`.
+    """
+
+    def __init__(self, target: int, *, is_silent: bool = False) -> None:
         reading, self.descriptor = os.pipe()
-        self._lines: deque[str] = deque(maxlen=_LINES_MAX)
-        self._thread = threading.Thread(target=self._listen, args=(reading,), name="fluss-spark-stderr", daemon=True)
+        self._target = target
+        self._lock = threading.Lock()
+        self._is_silent = is_silent
+        self._lines: deque[bytes] = deque(maxlen=_LINES_MAX)
+        self._thread = threading.Thread(target=self._listen, args=(reading,), name="fluss-spark-output", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -216,17 +324,30 @@ class _Ear:
         if descriptor >= 0:
             os.close(descriptor)
 
+    def speak(self) -> None:
+        """Pass on what was kept, and every line from now on."""
+        with self._lock:
+            kept, self._is_silent = list(self._lines) if self._is_silent else [], False
+            for line in kept:
+                self._pass_on(line)
+
     def last(self) -> str:
         """Return the last lines, once the JVM has ended."""
         self._thread.join(_TAIL_TIMEOUT_S)
-        return "\n".join(f"  {line}" for line in self._lines) or "  (nothing)"
+        lines = [line.decode(errors="replace").rstrip()[:_LINE_LENGTH_MAX] for line in self._lines]
+        return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
     def _listen(self, reading: int) -> None:
         with os.fdopen(reading, "rb") as pipe:
             for line in pipe:
-                self._lines.append(line.decode(errors="replace").rstrip()[:_LINE_LENGTH_MAX])
-                with suppress(OSError):
-                    os.write(2, line)
+                with self._lock:
+                    self._lines.append(line)
+                    if not self._is_silent:
+                        self._pass_on(line)
+
+    def _pass_on(self, line: bytes) -> None:
+        with suppress(OSError):
+            os.write(self._target, line)
 
 
 @contextmanager

@@ -5,21 +5,28 @@ pyspark is imported inside the functions, after a Java was found, so that what i
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session.jvm_launch import discard, is_alive, start_session
+from fluss_lab.spark.session.early_spark import EarlySpark, Plan
+from fluss_lab.spark.session.jvm_launch import abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
-from fluss_lab.spark.session.worker_placement import SparkPlacement, worker_python
+from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
+#: Whether each thread of Python has a thread of the JVM: pyspark's default, and what an early start expects.
+_PINNED: Final = "PYSPARK_PIN_THREAD"
 #: All cores, each task up to three times: plain ``local[*]`` never tries a failed task again.
 DEFAULT_MASTER = "local[*,3]"
 
@@ -46,12 +53,34 @@ _STATIC = {
     "spark.python.worker.reuse": "true",
 }
 
+_APP_NAME: Final = "fluss_lab"
 #: Two threads that ask at once get one session.
-_LOCK = threading.Lock()
+_LOCK: Final = threading.Lock()
+#: What has begun before a session was asked for.
+_EARLY: Final = EarlySpark()
+
+
+def begin_session(owner: object, master: str | None = None, config: Mapping[str, str] | None = None) -> None:
+    """Begin to start, in a thread, what `spark_session` will be asked for; returns at once, and never fails.
+
+    It does nothing where the process has a JVM already, and for masters that give executors on other machines or processes.
+
+    Args:
+        owner: Who may ask, until it calls `leave_session`.
+        master, config: As `spark_session` will have them; with others what has begun is of no use, and ended.
+    """
+    master, asked = master or DEFAULT_MASTER, dict(config or {})
+    if is_one_process(master) and not has_jvm() and os.environ.get(_PINNED, "true").lower() == "true":
+        _EARLY.begin(owner, (master, asked), lambda: session_plan(_APP_NAME, master, asked, None))
+
+
+def leave_session(owner: object) -> None:
+    """End what was begun for an owner, unless a session has come of it or another owner is left."""
+    _EARLY.leave(owner)
 
 
 def spark_session(
-    app_name: str = "fluss_lab",
+    app_name: str = _APP_NAME,
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     folder: Path | None = None,
@@ -81,14 +110,40 @@ def spark_session(
     asked = dict(config or {})
     with _LOCK:
         if (active := _active()) is not None:
+            _EARLY.discard()
             return _reuse(active, master, asked)
         master = master or DEFAULT_MASTER
-        placement = SparkPlacement(master, asked, folder)
-        environment = placement.environment()  # looks for a Java, before anything of Spark is imported
-        settings = _STATIC | _RUNTIME | placement.settings()
-        session = start_session(settings | {"spark.master": master, "spark.app.name": app_name}, environment)
+        session = _taken(master, asked) if (app_name, folder) == (_APP_NAME, None) else None
+        if session is None:
+            _EARLY.discard()
+            session = start_session(*session_plan(app_name, master, asked, folder))
         silence_query_loggers()
         return session
+
+
+def _taken(master: str, asked: dict[str, str]) -> SparkSession | None:
+    """Return the session of what has begun already; None: nothing has that serves."""
+    if has_jvm() or (early := _EARLY.take((master, asked))) is None:
+        return None
+    jvm, plan = early
+    try:
+        return start_session(*plan, jvm)
+    except Exception as error:
+        log.info("Spark's JVM, which was started early, cannot be used; another one is started: %s", error)
+        abandon(jvm)
+        return None
+
+
+def session_plan(app_name: str, master: str, asked: dict[str, str], folder: Path | None) -> Plan:
+    """Return settings and environment of a Spark that is going to start.
+
+    Raises:
+        JavaNotFoundError: There is no Java 17 or newer.
+    """
+    placement = SparkPlacement(master, asked, folder)
+    environment = placement.environment()  # looks for a Java, before anything of Spark is imported
+    settings = _STATIC | _RUNTIME | placement.settings()
+    return settings | {"spark.master": master, "spark.app.name": app_name}, environment
 
 
 def _active() -> SparkSession | None:

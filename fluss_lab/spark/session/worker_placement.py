@@ -17,11 +17,12 @@ import site
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.files import write_atomic
@@ -44,6 +45,10 @@ _METADATA: Final = ("METADATA", "entry_points.txt")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 DAEMON: Final = "fluss_lab.spark.session.worker_daemon"
 PYTHON: Final = "spark.pyspark.python"
+#: What a Spark home must have, and may have.
+_HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
+#: Packages in which Spark itself looks for data sources begin so.
+_STATIC_SOURCES: Final = "pyspark_"
 WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
 FILES: Final = "spark.files"
 
@@ -183,8 +188,7 @@ class SparkPlacement:
             wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
             # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
             if (home := spark_home()) is not None:
-                is_cluster = self._master.startswith("local-cluster")
-                wanted["SPARK_HOME"] = str(_link_home(home, self._scratch()) if is_cluster else home)
+                wanted["SPARK_HOME"] = str(_link_home(home, self._scratch(), self._linked(home)))
         return wanted
 
     def _local_settings(self) -> dict[str, str]:
@@ -209,6 +213,17 @@ class SparkPlacement:
             WORKER_PATH: os.pathsep.join([package.name, path] if path else [package.name]),
             FILES: ",".join([package.as_uri(), files] if files else [package.as_uri()]),
         }
+
+    def _linked(self, home: Path) -> tuple[str, ...]:
+        """Return which parts of Spark's home this Spark has.
+
+        Its archives of Python modules are of no use to workers here, which run on this Python, but each of them, and each
+        process that plans a read, reads them from end to end; and because of them Spark starts another Python to look for
+        data sources in packages named ``pyspark_...``. Without any of these it starts so much faster.
+        """
+        has_sources = any(module.name.startswith(_STATIC_SOURCES) for module in iter_modules())
+        is_found = _is_installed(home.parent) and is_one_process(self._master)
+        return _HOME_PARTS if is_found and not has_sources else (*_HOME_PARTS, "python")
 
     def _scratch(self) -> Path:
         if self._temporary is None:
@@ -259,15 +274,20 @@ def _python(master: str, asked: Mapping[str, str]) -> str:
 def _source() -> str | None:
     """Return the folder to find this package in, when it is not installed where every Python looks."""
     source = Path(__file__).parents[3]
-    return None if str(source) in {*site.getsitepackages(), site.getusersitepackages()} else str(source)
+    return None if _is_installed(source) else str(source)
 
 
-def _link_home(home: Path, folder: Path) -> Path:
-    """Return a Spark home that links to another: executors of ``local-cluster`` leave their folders in it."""
+def _is_installed(folder: Path) -> bool:
+    """Return whether every process of this Python finds what is in a folder."""
+    return str(folder) in {*site.getsitepackages(), site.getusersitepackages()}
+
+
+def _link_home(home: Path, folder: Path, names: Iterable[str]) -> Path:
+    """Return a Spark home that links to parts of another. Executors of ``local-cluster`` leave their folders in it."""
     linked = folder / "home"
     if not linked.exists():
         linked.mkdir()
-        for name in ("bin", "jars", "python", "sbin", "conf"):
+        for name in names:
             if (home / name).exists():
                 (linked / name).symlink_to(home / name)
     return linked

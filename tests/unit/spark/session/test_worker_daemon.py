@@ -22,6 +22,9 @@ def test_they_stay_where_the_package_is_not():
 
 
 def test_archives_of_another_spark_stay(tmp_path):
-    other = str(tmp_path / "spark" / "python" / "lib" / "pyspark.zip")
-    assert without_zips([other, _PACKAGES]) == [other, _PACKAGES]
+    other = tmp_path / "spark" / "python" / "lib" / "pyspark.zip"
+    assert without_zips([str(other), _PACKAGES]) == [_PACKAGES], "of a Spark home without them"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    assert without_zips([str(other), _PACKAGES]) == [str(other), _PACKAGES]
     assert without_zips(["/jobs/mine.zip", *_ZIPS, _PACKAGES]) == ["/jobs/mine.zip", _PACKAGES]

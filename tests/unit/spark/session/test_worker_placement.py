@@ -10,7 +10,14 @@ import pytest
 
 import fluss_lab
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session.worker_placement import attempts_of, is_one_process, release, runs_here, write_package
+from fluss_lab.spark.session.worker_placement import (
+    SparkPlacement,
+    attempts_of,
+    is_one_process,
+    release,
+    runs_here,
+    write_package,
+)
 from fluss_lab.spark.tiering.spark_executor import run_partition
 
 _WORKER = """
@@ -60,6 +67,20 @@ def test_nothing_of_this_machine_is_in_it(tmp_path):
 def test_workers_of_another_release_are_refused():
     with pytest.raises(UnsupportedError, match=r"fluss_lab .* in the executors' Python, 9\.9\.9 on the driver"):
         list(run_partition([[(0, b"{}")]], expected="9.9.9"))
+
+
+def test_a_spark_here_has_archives_of_python_only_where_it_needs_them(tmp_path, monkeypatch):
+    def parts(master):
+        home = Path(SparkPlacement(master, {}, None).environment()["SPARK_HOME"])
+        assert (home / "bin" / "spark-submit").is_file()
+        assert list((home / "jars").glob("spark-core*.jar"))
+        return {each.name for each in home.iterdir()}
+
+    assert "python" not in parts("local[2,3]")
+    assert "python" in parts("local-cluster[1,1,512]")
+    (tmp_path / "pyspark_of_mine.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "python" in parts("local[2,3]"), "Spark looks for data sources in packages of this name"
 
 
 @pytest.mark.parametrize(
