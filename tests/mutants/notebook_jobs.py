@@ -120,12 +120,6 @@ _LEFT = (
         (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
     ),
     Mutant(
-        "secrets_in_errors", "P10", PROCESS,
-        "        reports.send(end=True, error=redactor.text(text)[:_MESSAGE_LENGTH_MAX], cell=cell)\n",
-        "        reports.send(end=True, error=text[:_MESSAGE_LENGTH_MAX], cell=cell)\n",
-        (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
-    ),
-    Mutant(
         "secrets_masked_as_they_are_only", "P10", SECRETS,
         "(part, repr(part)[1:-1], _json_form(part))",
         "(part,)",

@@ -303,7 +303,7 @@ def test_it_takes_up_what_a_killed_one_left(scene):
     for run in (lost, waiting):
         scene.store.add_run(run)
     stop = threading.Event()
-    thread = threading.Thread(target=scene.scheduler.run, args=(stop,))
+    thread = threading.Thread(target=scene.scheduler.run, args=(stop,), daemon=True)  # a failure ends the tests
     thread.start()
     wait_until(lambda: scene.store.run(waiting.id).state == "succeeded")
     assert scene.store.run(lost.id).state == "failed"
@@ -322,7 +322,7 @@ def test_stopped_it_ends_what_runs_and_the_next_one_tries_again(scene):
     code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
     scene.add(code=code, retries=1)
     stop = threading.Event()
-    thread = threading.Thread(target=scene.scheduler.run, args=(stop,))
+    thread = threading.Thread(target=scene.scheduler.run, args=(stop,), daemon=True)  # a failure ends the tests
     thread.start()
     scene.clock.advance(MINUTE)
     wait_until(lambda: [run.state for run in scene.store.runs()] == ["running"])
