@@ -84,7 +84,8 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
             return errors.ResourceExhaustedError(f"{what}: {details}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return errors.UnsupportedError(
-                f"{what}: the server does not know the call ({details}): it is of an older version; restart it with this one"
+                f"{what}: the server does not know the call (UNIMPLEMENTED: {details}): it is of an older version, or no such "
+                "server; restart it with this version"
             )
         case grpc.StatusCode.CANCELLED:
             return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
