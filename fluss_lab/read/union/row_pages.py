@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +42,8 @@ MARKS_MAX: Final = 8_192
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 #: A row that is further ahead than this is read up to as a whole scan is read; a nearer one with nothing read ahead.
 NEAR_ROWS: Final = 65_536
+#: Of a log table so many offsets are read at once for pages: a file's row groups behind them are not decoded ahead.
+PIECE_ROWS: Final = 32_768
 #: What a part's name is in the places of rows; the other columns are those of a scan.
 PARTITION: Final = "_partition"
 
@@ -224,7 +226,9 @@ class RowPages(Closing):
         pieces: list[_Piece] = []
         row = first_row
         if self.total is None or first_row < self.total:
-            self._go_to(first_row, count)
+            self._go_to(min(first_row, stop - 1), count)
+            if first_row >= stop:
+                self._holding(stop - 1, on_batch)  # behind the limit: whether there are so many is to be known
             while row < stop and (piece := self._holding(row, on_batch)) is not None:
                 part = piece.batch.slice(row - piece.first_row, stop - row)
                 pieces.append(replace(piece, first_row=row, batch=part))
@@ -263,8 +267,8 @@ class RowPages(Closing):
         part, first = self._plan.parts[number], self._firsts[number]
         assert first is not None
         start = _Mark(first, number, part.start)
-        if self._counts[number] == part.stop - part.start:
-            start = _Mark(row, number, part.start + row - first)  # each offset is one row
+        if self._is_dense(number):
+            start = _Mark(row, number, part.start + row - first)
         at = bisect_right(self._marks, row, key=_row_of)
         return start if not at else max(start, self._marks[at - 1])
 
@@ -307,9 +311,26 @@ class RowPages(Closing):
             part = self._plan.parts[number]
             if number == mark.part:
                 part = replace(part, start=max(mark.offset, part.start))
-            if part.start < part.stop:
-                for batch in read_rows(self._source, replace(self._plan, parts=(part,)), request):
+            for piece in self._pieces(number, part, limit):
+                for batch in read_rows(self._source, replace(self._plan, parts=(piece,)), request):
                     yield number, batch
+
+    def _pieces(self, number: int, part: BucketPart, limit: int | None) -> Iterator[BucketPart]:
+        """Yield what is read of a part at once: of a log table where pages are wanted, some pages of it.
+
+        Where a filter leaves rows out, each piece is twice the one before, so that one that leaves few ends soon too.
+        """
+        step = PIECE_ROWS if limit is not None and self._source.info.is_log_table else part.stop
+        start = part.start
+        while start < part.stop:
+            stop = min(start + step, part.stop)
+            yield replace(part, start=start, stop=stop, lake_stop=max(start, min(part.lake_stop, stop)))
+            start, step = stop, step if self._is_dense(number) else 2 * step
+
+    def _is_dense(self, number: int) -> bool:
+        """Return whether each offset of a part is one row."""
+        part = self._plan.parts[number]
+        return self._counts[number] == part.stop - part.start
 
     def _holding(self, row: int, on_batch: Callable[[int], object] | None) -> _Piece | None:
         """Return what has a row, read if need be; None behind the end."""

@@ -25,11 +25,12 @@ def make_keyed(cluster, clock, numbers):
 
 @pytest.fixture
 def marked(monkeypatch):
-    """Marks so close, and a window so small, that a few rows need many of both."""
+    """Marks so close, and windows and pieces so small, that a few rows need many of all."""
     monkeypatch.setattr(row_pages, "MARK_ROWS", 8)
     monkeypatch.setattr(row_pages, "MARKS_MAX", 6)
     monkeypatch.setattr(row_pages, "WINDOW_BYTES", 2_000)
     monkeypatch.setattr(row_pages, "NEAR_ROWS", 30)
+    monkeypatch.setattr(row_pages, "PIECE_ROWS", 12)
 
 
 def fill_log(table, rng):
