@@ -37,7 +37,8 @@ One class for each different reaction of a caller; a test compares this drawing 
     │   ├── RequestTimeoutError
     │   ├── NotLeaderError
     │   ├── OutOfOrderSequenceError
-    │   └── ResourceExhaustedError
+    │   ├── ResourceExhaustedError
+    │   └── TieringCancelledError
     ├── ConflictError                   plan again from the present state
     │   ├── FencedTieringEpochError
     │   ├── CommitConflictError
@@ -218,6 +219,10 @@ class ResourceExhaustedError(UnavailableError):
     """A limit on concurrent work is reached; retry after a while."""
 
 
+class TieringCancelledError(UnavailableError):
+    """A tiering round was cancelled before its commit: nothing of it is in the lake, and the next one does it all."""
+
+
 class ConflictError(FlussError):
     """A concurrent change invalidated the plan of this call: plan it again."""
 
@@ -386,6 +391,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     1024: ConflictError,
     1025: LabError,
     1026: FlussError,
+    1027: TieringCancelledError,
 }
 
 _CODE_OF_CLASS: dict[type[FlussError], int] = {cls: code for code, cls in ERROR_CODES.items()}

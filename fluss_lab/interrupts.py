@@ -15,8 +15,8 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from signal import SIGINT
 from types import FrameType, TracebackType
@@ -27,6 +27,8 @@ _JOIN_INTERVAL_S: Final = 0.05
 _Handler = Callable[[int, FrameType | None], object]
 
 T = TypeVar("T")
+#: How often an event that cancels is looked at: a person does not see the delay.
+_LOOK_INTERVAL_S: Final = 0.1
 #: Between two calls of `cancel`: work that was just about to begin did not hear the first.
 _CANCEL_INTERVAL_S: Final = 0.5
 #: Work that does not end, because lake or server do not answer, is left behind; it cannot commit.
@@ -249,6 +251,36 @@ def joined(threads: Iterable[threading.Thread], timeout_s: float | None = None) 
                     return False
                 thread.join(min(left_s, _JOIN_INTERVAL_S))
     return True
+
+
+@contextmanager
+def cancelled_by(event: threading.Event | None, cancel: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, call `cancel` when an event is set, and again while it goes on.
+
+    Args:
+        event: Anyone's; None: nobody cancels.
+        cancel: Makes the block end soon; called in a thread of its own.
+    """
+    if event is None:
+        yield
+        return
+    done = Flag()
+
+    def watch() -> None:
+        pause_s = _LOOK_INTERVAL_S
+        while not done.wait(pause_s):
+            if event.is_set():
+                cancel()
+                pause_s = _CANCEL_INTERVAL_S
+
+    thread = threading.Thread(target=watch, name="fluss-cancel", daemon=True)
+    with Held():
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        joined([thread])
 
 
 def _release(waiter: threading.Lock) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
-from fluss_lab.errors import FlussError, InternalError, UnavailableError, error_code, error_from_code
+from fluss_lab.errors import FlussError, InternalError, TieringCancelledError, error_code, error_from_code
 from fluss_lab.lake import LakeStorage
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.task.tiering_task import (
@@ -108,7 +108,9 @@ class LocalTieringExecutor:
 
     def _one(self, task: bytes) -> bytes:
         if self._cancelled.is_set():
-            return TaskResult(parse_task(task).index, error=UnavailableError("tiering tasks: cancelled")).to_bytes()
+            return TaskResult(
+                parse_task(task).index, error=TieringCancelledError("tiering tasks: cancelled")
+            ).to_bytes()
         return run_task(task)
 
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
 from fluss_lab.display import Waiting, is_interactive
-from fluss_lab.errors import UnavailableError
+from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor
@@ -52,7 +52,7 @@ class LateExecutor:
         """Run every task; the first call makes the executor.
 
         Raises:
-            UnavailableError: It was cancelled before there was one.
+            TieringCancelledError: It was cancelled before there was one.
         """
         if not tasks:
             return []
@@ -60,7 +60,7 @@ class LateExecutor:
         with self._lock:
             self._made = made
             if self._is_cancelled:
-                raise UnavailableError("tiering: the round was cancelled before its tasks began")
+                raise TieringCancelledError("tiering: the round was cancelled before its tasks began")
         return made.run(tasks, progress)
 
     def cancel(self) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakSet
 
 from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
 from fluss_lab.display import short
-from fluss_lab.errors import LakeNotConfiguredError, TableNotFoundError
+from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.argument_checks import checked
@@ -23,12 +25,14 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.tiering.round.round_report import TieringReports
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
+from fluss_lab.tiering.task.round_progress import RoundState
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.lab_display import lab_html
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.lab_tables import LabTables, NewTable
+from fluss_lab.workbench.lake_upkeep import tier_each
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
@@ -307,24 +311,19 @@ class Lab(Closing):
 
     # -- tiering -------------------------------------------------------------------------------------------------------
 
-    def tier(self) -> TieringReports:
+    def tier(
+        self, *, cancel: Event | None = None, progress: Callable[[RoundState], None] | None = None
+    ) -> TieringReports:
         """Run one round of every lake-enabled table, one after another; return their reports.
 
+        Args:
+            cancel, progress: As for `Table.tier`; the state says which table it is of.
+
         Raises:
+            TieringCancelledError: A round was cancelled; the tables behind it had no turn.
             FlussError: The first failure, after every table had its turn.
         """
-        reports = TieringReports()
-        failures: list[Exception] = []
-        for table in self._lake_tables():
-            try:
-                reports.append(table.tier())
-            except TableNotFoundError:
-                continue  # dropped since it was listed
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        return reports
+        return tier_each(partial(table.tier, cancel=cancel, progress=progress) for table in self._lake_tables())
 
     def tiering_service(
         self, *, max_tables: int = 2, on_round: Callable[[RoundOutcome], None] | None = None

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fluss_lab.client import Connection
 from fluss_lab.display import Waiting
-from fluss_lab.errors import InvalidRequestError, LakeNotConfiguredError, UnsupportedError
+from fluss_lab.errors import (
+    InvalidRequestError,
+    LakeNotConfiguredError,
+    TableNotFoundError,
+    TieringCancelledError,
+    UnsupportedError,
+)
 from fluss_lab.lake import LakeFileInfo, LakeMaintenance, LakeSnapshotInfo, LakeStorage, SupportsMaintenance
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
@@ -17,9 +24,16 @@ from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
-from fluss_lab.tiering.round.round_report import CompactionReport, ExpiryReport, OrphanReport, TieringReport
+from fluss_lab.tiering.round.round_report import (
+    CompactionReport,
+    ExpiryReport,
+    OrphanReport,
+    TieringReport,
+    TieringReports,
+)
 from fluss_lab.tiering.round.table_lag import SAMPLES_MAX, LagSample, complete_ms, lag_samples, table_lag
-from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.round.tiering_round import check_cancelled, run_round
+from fluss_lab.tiering.task.round_progress import RoundState
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 from fluss_lab.workbench.compute import Compute, LateExecutor
 from fluss_lab.workbench.displays import (
@@ -68,6 +82,29 @@ def to_spark(lab: TableContext, read: Scan | Changelog) -> Any:
     from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 
     return changelog_to_spark(lab.spark, read) if isinstance(read, Changelog) else scan_to_spark(lab.spark, read)
+
+
+def tier_each(
+    tables: Iterable[Callable[[], TieringReport]],
+) -> TieringReports:
+    """Run a round of each table, one after another; the first failure is raised after every table had its turn.
+
+    A table that was dropped is left out. A round that was cancelled ends all.
+    """
+    reports = TieringReports()
+    failures: list[Exception] = []
+    for tier in tables:
+        try:
+            reports.append(tier())
+        except TableNotFoundError:
+            continue  # dropped since it was listed
+        except TieringCancelledError:
+            raise
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return reports
 
 
 class LakeUpkeep:
@@ -119,26 +156,38 @@ class LakeUpkeep:
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def tier(self) -> TieringReport:
+    def tier(
+        self, *, cancel: Event | None = None, progress: Callable[[RoundState], None] | None = None
+    ) -> TieringReport:
         """Run one tiering round of this table now, on Spark.
+
+        Args:
+            cancel: Ends the round when any thread sets it, as an interrupt does: within seconds, once Spark has started
+                and the servers answer. Behind the commit it only ends the maintenance that follows.
+            progress: Called with how far the round is whenever that changes, by any thread; keep the last state to look at
+                it from another one. What it raises is noted and changes nothing.
 
         Returns:
             What was tiered; zero rows when the lake was up to date.
 
         Raises:
+            TieringCancelledError: It was cancelled before its commit. Nothing of it is in the lake, its files are removed,
+                and the next round starts from the same offsets.
             LakeNotConfiguredError: The table is not lake-enabled.
             TieringInProgressError: A living tierer works on it.
             FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.
         """
+        check_cancelled(cancel)
         storage, executor = self._storage(), self._round_executor()
-        with RoundProgress(str(self._path)) as progress:
+        with RoundProgress(str(self._path), progress) as shown:
             report = run_round(
                 self._lab.connection,
                 storage,
                 executor,
                 table_id=self._info().table_id,
                 session_id=self._lab.session_id,
-                progress=progress,
+                progress=shown,
+                cancel=cancel,
             )
         if report is None:
             raise LakeNotConfiguredError(f"table {self._path}: the coordinator gave no round")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -24,10 +25,12 @@ class RoundProgress:
 
     Args:
         title: What the round is of.
+        listener: Called with what it is called with.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, listener: Callable[[RoundState], None] | None = None) -> None:
         self._title = title
+        self._listener = listener
         self._state: RoundState | None = None
         self._waiting = Waiting(f"tiering {title}", render=self._shown)
 
@@ -38,6 +41,8 @@ class RoundProgress:
     def __call__(self, state: RoundState) -> None:
         """Take news of the round."""
         self._state = state
+        if self._listener is not None:
+            self._listener(state)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

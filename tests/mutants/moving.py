@@ -213,8 +213,8 @@ TIERING = (
     ),
     Mutant(
         "files_of_a_failed_round_stay", "P3", ROUND,
-        "            self._remove(lake, written)\n            # What would fail",
-        "            # What would fail",
+        "            self._remove(lake, written)\n            self._check_held()\n            # What would fail",
+        "            self._check_held()\n            # What would fail",
         (f"{IN_ROUND}::test_a_failed_task_removes_the_files_of_all_tasks",),
     ),
     Mutant(

@@ -118,9 +118,12 @@ STOPPING = (
     ),
     Mutant(
         "stopped_round_commits", "P12", "fluss_lab/tiering/round/tiering_round.py",
-        "        if self._stopped.is_set():\n",
-        "        if self._stopped.is_set() and self._lost.is_set():\n",
-        ("tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",),
+        "        if self._is_stopped():\n",
+        "        if self._is_stopped() and self._lost.is_set():\n",
+        (
+            "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",
+            "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_another_thread_cancels_at_any_stage_leaves_nothing_half_done",
+        ),
     ),
     Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",

@@ -4,6 +4,8 @@ from tests.mutants.mutant import PLANNER, ROUND, Mutant
 
 READER = "fluss_lab/tiering/task/split_reader.py"
 IN_SPLITS = "tests/unit/tiering/round/test_keyed_splits.py"
+HISTORY = "fluss_lab/server/coordinator/tiering/round_history.py"
+IN_HISTORY_OF_ROUNDS = "tests/unit/server/coordinator/tiering/test_round_history.py"
 IN_KEYED = "tests/unit/tiering/round/test_keyed_round.py"
 
 TIERING_JOB = (
@@ -121,5 +123,21 @@ TIERING_JOB = (
         "except (CommitConflictError, PartitionNotFoundError, KvSnapshotNotFoundError) as error:",
         "except (CommitConflictError, PartitionNotFoundError) as error:",
         (f"{IN_KEYED}::test_a_snapshot_that_goes_before_it_is_read_is_replaced_by_the_next",),
+    ),
+    Mutant(
+        "round_cut_off_by_a_restart_shown_as_under_way",
+        "P11",
+        HISTORY,
+        "    elif ended_ms is None and epoch != held_epoch:",
+        "    elif ended_ms is None and held_epoch == -1:",
+        (f"{IN_HISTORY_OF_ROUNDS}::test_how_a_round_ended_that_was_cut_off_by_a_restart_is_said_to_be_unknown",),
+    ),
+    Mutant(
+        "history_of_rounds_without_a_bound",
+        "P14",
+        HISTORY,
+        '            "DELETE FROM tiering_rounds WHERE table_id = ?1 AND epoch <= "',
+        '            "DELETE FROM tiering_rounds WHERE table_id = ?1 AND epoch < 0 AND epoch <= "',
+        (f"{IN_HISTORY_OF_ROUNDS}::test_no_more_rounds_are_kept_than_asked_for",),
     ),
 )

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fluss_lab.errors import FlussError, InternalError, UnavailableError
+from fluss_lab.errors import FlussError, InternalError, TieringCancelledError, UnavailableError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark.tiering.spark_executor import POOL, TASKS_PER_WORKER_MAX, SparkTieringExecutor, deal, one_line
 from fluss_lab.testing import EmbeddedCluster
@@ -158,6 +158,27 @@ def test_a_round_can_be_cancelled(tables, session, name):
     tables.check(info)
 
 
+def test_a_round_is_cancelled_by_an_event_and_the_next_goes_on(tables, session, name):
+    info = tables.create(name, buckets=1)
+    tables.append(info, 2_000)
+    event, states = threading.Event(), []
+
+    def progress(state):
+        states.append(state)
+        if state.tasks_done:
+            event.set()
+
+    with pytest.raises(TieringCancelledError):
+        tables.tier(info, executor=Wide(session, 300), options=FINE, progress=progress, cancel=event)
+    wait_until(lambda: not session.sparkContext.statusTracker().getActiveJobsIds())
+    assert states[-1].stage == "write"
+    assert 0 < states[-1].tasks_done < states[-1].tasks
+    assert tables.lake_rows(info).num_rows == 0
+    assert tables.connection.admin().tiering_rounds(info.path)[-1].state == "cancelled"
+    assert tables.tier(info, executor=SparkTieringExecutor(session), cancel=threading.Event()).rows == 2_000
+    tables.check(info)
+
+
 def test_rounds_of_several_tables_run_beside_each_other(tables, session, name):
     """Each in a pool of its own; one whose tasks fail again and again leaves the others alone."""
     infos = [tables.create(f"{name}_{number}", buckets=2) for number in range(3)]
@@ -260,6 +281,7 @@ def test_an_interrupt_cancels_the_job_and_the_next_round_goes_on(tables, session
     wait_until(lambda: len(tracker.getActiveJobsIds()) == 0)
     described = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     (state,) = [each for each in described.tiering_states if each.table_id == info.table_id]
-    assert "interrupted" in state.last_error or "cancelled" in state.last_error
+    assert not state.last_error
+    assert tables.connection.admin().tiering_rounds(info.path)[-1].state == "cancelled"
     assert tables.tier(info, executor=SparkTieringExecutor(session)).rows == 400_000
     tables.check(info)

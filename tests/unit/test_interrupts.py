@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss_lab.client import AppendResult, WriteResult
-from fluss_lab.interrupts import Flag, Held, Monitor, joined
+from fluss_lab.interrupts import Flag, Held, Monitor, cancelled_by, joined
 from fluss_lab.testing.mock_clock import wait_until
 
 WAIT_S = 30.0
@@ -195,3 +195,15 @@ def test_a_future_whose_waiting_was_interrupted_is_settled_all_the_same():
     settler.start()
     assert future.result(WAIT_S) is result
     assert joined([settler], WAIT_S)
+
+
+def test_an_event_of_another_thread_cancels_again_and_again_until_the_block_ends():
+    event, calls = threading.Event(), []
+    with cancelled_by(event, lambda: calls.append(1)):
+        threading.Thread(target=event.set).start()
+        wait_until(lambda: len(calls) > 1, WAIT_S)
+    count = len(calls)
+    assert not [thread for thread in threading.enumerate() if thread.name == "fluss-cancel"]
+    with cancelled_by(threading.Event(), lambda: calls.append(1)), cancelled_by(None, lambda: calls.append(1)):
+        pass
+    assert len(calls) == count

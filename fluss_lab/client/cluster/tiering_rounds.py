@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import ERROR_CODES
+from fluss_lab.errors import ERROR_CODES, TieringCancelledError
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
@@ -49,8 +49,8 @@ class TieringRoundRecord:
         seconds: By stage (``plan``, ``write``, ``commit``, ``maintain``), and in all (``total``).
         before: How far the lake lagged when the round was planned.
         after: How far it lagged at the round's end.
-        error_class: Name of the error that ended it; None of a round that did not fail, or that the coordinator gave up.
-        error: Its text; None of a round that did not fail.
+        error_class: Name of the error that ended it; None of one that ended well, or that the coordinator gave up.
+        error: Its text; None of one that ended well.
         idle_before: So many rounds before it had nothing to tier either, and are kept as this one.
     """
 
@@ -73,9 +73,9 @@ class TieringRoundRecord:
 
     @property
     def state(self) -> str:
-        """Return ``tiering``, ``failed``, ``limited`` (more is to do), or ``done``."""
+        """Return ``tiering``, ``cancelled``, ``failed``, ``limited`` (more is to do), or ``done``."""
         if self.error is not None:
-            return "failed"
+            return "cancelled" if self.error_class == TieringCancelledError.__name__ else "failed"
         if self.end_ms is None:
             return "tiering"
         return "limited" if self.is_limited else "done"

@@ -30,6 +30,7 @@ from fluss_lab.errors import (
     InvalidError,
     NotFoundError,
     OffsetOutOfRangeError,
+    TieringCancelledError,
     UnavailableError,
     UnsupportedError,
 )
@@ -109,7 +110,8 @@ class SparkTieringExecutor:
         that its error is its result. Progress is reported when a Spark task ends, with all splits that it had.
 
         Raises:
-            UnavailableError: The job was cancelled, or workers died; the text is Spark's first line.
+            TieringCancelledError: The job was cancelled.
+            UnavailableError: Workers died; the text is Spark's first line.
             UnsupportedError: Workers have another release of fluss_lab.
         """
         context = self._session.sparkContext
@@ -150,7 +152,7 @@ class SparkTieringExecutor:
 
     def _translate(self, error: Exception) -> FlussError:
         if self._cancelled:
-            return UnavailableError("the tiering round's Spark job was cancelled")
+            return TieringCancelledError("the tiering round's Spark job was cancelled")
         if not self.is_alive:
             return UnavailableError("the tiering round's Spark is gone: its JVM ended, or its session was stopped")
         text = one_line(error)

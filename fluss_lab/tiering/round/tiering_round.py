@@ -8,8 +8,9 @@ commit is conditional on that snapshot. Whoever takes the table over commits an 
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
@@ -23,10 +24,10 @@ from fluss_lab.errors import (
     InternalError,
     KvSnapshotNotFoundError,
     PartitionNotFoundError,
-    UnavailableError,
+    TieringCancelledError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.interrupts import Flag, run_interruptibly
+from fluss_lab.interrupts import Flag, cancelled_by, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -68,6 +69,7 @@ def run_round(
     table_id: int | None,
     session_id: int | None = None,
     progress: RoundProgress | None = None,
+    cancel: threading.Event | None = None,
     options: TieringOptions = _DEFAULTS,
     sound: Mapping[TableBucket, KnownBucket] | None = None,
 ) -> TieringReport | None:
@@ -80,9 +82,9 @@ def run_round(
         storage: The lake.
         executor: Where the splits are written.
         table_id: Which table, due or not; None: whichever is due by its freshness.
-        session_id: An attached session of this process, by whose end the table is freed; None: one is made for the
-            round.
+        session_id: An attached session of this process, whose end frees the table; None: one is made for the round.
         progress: Called with how far the round is, now and then, from any thread.
+        cancel: Cancels the round when any thread sets it.
         options: Limits.
         sound: What can be read of buckets whose logs are damaged behind it: only these are tiered, up to there. None: all
             buckets, whose logs must be whole.
@@ -92,6 +94,7 @@ def run_round(
 
     Raises:
         TieringInProgressError: A living tierer works on the table.
+        TieringCancelledError: It was cancelled before its commit.
         FencedTieringEpochError: Another tierer took the table over during the round.
         CommitConflictError: The lake moved on each time the round was planned; try again.
         ForeignCommitError: Another program changed the rows of the lake table.
@@ -101,33 +104,43 @@ def run_round(
         UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
 
     After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
-    commit. An interrupt of the main thread makes the round fail, and is raised when it has; one that comes behind the
-    commit lets it be.
+    commit. An interrupt of the main thread cancels the round, and is raised when it has ended. Whatever cancels it behind
+    the commit only ends the maintenance that follows.
     """
-    stopped = Flag()
+    interrupted = Flag()
+    stops: list[threading.Event] = [interrupted, *([] if cancel is None else [cancel])]
 
     def work() -> TieringReport | None:
         with ExitStack() as stack:
-            session = session_id
-            if session is None:
-                session = stack.enter_context(TieringSession(connection)).session_id
+            check_cancelled(cancel)
+            stack.enter_context(cancelled_by(cancel, executor.cancel))
+            session = session_id or stack.enter_context(TieringSession(connection)).session_id
             enumerator = TieringSourceEnumerator(connection, session, options.renew_interval_s)
             meter = RoundMeter(progress)
             with meter.time_stage("plan"):
                 assignment = enumerator.request(table_id)
             if assignment is None:
                 return None
-            tiering = TieringRound(
-                connection, storage, executor, enumerator, assignment, meter=meter, options=options, stopped=stopped,
-                sound=sound,
-            )  # fmt: skip
-            return tiering.run()
+            return TieringRound(
+                connection, storage, executor, enumerator, assignment, meter=meter, options=options,
+                is_stopped=lambda: any(each.is_set() for each in stops), sound=sound,
+            ).run()  # fmt: skip
 
-    def cancel() -> None:
-        stopped.set()
+    def interrupt() -> None:
+        interrupted.set()
         executor.cancel()
 
-    return run_interruptibly(work, cancel)
+    return run_interruptibly(work, interrupt)
+
+
+def check_cancelled(cancel: threading.Event | None) -> None:
+    """Check that a round was not cancelled before it began.
+
+    Raises:
+        TieringCancelledError: It was.
+    """
+    if cancel is not None and cancel.is_set():
+        raise TieringCancelledError("the tiering round was cancelled before it began: nothing was done")
 
 
 class TieringRound:
@@ -143,7 +156,7 @@ class TieringRound:
         *,
         meter: RoundMeter | None = None,
         options: TieringOptions = _DEFAULTS,
-        stopped: Flag | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
         sound: Mapping[TableBucket, KnownBucket] | None = None,
     ) -> None:
         self._connection = connection
@@ -160,7 +173,8 @@ class TieringRound:
         self._plan: RoundPlan | None = None
         self._before: TableLag | None = None
         self._lost = Flag()
-        self._stopped = stopped or Flag()
+        self._is_stopped = is_stopped
+        self._meter.name(assignment.path, assignment.tiering_epoch)
 
     def run(self) -> TieringReport:
         """Run the round, and report to the coordinator how it ended."""
@@ -202,9 +216,9 @@ class TieringRound:
         self._executor.cancel()
 
     def _check_held(self) -> None:
-        if self._stopped.is_set():
-            raise UnavailableError(
-                f"{self._assignment}: the round was interrupted; the next one goes on from where it began"
+        if self._is_stopped():
+            raise TieringCancelledError(
+                f"{self._assignment}: the round was cancelled or interrupted; the next one goes on from where it began"
             )
         if self._lost.is_set():
             raise FencedTieringEpochError(f"{self._assignment}: another tierer holds the table now; this round ends")
@@ -258,6 +272,7 @@ class TieringRound:
         written, failures = collect_results(plan, factory, data)
         if failures:
             self._remove(lake, written)
+            self._check_held()
             # What would fail again says more than what may pass.
             raise min(failures, key=lambda failure: failure.retriable)
         return written

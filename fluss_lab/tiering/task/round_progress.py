@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.tiering.round.round_report import STAGES
 from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSplit
@@ -51,6 +52,9 @@ class RoundState:
         size_bytes: Bytes of their files.
         seconds: Since the round began.
         buckets: The buckets that lag, by partition and number.
+        stages: Seconds of each stage that ended.
+        table: Of which table the round is; None before it was given out.
+        epoch: Its tiering epoch, likewise.
     """
 
     stage: str
@@ -61,6 +65,9 @@ class RoundState:
     size_bytes: int = 0
     seconds: float = 0.0
     buckets: tuple[BucketProgress, ...] = ()
+    stages: Mapping[str, float] = field(default_factory=dict)
+    table: TablePath | None = None
+    epoch: int | None = None
 
     def __str__(self) -> str:
         tasks = f" {self.tasks_done}/{self.tasks}" if self.tasks else ""
@@ -88,6 +95,13 @@ class RoundMeter:
         self._written: dict[int, TaskNews] = {}
         self._planned: dict[BucketKey, int] = {}
         self._seconds: dict[str, float] = {}
+        self._table: TablePath | None = None
+        self._epoch: int | None = None
+
+    def name(self, table: TablePath, epoch: int) -> None:
+        """Say which round it is; it is being planned."""
+        self._table, self._epoch = table, epoch
+        self._notify()
 
     @property
     def state(self) -> RoundState:
@@ -110,6 +124,9 @@ class RoundMeter:
                 sum(sizes.values()),
                 time.monotonic() - self._began_s,
                 tuple(buckets),
+                dict(self._seconds),
+                self._table,
+                self._epoch,
             )
 
     def plan(self, splits: Sequence[TieringSplit]) -> None:

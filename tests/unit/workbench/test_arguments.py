@@ -90,7 +90,7 @@ PLANS = {
     ("Table", "head"): {}, ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
     ("Table", "locate"): {"partition": None, "bucket": 0, "offset": 0}, ("Table", "history"): {"key": [{"k": "k"}]},
     ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
-    ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {},
+    ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {}, ("Table", "tier"): {}, ("Lab", "tier"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
     ("TableReader", "locate"): {"partition": None, "bucket": 0, "offset": 0},

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import pytest
 
@@ -91,6 +92,34 @@ def test_rounds_and_lag_are_listings(lab, people):
     with pytest.raises(errors.LakeNotConfiguredError):
         plain.lag_history()
     lab.drop_table("d.plain")
+
+
+def test_a_round_is_followed_and_cancelled_from_another_thread(lab, people, in_process):
+    people.upsert([{"id": 1, "name": "again"}])
+    event, states = threading.Event(), []
+
+    def follow(state):
+        states.append(state)
+        if state.stage == "write":
+            event.set()
+        raise ValueError("what a listener raises changes nothing")
+
+    with pytest.raises(errors.TieringCancelledError):
+        lab.tier(cancel=event, progress=follow)
+    assert {(str(each.table), each.stage) for each in states} == {("d.people", "plan"), ("d.people", "write")}
+    assert people.rounds()[-1]["state"] == "cancelled"
+    with pytest.raises(errors.TieringCancelledError, match="before it began"):
+        people.tier(cancel=event)
+    for bad in ({"cancel": True}, {"progress": 7}):
+        with pytest.raises(errors.InvalidRequestError, match=f"tier: {next(iter(bad))}"):
+            people.tier(**bad)
+    states.clear()
+    event.clear()
+    assert people.tier(progress=states.append).rows == 1
+    last = states[-1]
+    assert (last.stage, last.epoch, last.rows, last.planned) == ("finish", people.rounds()[-1]["round"], 2, 2)
+    assert {"plan", "write", "commit", "maintain"} <= set(last.stages)
+    assert [each.bucket for each in last.buckets] == [0]
 
 
 def test_a_failed_round_says_why_in_the_listing(people, monkeypatch):

@@ -7,7 +7,7 @@
                                         └─ Failed ◄┘
 
 A table is *New* when it is created (or its lake enabled) and *Initialized* when a coordinator finds it at its start.
-A failed round is retried after a back-off; at once when the table was altered, which may have fixed the cause, and after the
+A failed round is retried after a back-off (a cancelled one too, though it is no failure of the table's); at once when the table was altered, which may have fixed the cause, and after the
 longest back-off when only a person can fix it. A round requested by hand never waits. Each entry to Pending gives the table
 the next tiering epoch; only the holder of the newest one may commit. State and epoch are durable before any tierer gets
 them; the holder of a table and its last heartbeat are not: after a restart of the coordinator no table has a holder,
@@ -38,6 +38,7 @@ from fluss_lab.errors import (
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     TableNotFoundError,
+    TieringCancelledError,
     TieringInProgressError,
     UnsupportedError,
 )
@@ -398,14 +399,17 @@ class TieringManager:
         facts: pb.PbRoundFacts | None = None,
     ) -> None:
         table, now_ms, message = self._tables[table_id], self._clock.now_ms(), message[:ERROR_LENGTH_MAX]
-        failures = table.failures + 1
-        failed = replace(table, failures=failures, last_error=message, unfinished=unfinished)
-        self.stats.failed(table_id)
+        kind = ERROR_CODES.get(error_code) if error_code is not None else None
+        failed = replace(table, failures=table.failures + 1, last_error=message, unfinished=unfinished)
+        if kind is TieringCancelledError:  # as a person wanted it: nothing is wrong with the table
+            failed = replace(table, unfinished=unfinished)
+        else:
+            self.stats.failed(table_id)
         self._move(
             failed, TieringState.FAILED, TieringState.PENDING,
             note=lambda: self._history.fail(table_id, table.epoch, now_ms, message, error_code, facts),
         )  # fmt: skip
-        for_a_person = error_code is not None and ERROR_CODES.get(error_code) in FOR_A_PERSON
+        for_a_person, failures = kind in FOR_A_PERSON, max(1, failed.failures)
         delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
         self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
 

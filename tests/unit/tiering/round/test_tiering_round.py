@@ -168,7 +168,11 @@ def test_progress_is_told(tables):
     news = []
     executor = LocalTieringExecutor(parallelism=3)
     report = tables.tier(info, executor=executor, options=FINE, progress=news.append)
-    assert (news[0].stage, news[0].tasks_done, news[0].tasks, news[0].rows, news[0].planned) == (
+    assert [(each.stage, each.table, each.epoch) for each in news[:2]] == [
+        ("plan", info.path, report.epoch),
+        ("write", info.path, report.epoch),
+    ]
+    assert (news[1].stage, news[1].tasks_done, news[1].tasks, news[1].rows, news[1].planned) == (
         "write",
         0,
         3,

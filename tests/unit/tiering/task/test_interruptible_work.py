@@ -7,9 +7,11 @@ import threading
 
 import pytest
 
+from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.tierers import LocalTieringExecutor
+from fluss_lab.tiering.task.round_progress import RoundState
 
 WAIT_S = 60.0
 #: Stages of a round, and whether its rows are in the lake when it is stopped there.
@@ -51,13 +53,85 @@ def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, s
     if STAGES[stage]:
         tables.check(info)
     else:
-        assert "interrupted" in state.last_error
+        (kept,) = tables.connection.admin().tiering_rounds(info.path)
+        assert (kept.state, kept.error_class) == ("cancelled", "TieringCancelledError")
+        assert "interrupted" in kept.error
+        assert not state.last_error
         assert tables.lake(info).current_snapshot() is None
         assert tables.files(info) == set()
     assert state.state != "tiering"
     tables.append(info, 100)
     assert tables.tier(info).rows == (100 if STAGES[stage] else 400)
     tables.check(info)
+
+
+class Cancelled(LocalTieringExecutor):
+    """Sets an event at one stage of the round, in a thread of its own, and waits there until its tasks are cancelled."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__()
+        self._stage, self.event, self.heard = stage, threading.Event(), Flag()
+        self.states: list[RoundState] = []
+
+    def __call__(self, state):
+        self.states.append(state)
+        if state.stage == self._stage and not self.heard.is_set():
+            threading.Thread(target=self.event.set).start()
+            assert self.heard.wait(WAIT_S)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.heard.set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_round_that_another_thread_cancels_at_any_stage_leaves_nothing_half_done(tables, stage):
+    info = tables.create(buckets=2)
+    tables.append(info, 300)
+    executor = Cancelled(stage)
+    if STAGES[stage]:
+        report = tables.tier(info, executor=executor, progress=executor, cancel=executor.event)
+        assert report.rows == 300
+        tables.check(info)
+    else:
+        with pytest.raises(TieringCancelledError, match="next one goes on"):
+            tables.tier(info, executor=executor, progress=executor, cancel=executor.event)
+        assert tables.lake(info).current_snapshot() is None
+        assert tables.files(info) == set()
+    assert executor.event.is_set()
+    (kept,) = tables.connection.admin().tiering_rounds(info.path)
+    assert kept.state == ("done" if STAGES[stage] else "cancelled")
+    assert {(each.table, each.epoch) for each in executor.states} == {(info.path, kept.epoch)}
+    assert not [each for each in threading.enumerate() if each.name == "fluss-cancel"]
+    tables.append(info, 100)
+    assert tables.tier(info, cancel=threading.Event()).rows == (100 if STAGES[stage] else 400)
+    tables.check(info)
+
+
+def test_tasks_that_were_cancelled_end_the_round_as_cancelled(tables):
+    info = tables.create(buckets=4)
+    tables.append(info, 300)
+    event = threading.Event()
+
+    class Half(LocalTieringExecutor):
+        def _one(self, task):
+            event.set()
+            self.cancel()
+            return super()._one(task)
+
+    with pytest.raises(TieringCancelledError):
+        tables.tier(info, executor=Half(), cancel=event)
+    assert tables.files(info) == set()
+    assert tables.tier(info).rows == 300
+
+
+def test_a_round_that_is_cancelled_before_it_begins_asks_nobody(tables):
+    info = tables.create()
+    event = threading.Event()
+    event.set()
+    with pytest.raises(TieringCancelledError, match="before it began"):
+        tables.tier(info, cancel=event)
+    assert tables.connection.admin().tiering_rounds(info.path) == []
 
 
 def test_work_beside_returns_what_it_returns_and_raises_what_it_raises():

@@ -13,6 +13,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     StorageError,
     TableNotFoundError,
+    TieringCancelledError,
     TieringInProgressError,
     UnsupportedError,
     error_code,
@@ -331,3 +332,23 @@ def test_an_illegal_move_is_a_defect_and_changes_nothing(bench):
     with pytest.raises(InternalError, match="may not go from Scheduled to Tiered"):
         bench.tiering._move(bench.tiering.states()[0], TieringState.TIERED)
     assert bench.state(1) == (TieringState.SCHEDULED, 0)
+
+
+def test_a_cancelled_round_is_no_failure_of_the_table(bench):
+    bench.add(1)
+    grant = bench.tiering.request(1, None)
+    bench.tiering.fail(1, bench.epoch, grant.epoch, "broken")
+    code = error_code(TieringCancelledError(""))
+    for _ in range(3):
+        grant = bench.tiering.request(1, None)
+        bench.tiering.fail(1, bench.epoch, grant.epoch, "as wanted", code)
+        (found,) = bench.tiering.states()
+        assert (found.state, found.failures, found.last_error) == (TieringState.PENDING, 1, "broken")
+        assert bench.tiering.request_due(None) is None
+    bench.clock.advance(BACKOFF_FIRST_MS)
+    grant = bench.tiering.request_due(None)
+    bench.tiering.finish(1, bench.epoch, grant.epoch)
+    grant = bench.tiering.request(1, None)
+    bench.tiering.fail(1, bench.epoch, grant.epoch, "as wanted", code)
+    (found,) = bench.tiering.states()
+    assert (found.failures, found.last_error, found.unfinished) == (0, None, False)
