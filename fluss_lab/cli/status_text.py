@@ -9,11 +9,14 @@ from typing import Any, Final, NamedTuple
 from fluss_lab.cli.text_tables import text_table
 from fluss_lab.client import BucketStatus, KnownBucket
 from fluss_lab.model import TableInfo
+from fluss_lab.model.config.options import DISK_USAGE_TIME
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
+from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
+from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
 from fluss_lab.workbench.lab_place import running_connection
 
 _SERVER_COLUMNS: Final = ("server", "process", "address", "state", "restarts", "last error")
@@ -29,7 +32,7 @@ def status_object(folder: Path, found: Discovery) -> dict[str, Any]:
     Raises:
         FlussError: The server does not answer.
     """
-    described, tables, statuses = _asked(folder)
+    described, tables, statuses, _ = asked = _asked(folder)
     servers = _objects(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))
     for each in servers:
         each["process"] = each["process"] and int(str(each["process"]))
@@ -42,6 +45,8 @@ def status_object(folder: Path, found: Discovery) -> dict[str, Any]:
         "coordinator_epoch": described.coordinator_epoch,
         "metrics": [_page(each) for each in described.metrics_pages],
         "servers": servers,
+        "memory": list(memory_listing(folder, described.tablet_server_status)),
+        "disk": list(_disk(folder, asked)),
         "tables": _objects(_TABLE_COLUMNS, tables),
         "kept_partitions": _objects(_KEPT_COLUMNS, _kept_rows(described.kept_partitions)),
         "problems": troubles_of(statuses),
@@ -60,6 +65,7 @@ class _Asked(NamedTuple):
     described: pb.DescribeClusterResponse
     tables: list[tuple[object, ...]]
     statuses: list[tuple[TableInfo, list[BucketStatus]]]
+    limit_ms: int
 
 
 def _asked(folder: Path) -> _Asked:
@@ -67,7 +73,12 @@ def _asked(folder: Path) -> _Asked:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
         statuses = table_statuses(connection)
-    return _Asked(described, [_table_row(info, buckets, states) for info, buckets in statuses], statuses)
+        limit_ms = DISK_USAGE_TIME.of(connection.options)
+    return _Asked(described, [_table_row(info, buckets, states) for info, buckets in statuses], statuses, limit_ms)
+
+
+def _disk(folder: Path, asked: _Asked) -> Listing:
+    return disk_listing(folder, {each.key: each.value for each in asked.described.options}, asked.limit_ms)
 
 
 def status_text(folder: Path, found: Discovery) -> str:
@@ -76,7 +87,7 @@ def status_text(folder: Path, found: Discovery) -> str:
     Raises:
         FlussError: The server does not answer.
     """
-    described, tables, statuses = _asked(folder)
+    described, tables, statuses, _ = asked = _asked(folder)
     kind = "ephemeral" if described.ephemeral else "permanent"
     head = (
         f"{folder}: {kind}, up since {format_moment(described.started_time)}, {described.attached} attached, coordinator "
@@ -86,6 +97,7 @@ def status_text(folder: Path, found: Discovery) -> str:
         head += f"\nmetrics, with the token in {found.servers[0].token_file}: {_pages(described.metrics_pages)}"
     parts = [head, text_table(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))]
     parts.append(text_table(_TABLE_COLUMNS, _cut(tables)) if tables else "no tables")
+    parts += [str(memory_listing(folder, described.tablet_server_status)), str(_disk(folder, asked))]
     if described.kept_partitions:
         kept = _kept_rows(described.kept_partitions)
         parts.append("kept past their retention:\n" + text_table(_KEPT_COLUMNS, kept))

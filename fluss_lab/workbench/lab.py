@@ -467,9 +467,9 @@ class Lab(Closing):
     # -- the state of things -------------------------------------------------------------------------------------------
 
     def status(self) -> LabStatus:
-        """Return servers, tables, lag, tiering states and disk use, as they are now."""
+        """Return servers, tables, lag, tiering states, disk and memory, as they are now."""
         described = self.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        return LabStatus(self.folder, described, self._all_tables())
+        return LabStatus(self.folder, described, self._all_tables(), self.connection.options)
 
     def doctor(self) -> Listing:
         """Check what this machine and the lab need: packages, Java, folder, disks, clock, server, every bucket.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import FAILED
+from fluss_lab.model.config.options import DISK_USAGE_TIME
 from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
 from fluss_lab.workbench.table import Table
 
 _TABLE_COLUMNS: Final = {
@@ -50,7 +53,13 @@ class LabStatus:
         kept_partitions: One row a partition that stays past its retention, because the lake does not hold all of it.
     """
 
-    def __init__(self, folder: Path | None, described: pb.DescribeClusterResponse, tables: Iterable[Table]) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        described: pb.DescribeClusterResponse,
+        tables: Iterable[Table],
+        options: Mapping[str, str],
+    ) -> None:
         states = {state.table_id: state for state in described.tiering_states}
         self.folder = folder
         self.tables = Listing("tables", [_table_row(table, states) for table in tables], _TABLE_COLUMNS)
@@ -68,11 +77,43 @@ class LabStatus:
             ("table", "partition", "since", "reason"),
         )
 
+        self._described = described
+        self._disk_limit_ms = DISK_USAGE_TIME.of(options)
+
+    @cached_property
+    def disk(self) -> Listing:
+        """Return the disk that the lab takes, the largest store first; counted when first asked for.
+
+        Returns:
+            ``store``: ``log`` (a tablet server's: segments and indexes), ``remote log``, ``key-value snapshots``, ``lake
+            data``, ``lake metadata`` (with the catalog), ``metadata`` (the coordinator's), ``jobs`` (outputs and history),
+            ``server logs``, ``reserve`` (room kept for a full disk), ``other``; ``server``: the tablet server whose it is;
+            ``bytes`` on the disk, in whole blocks (None: the lake is not on this machine's disks); ``files``; ``complete``:
+            whether all was counted, else it is at least so much; ``place``. The title has the room that is left.
+
+        Raises:
+            UnsupportedError: The lab's folder is on another machine.
+
+        Cost: a look at each file, some 200,000 a second, for at most ``client.disk-usage.time-max``.
+        """
+        options = {each.key: each.value for each in self._described.options}
+        return disk_listing(self.folder, options, self._disk_limit_ms)
+
+    @cached_property
+    def memory(self) -> Listing:
+        """Return the resident memory of each server process: ``server`` (which are in it), ``process``, ``bytes``.
+
+        Raises:
+            UnsupportedError: The servers are on another machine.
+        """
+        return memory_listing(self.folder, self._described.tablet_server_status)
+
     def __repr__(self) -> str:
         kind = "ephemeral" if self.ephemeral else "permanent"
         head = f"lab {short(self.folder or '', 200)} · {kind} · {self.attached} attached · since {self.started}"
         kept = f"\n{self.kept_partitions!r}" if self.kept_partitions else ""
-        return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}"
+        room = f"\n{self.memory!r}\n{self.disk!r}" if self.folder is not None else ""
+        return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}{room}"
 
     def _repr_html_(self) -> str:
         tables = sorted(self.tables, key=lambda row: (not row["last_error"], -(row["lag"] or 0), row["table"]))
@@ -106,7 +147,8 @@ class LabStatus:
             calls=[".tables", ".servers"],
         )  # fmt: skip
         kept = self.kept_partitions._repr_html_() if self.kept_partitions else ""
-        return status + kept + self.servers._repr_html_()
+        room = self.memory._repr_html_() + self.disk._repr_html_() if self.folder is not None else ""
+        return status + kept + self.servers._repr_html_() + room
 
 
 def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:

@@ -340,6 +340,10 @@ CLIENT_TIME_ZONE: Final = Option(
     "client.time-zone", "", "a time zone like 'Europe/Berlin'", _zone,
     "the zone of times that are given without one (as_of, seek, ...); empty: the system's",
 )  # fmt: skip
+DISK_USAGE_TIME: Final = duration(
+    "client.disk-usage.time-max", "2s", "how long the disk that a lab takes may be looked up; then it is at least so much",
+    minimum=1,
+)  # fmt: skip
 SPARK_MASTER: Final = text("client.spark.master", "", "Spark's master for the lab; empty: all cores of this machine")
 SPARK_START_EARLY: Final = Option(
     "client.spark.start-early", "interactive", "interactive, always or never", _choice,
@@ -351,7 +355,7 @@ CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
         WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
-        SPARK_START_EARLY, CLIENT_TIME_ZONE,
+        SPARK_START_EARLY, CLIENT_TIME_ZONE, DISK_USAGE_TIME,
     )
 }  # fmt: skip
 

@@ -61,8 +61,14 @@ def test_status_shows_tables_lag_and_states(folder):
         admin.create_table(TablePath("nyc", "plain"), make_descriptor({"a": "bigint"}))
         with running.connection.append_writer("nyc.flights") as writer:
             writer.append([{"a": 1}, {"a": 2}, {"a": 3}])
-        status = run("status", folder)
+        status, as_json = run("status", folder), run("status", folder, "--json")
     assert status.returncode == 0, status.stderr
+    found = json.loads(as_json.stdout)
+    assert {row["store"] for row in found["disk"]} >= {"log", "metadata", "reserve"}
+    assert all(row["complete"] for row in found["disk"])
+    assert [row["process"] for row in found["memory"]] == [os.getpid()]
+    assert "\ndisk: " in status.stdout
+    assert "\nmemory of 1 server processes: " in status.stdout
     lines = {line.split()[0]: line.split() for line in status.stdout.splitlines() if line}
     assert lines["nyc.flights"][1:3] == ["2", "3"]
     assert lines["nyc.flights"][4:8] == ["3", "0", "3", "Scheduled"]
