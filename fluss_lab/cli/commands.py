@@ -246,9 +246,10 @@ def doctor(folder: Path, *, deep: bool, is_json: bool) -> None:
     for check in checks(folder.absolute()):
         failed |= not check.is_ok
         if is_json:
-            print_objects([{"check": check.name, "ok": check.is_ok, "found": check.found}])
+            print_objects([check.row()])
         else:
-            click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}")
+            todo = "" if check.command is None else f"; {check.command}"
+            click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}{todo}")
     if deep and folder.exists():
         failed |= _deep(folder.absolute(), is_json=is_json)
     sys.exit(FAILED if failed else 0)

@@ -472,10 +472,11 @@ class Lab(Closing):
         return LabStatus(self.folder, described, self._all_tables(), self.connection.options)
 
     def doctor(self) -> Listing:
-        """Check what this machine and the lab need: packages, Java, folder, disks, clock, server, every bucket.
+        """Check what machine and lab need: packages, Java, folder, disks, clock, servers, every bucket, tiering. Changes nothing.
 
         Returns:
-            ``check``, ``ok``, and ``found`` with what to do; failed checks first. Takes a second or two, and changes nothing.
+            Worst first: ``check``, ``ok``, ``severity`` (``problem``, ``warning``, ``note``, ``ok``), ``found`` with what to do,
+            ``command`` that mends it or shows what that comes to, ``error_class``, ``table``. Takes a second or two.
         """
         from fluss_lab.workbench.health.doctor import findings
 

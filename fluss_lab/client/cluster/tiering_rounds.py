@@ -120,12 +120,18 @@ def _lag(facts: pb.PbRoundFacts, when: str) -> RoundLag | None:
 
 
 def _error(message: pb.PbTieringRound) -> tuple[str | None, str | None]:
-    """Return class and text of a round's error. A tierer's text begins with the name of the class."""
     if not message.HasField("error"):
         return None, None
-    text = message.error.error_message or "no reason was given"
-    named, colon, rest = text.partition(": ")
-    if colon and named.isidentifier():
-        return named, rest
+    named, text = split_error(message.error.error_message or "no reason was given")
     known = ERROR_CODES.get(message.error.error_code)
-    return None if known is None else known.__name__, text
+    return named if named is not None or known is None else known.__name__, text
+
+
+def split_error(reported: str) -> tuple[str | None, str]:
+    """Return class and text of a round's error as it was reported; None: the coordinator itself gave the round up.
+
+    >>> split_error("ForeignCommitError: snapshot 7 is not ours")
+    ('ForeignCommitError', 'snapshot 7 is not ours')
+    """
+    named, colon, text = reported.partition(": ")
+    return (named, text) if colon and named.isidentifier() else (None, reported)

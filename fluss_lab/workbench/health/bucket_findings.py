@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket
@@ -12,21 +12,18 @@ from fluss_lab.model import TableInfo, TablePath
 TROUBLES_MAX: Final = 10
 
 
-class BucketFindings(NamedTuple):
-    """The problems of a lab's buckets.
+class BucketTrouble(NamedTuple):
+    """What is wrong with one bucket.
 
     Attributes:
-        troubles: Buckets that are not available, then warnings about others.
-        given_up: Ranges of logs that were given up because they could not be read.
+        table: Its table.
+        text: What, where, and what to do.
+        error_class: Name of the error's class, of a bucket that is not available; None: it is a warning about one that is.
     """
 
-    troubles: list[str]
-    given_up: list[str]
-
-
-def findings_of(statuses: Sequence[tuple[TableInfo, Sequence[BucketStatus]]]) -> BucketFindings:
-    """Return the problems in the states of buckets."""
-    return BucketFindings(troubles_of(statuses), given_up_of(statuses))
+    table: TablePath
+    text: str
+    error_class: str | None
 
 
 def table_statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:
@@ -36,17 +33,23 @@ def table_statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketS
     return [(info, admin.buckets(info, patient=False)) for info in infos]
 
 
-def troubles_of(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
-    """Return a line for each bucket that is not available, then one for each warning."""
+def bucket_troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[BucketTrouble]:
+    """Return what is wrong with buckets: first those that are not available, then warnings about others."""
     errors, warnings = [], []
     for info, buckets in statuses:
         for each in buckets:
             if each.error is not None:
-                errors.append(str(each.error))
+                errors.append(BucketTrouble(info.path, str(each.error), type(each.error).__name__))
             elif isinstance(each, KnownBucket) and each.warning is not None:
                 where = "" if each.partition is None else f" of partition {each.partition!r}"
-                warnings.append(f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}")
+                text = f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}"
+                warnings.append(BucketTrouble(info.path, text, None))
     return errors + warnings
+
+
+def troubles_of(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
+    """Return a line for each bucket that is not available, then one for each warning."""
+    return [each.text for each in bucket_troubles(statuses)]
 
 
 def given_up_of(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:

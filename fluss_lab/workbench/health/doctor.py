@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
 import socket
 import stat
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -35,7 +36,8 @@ from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
 from fluss_lab.workbench.displays import Listing
-from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, findings_of, table_statuses
+from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_of, table_statuses
+from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
 from fluss_lab.workbench.lab_place import running_connection
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
@@ -43,17 +45,53 @@ PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "goo
 FREE_BYTES_MIN: Final = 1 << 30
 #: The log keeps 512 files open; sockets, SQLite and the JVM's pipes come on top.
 OPEN_FILES_MIN: Final = 1024
+#: Of findings, the gravest first: what does not work; what works so far, and needs a person; what to know; the rest.
+SEVERITIES: Final = ("problem", "warning", "note", "ok")
+COLUMNS: Final = {
+    "check": pa.string(), "ok": pa.bool_(), "severity": pa.string(), "found": pa.string(), "command": pa.string(),
+    "error_class": pa.string(), "table": pa.string(),
+}  # fmt: skip
 #: Files newer than this machine's clock were written by another clock.
 CLOCK_AHEAD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check and its result."""
+    """One check and its result.
+
+    Attributes:
+        name: What was checked.
+        is_ok: Whether nothing needs to be done.
+        found: What was found, and what to do.
+        command: A command of the shell that mends it, or shows what mending it comes to; None: there is none.
+        error_class: Name of the class of the error that was found; None: it is none of the house's.
+        table: The table that it is about.
+        is_passing: Of a check that is not `is_ok`: whether everything works so far.
+        is_note: Of one that is: whether a person should know of it all the same.
+    """
 
     name: str
     is_ok: bool
     found: str
+    command: str | None = None
+    error_class: str | None = None
+    table: str | None = None
+    is_passing: bool = False
+    is_note: bool = False
+
+    @property
+    def severity(self) -> str:
+        """Return ``problem``, ``warning``, ``note`` or ``ok``: see `SEVERITIES`."""
+        if self.is_ok:
+            return "note" if self.is_note else "ok"
+        return "warning" if self.is_passing else "problem"
+
+    def row(self) -> dict[str, Any]:
+        """Return the check as `Lab.doctor` lists it, and as JSON."""
+        values = (
+            self.name, self.is_ok, self.severity, self.found, self.command, self.error_class, self.table,
+        )  # fmt: skip
+        return dict(zip(COLUMNS, values, strict=True))
 
 
 def findings(folder: Path | None, connection: Connection) -> Listing:
@@ -64,12 +102,11 @@ def findings(folder: Path | None, connection: Connection) -> Listing:
         connection: To its server.
     """
     known = None if connection.closed.is_set() else connection
-    found = list(checks(folder, known) if folder is not None else [*_machine(), *_bucket_checks(connection)])
-    found.sort(key=lambda check: check.is_ok)  # what needs attention comes first
+    found = list(checks(folder, known) if folder is not None else [*_machine(), *_cluster_checks(connection, None)])
+    found.sort(key=lambda check: SEVERITIES.index(check.severity))  # what needs attention comes first
     bad = sum(not check.is_ok for check in found)
     title = f"doctor: {bad} of {len(found)} checks failed" if bad else f"doctor: all {len(found)} checks passed"
-    rows = [{"check": check.name, "ok": check.is_ok, "found": check.found} for check in found]
-    return Listing(title, rows, {"check": pa.string(), "ok": pa.bool_(), "found": pa.string()})
+    return Listing(title, [check.row() for check in found], COLUMNS)
 
 
 def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check]:
@@ -98,7 +135,9 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
 def _checked(name: str, ask: Callable[[], str]) -> Check:
     try:
         return Check(name, True, ask())
-    except (FlussError, OSError) as error:
+    except FlussError as error:
+        return Check(name, False, str(error), error_class=type(error).__name__)
+    except OSError as error:
         return Check(name, False, str(error))
 
 
@@ -119,7 +158,7 @@ def _package(name: str) -> Check:
     try:
         return Check(name, True, version(name))
     except PackageNotFoundError:
-        return Check(name, False, f"not installed; `pip install {name}`")
+        return Check(name, False, "not installed", f"pip install {name}")
 
 
 def _java() -> str:
@@ -146,9 +185,9 @@ def _options(folder: Path) -> str:
 def _private(path: Path) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
     is_private = path.stat().st_uid == os.getuid() and not mode & 0o077
-    return Check(
-        path.name, is_private, f"{path} has mode {mode:o}" + ("" if is_private else ", expected none for others")
-    )
+    expected = "" if is_private else ", expected none for others"
+    command = None if is_private else f"chmod go= {shlex.quote(str(path))}"
+    return Check(path.name, is_private, f"{path} has mode {mode:o}{expected}", command)
 
 
 def _disks(folder: Path) -> Iterator[Check]:
@@ -188,8 +227,9 @@ def _leftovers(folder: Path) -> Iterator[Check]:
     spilled = [path.name for path in folder.iterdir() if path.name.startswith(".") and path.is_file()]
     if spilled:
         yield Check(
-            "leftovers", True, f"incomplete files of a killed server, which may be deleted: {', '.join(spilled)}"
-        )
+            "leftovers", True, f"incomplete files of a killed server, which may be deleted: {', '.join(spilled)}",
+            is_note=True,
+        )  # fmt: skip
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -210,9 +250,9 @@ def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
     if running is not None:
         try:
             with _connected(folder, connection) as connected:
-                yield from _bucket_checks(connected)
+                yield from _cluster_checks(connected, folder)
         except FlussError as error:  # it ended meanwhile
-            yield Check("buckets", False, str(error))
+            yield Check("buckets", False, str(error), error_class=type(error).__name__)
         return
     if found is not None:
         yield _port("port", found.servers[0].host, found.servers[0].port, "the next server uses another one")
@@ -227,17 +267,49 @@ def _connected(folder: Path, connection: Connection | None) -> AbstractContextMa
     return running_connection(folder) if connection is None else nullcontext(connection)
 
 
-def _bucket_checks(connection: Connection) -> Iterator[Check]:
+def _cluster_checks(connection: Connection, folder: Path | None) -> Iterator[Check]:
+    """Check the servers, every bucket, and the tiering of every table.
+
+    Args:
+        connection: To the cluster.
+        folder: The lab's, for commands; None: it is on another machine.
+    """
+    yield from _bucket_checks(connection, folder)
     try:
-        troubles, given_up = findings_of(table_statuses(connection))
+        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     except FlussError as error:
-        troubles, given_up = [str(error)], []
-    for each in given_up:
-        yield Check("buckets", True, f"given up because it could not be read: {each}")
+        yield Check("server", False, str(error), error_class=type(error).__name__)
+        return
+    for each in described.tablet_server_status:
+        if each.state != "running":
+            why = each.last_error or "no reason is known"
+            yield Check("tablet server", False, f"tablet server {each.server_id} is {each.state}: {why}")
+    states = described.tiering_states
+    troubles = tiering_troubles(connection, states, folder)
+    if states and not troubles:
+        yield Check("tiering", True, f"{plural(len(states), 'table')}, none with a round that failed last")
+    for trouble in troubles[:TROUBLES_MAX]:
+        found = f"{trouble}. What to do: {trouble.todo}"
+        yield Check("tiering", False, found, trouble.command, trouble.error_class, str(trouble.table))
+    if len(troubles) > TROUBLES_MAX:
+        yield Check("tiering", False, f"and {len(troubles) - TROUBLES_MAX} more")
+
+
+def _bucket_checks(connection: Connection, folder: Path | None) -> Iterator[Check]:
+    try:
+        statuses = table_statuses(connection)
+    except FlussError as error:
+        yield Check("buckets", False, str(error), error_class=type(error).__name__)
+        return
+    for given_up in given_up_of(statuses):
+        yield Check("buckets", True, f"given up because it could not be read: {given_up}", is_note=True)
+    troubles = bucket_troubles(statuses)
     if not troubles:
         yield Check("buckets", True, "all are available")
-    for trouble in troubles[:TROUBLES_MAX]:
-        yield Check("buckets", False, trouble)
+    for each in troubles[:TROUBLES_MAX]:
+        table, is_warning = str(each.table), each.error_class is None
+        command = None if each.error_class is None else remedy_of(each.error_class, each.table, folder)[1]
+        yield Check("buckets", False, each.text, command, each.error_class, table, is_passing=is_warning)
     if len(troubles) > TROUBLES_MAX:
         yield Check("buckets", False, f"and {len(troubles) - TROUBLES_MAX} more")
 
@@ -266,7 +338,7 @@ def _scheduler(folder: Path) -> Iterator[Check]:
     try:
         waiting = sum(job.paused_ms is None for job in JobStore(folder).jobs())
     except FlussError as error:
-        yield Check("jobs", False, str(error))
+        yield Check("jobs", False, str(error), error_class=type(error).__name__)
         return
     holder = lease_holder(folder)
     if holder is not None:
@@ -274,7 +346,7 @@ def _scheduler(folder: Path) -> Iterator[Check]:
     elif waiting:
         yield Check(
             "jobs", False, f"{plural(waiting, 'job')}, and no scheduler runs: none is run until `fluss-lab up --jobs` or "
-            "`fluss-lab jobs run` starts one",
+            "`fluss-lab jobs run` starts one", f"fluss-lab up {shlex.quote(str(folder))} --jobs", is_passing=True,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import plan_repair
 from fluss_lab.tiering.round.table_lag import table_lag
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.workbench.health.bucket_findings import findings_of, table_statuses
+from fluss_lab.workbench.health.bucket_findings import table_statuses, troubles_of
 from fluss_lab.workbench.lab import Lab
 from tests.unit.read.kit import OPTIONS, until
 
@@ -207,9 +207,7 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     (told,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
     assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
     assert "bucket 0" in told["last_error"]
-    assert any(
-        "db.plain, bucket 0" in trouble for trouble in findings_of(table_statuses(broken.cluster.connection)).troubles
-    )
+    assert any("db.plain, bucket 0" in trouble for trouble in troubles_of(table_statuses(broken.cluster.connection)))
     values = {family.name: [each.value for each in family.samples] for family in broken.cluster.tablet().metrics()}
     assert values["fluss_tabletserver_unknownBuckets"] == [3]
     lag = table_lag(broken.cluster.connection, TablePath("db", "plain"), 10**13)

@@ -88,7 +88,7 @@ def test_a_disk_that_failed_is_told(lab):
 def test_half_written_files_are_told_and_harmless(lab):
     (lab / ".server.json.x").write_text("")
     check = found(lab)["leftovers"]
-    assert check.is_ok
+    assert (check.is_ok, check.severity) == (True, "note")
     assert ".server.json.x" in check.found
 
 
@@ -164,7 +164,11 @@ def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
         for text in said:
             assert "db.t, bucket 0" in text
             assert f"{segment}: offsets [10, 20) cannot be read" in text
-        assert not found(tmp_path / "lab")["buckets"].is_ok
+        check = found(tmp_path / "lab")["buckets"]
+        assert (check.is_ok, check.severity, check.error_class, check.table) == (
+            False, "problem", "CorruptDataError", "db.t",
+        )  # fmt: skip
+        assert check.command == f"fluss-lab repair db.t --skip-corrupt --folder {tmp_path / 'lab'}"
         assert run("doctor", tmp_path / "lab").returncode == 1
 
 
@@ -172,7 +176,8 @@ def test_jobs_that_nothing_runs_are_told(lab, tmp_path):
     assert "jobs" not in found(lab)
     jobs = Jobs(lab)
     jobs.schedule("refresh", write_notebook(tmp_path / "x.ipynb"), cron="@daily")
-    assert found(lab)["jobs"] == Check("jobs", False, found(lab)["jobs"].found)
+    assert (found(lab)["jobs"].severity, found(lab)["jobs"].is_ok) == ("warning", False)
+    assert found(lab)["jobs"].command == f"fluss-lab up {lab} --jobs"
     assert found(lab)["jobs"].found.startswith("1 job, and no scheduler runs: none is run until `fluss-lab up --jobs`")
     with SchedulerLease(lab):
         assert found(lab)["jobs"] == Check("jobs", True, f"1 job, scheduled by process {os.getpid()}")
@@ -196,7 +201,8 @@ def test_an_open_lab_says_what_is_wrong_with_it_first(tmp_path, monkeypatch):
         (tmp_path / "lab").chmod(0o755)
         ill = lab.doctor()
         elsewhere = findings(None, lab.connection)
-    assert (ill[0]["check"], ill[0]["ok"]) == ("lab", False)
+    assert (ill[0]["check"], ill[0]["ok"], ill[0]["severity"]) == ("lab", False, "problem")
+    assert ill[0]["command"] == f"chmod go= {tmp_path / 'lab'}"
     assert "expected none for others" in ill[0]["found"]
     assert ill.title == f"doctor: 1 of {len(ill)} checks failed"
     assert {"buckets", "java"} <= set(elsewhere.column("check"))
