@@ -15,6 +15,7 @@ from fluss_lab.client import Connection
 from fluss_lab.closing import Closing
 from fluss_lab.display import short
 from fluss_lab.errors import LakeNotConfiguredError
+from fluss_lab.explorer import lab_explorer
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.argument_checks import checked
@@ -51,8 +52,7 @@ _DRAIN_TIMEOUT_S: Final = 10.0
 class Lab(Closing):
     """A lab: databases and tables in an embedded cluster, tiered into Iceberg.
 
-    Make one with `Lab.open` or `Lab.connect`; use it as a context manager or `close` it. It may be used by several
-    threads.
+    Make one with `Lab.open` or `Lab.connect`; it is a context manager, or `close` it. Several threads may use it.
     """
 
     def __init__(
@@ -323,7 +323,8 @@ class Lab(Closing):
             TieringCancelledError: A round was cancelled; the tables behind it had no turn.
             FlussError: The first failure, after every table had its turn.
         """
-        return tier_each(partial(table.tier, cancel=cancel, progress=progress) for table in self._lake_tables())
+        tables = [each for each in self._all_tables() if each.descriptor.lake_enabled]
+        return tier_each(partial(table.tier, cancel=cancel, progress=progress) for table in tables)
 
     def tiering_service(
         self, *, max_tables: int = 2, on_round: Callable[[RoundOutcome], None] | None = None
@@ -453,6 +454,8 @@ class Lab(Closing):
         session = self.spark if session is None else self._register(checked_session(session))
         return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
 
+    explore = lab_explorer.explore
+
     @property
     def jobs(self) -> Jobs:
         """Return the lab's jobs: notebooks on a schedule, and the history of runs. Only of a lab opened by its folder."""
@@ -484,9 +487,6 @@ class Lab(Closing):
 
     def _all_tables(self) -> list[Table]:
         return [Table(self, path) for path in self._tables.paths()]
-
-    def _lake_tables(self) -> list[Table]:
-        return [table for table in self._all_tables() if table.descriptor.lake_enabled]
 
     def __repr__(self) -> str:
         where = self.folder if self.folder is not None else self.connection

@@ -26,6 +26,7 @@ class TableFacts:
         partitions: None without partition columns.
         lake_records: Records whose offsets the lake holds, of buckets that are known.
         log_records: Those that only the log holds.
+        held_records: Those that the log holds; None when that is not known of a bucket.
         size_bytes: Of its logs.
         lag: How far the lake lags; None of a table that is not in the lake.
         error: Why something of it is not known, or why its last round failed; None when all is well.
@@ -37,6 +38,7 @@ class TableFacts:
     partitions: int | None
     lake_records: int
     log_records: int
+    held_records: int | None
     size_bytes: int
     lag: TableLag | None
     error: str | None
@@ -125,6 +127,7 @@ def table_facts(connection: Connection, path: TablePath, state: pb.PbTieringStat
         None if partitions is None else len(partitions),
         lake_records,
         log_records,
+        None if errors else sum(each.end_offset - each.start_offset for each in known),
         sum(each.size_bytes + each.remote_size_bytes for each in known),
         lag,
         next(iter(errors), failure),

@@ -16,7 +16,7 @@ FLOORS = {
     "errors": 0, "closing": 0, "interrupts": 0, "failpoints": 0, "clock": 0, "files": 0, "display": 0, "tracebacks": 0, "model": 0, "records": 0,
     "rpc": 1, "server": 1, "client": 1, "lake": 1,
     "tiering": 2, "read": 2, "spark": 2,
-    "workbench": 3, "jobs": 3, "cli": 3, "testing": 3,
+    "workbench": 3, "explorer": 3, "jobs": 3, "cli": 3, "testing": 3,
 }  # fmt: skip
 
 #: Room -> what it does not know, though the floors would allow it.
@@ -39,6 +39,7 @@ KEEPERS = {
     "sqlglot": ("fluss_lab.read",),
     # An extra: without it, everything but pictures works.
     "matplotlib": ("fluss_lab.display",),
+    "anywidget": ("fluss_lab.explorer",),
 }
 
 #: Calls that make files durable or swap them in; one module may.

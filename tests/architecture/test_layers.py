@@ -77,6 +77,7 @@ _BROKEN = [
     ("strangers", "fluss_lab.client.log.log_scanner", "from fluss_lab.lake.iceberg import source"),
     ("strangers", "fluss_lab.lake.iceberg.read.row_source", "from fluss_lab.client import Connection"),
     ("keepers", "fluss_lab.workbench.lab", "import pyspark.sql"),
+    ("keepers", "fluss_lab.workbench.lab", "def f():\n    import anywidget"),
     ("keepers", "fluss_lab.tiering.round.tiering_round", "def f():\n    from pyspark import SparkContext"),
     ("keepers", "fluss_lab.workbench.lab", "from pyiceberg.table import Table"),
     ("keepers", "fluss_lab.lake.format_interfaces", "from pyiceberg.expressions import EqualTo"),
@@ -188,7 +189,7 @@ def test_a_sleeper_is_caught(source):
 
 
 #: What must not be loaded by an import of the package: each takes longer than the rest together, or shows something.
-_HEAVY = ("pyspark", "pandas", "ipywidgets", "papermill")
+_HEAVY = ("pyspark", "pandas", "ipywidgets", "papermill", "anywidget", "fluss_lab.explorer")
 _LOADED = "import sys\n{}\nprint(*[name for name in {!r} if name in sys.modules])"
 
 

@@ -1,0 +1,69 @@
+"""The mask of an explorer: columns that no answer of it names or shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model import Column, Schema, TableInfo
+
+_NO_WORD: Final = re.compile(r"[^A-Za-z0-9_]+")
+
+
+class ColumnMask:
+    """Names of columns that are hidden in every table that has them, in any case of letters.
+
+    Args:
+        names: Of columns.
+
+    Raises:
+        InvalidRequestError: One is no name.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        if isinstance(names, str):
+            raise InvalidRequestError(f"explore: mask: expected a list of names of columns, found {names!r}")
+        listed = list(names)
+        for name in listed:
+            if not isinstance(name, str) or not name:
+                raise InvalidRequestError(f"explore: mask: expected names of columns, found {name!r}")
+        self._names = frozenset(name.lower() for name in listed)
+
+    def shows(self, name: str) -> bool:
+        """Return whether a column is not hidden."""
+        return name.lower() not in self._names
+
+    def columns(self, schema: Schema) -> Sequence[Column]:
+        """Return the columns that are not hidden, in order."""
+        return [column for column in schema.columns if self.shows(column.name)]
+
+    def hides_any(self, schema: Schema) -> bool:
+        """Return whether a table has columns that are hidden."""
+        return any(not self.shows(column.name) for column in schema.columns)
+
+    def visible_schema(self, schema: Schema) -> Schema:
+        """Return a schema without what is hidden: a condition that it refuses may look at something hidden."""
+        return replace(
+            schema,
+            columns=tuple(self.columns(schema)),
+            primary_key=tuple(name for name in schema.primary_key if self.shows(name)),
+        )
+
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text has the name of a hidden column as a word."""
+        return any(word.lower() in self._names for word in _NO_WORD.split(text))
+
+    def check(self, info: TableInfo) -> None:
+        """Check that a table's values can be hidden.
+
+        Raises:
+            InvalidRequestError: A partition column is to be: its values are the names of the partitions.
+        """
+        if not all(self.shows(name) for name in info.descriptor.partitioned_by):
+            raise InvalidRequestError(
+                f"explore: table {info.path} cannot be shown with this mask: it hides a partition column, whose values are "
+                "the names of the partitions"
+            )

@@ -1,0 +1,230 @@
+"""The requests of a view, and the bounds of the answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fluss_lab.errors import FlussError, InvalidRequestError
+
+#: Rows of a page.
+PAGE_ROWS_MAX: Final = 500
+#: Columns of a page: those in view and some on each side.
+PAGE_COLUMNS_MAX: Final = 120
+#: Columns whose facts are asked at once.
+FACT_COLUMNS_MAX: Final = 50
+#: Bytes of an answer as JSON.
+ANSWER_BYTES_MAX: Final = 512_000
+#: Characters of an error that are shown.
+ERROR_LENGTH_MAX: Final = 4_000
+#: Of names and conditions; what is longer is no name, and no condition that a person typed.
+_NAME_MAX: Final = 1_000
+_WHERE_MAX: Final = 20_000
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What a view asks.
+
+    Attributes:
+        slot: The place that the answer is for; a newer request of a slot replaces an older one.
+        seq: The number of the request, given back with the answer.
+    """
+
+    slot: str
+    seq: int
+
+
+class TreeRequest(Request, frozen=True, tag="tree"):
+    """Databases, tables and servers."""
+
+
+class TableRequest(Request, frozen=True, kw_only=True):
+    """Something of one table.
+
+    Attributes:
+        table: Its path.
+        table_id: Its id as text, where the view knows it: another table of the path is not shown in its place.
+    """
+
+    table: str
+    table_id: str | None = None
+
+
+class HeadRequest(TableRequest, frozen=True, tag="head"):
+    """How a table is now."""
+
+
+class SchemaRequest(TableRequest, frozen=True, tag="schema"):
+    """Its columns and properties."""
+
+
+class BucketsRequest(TableRequest, frozen=True, tag="buckets"):
+    """Where the records of each bucket are."""
+
+
+class BucketRequest(TableRequest, frozen=True, kw_only=True, tag="bucket"):
+    """The Python for the records of one bucket that the lake does not hold.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        bucket: Its number.
+        start: Offset of the first of them, as text.
+    """
+
+    partition: str | None
+    bucket: int
+    start: str
+
+
+class ChangesRequest(TableRequest, frozen=True, kw_only=True, tag="changes"):
+    """Records of the changelog.
+
+    Attributes:
+        start: ``earliest``, ``newest``, ``time`` or ``offset``.
+        value: The time as it was typed, or the offset.
+        partition: With an offset, the name of the partition.
+        bucket: With an offset, the bucket.
+        window: What is shown already, to go on from it.
+        older: Whether to go on before it, else after it.
+        net: Whether only what has changed in effect is wanted.
+    """
+
+    start: Literal["earliest", "newest", "time", "offset"] = "newest"
+    value: str = ""
+    partition: str | None = None
+    bucket: int | None = None
+    window: str | None = None
+    older: bool = True
+    net: bool = False
+
+
+class TailRequest(TableRequest, frozen=True, kw_only=True, tag="tail"):
+    """The records that come from now on. Answered again and again, until another request of the slot.
+
+    Attributes:
+        op: ``start``; ``resume`` and ``pause``, also to say that the view is still there; ``stop``.
+    """
+
+    op: Literal["start", "pause", "resume", "stop"]
+
+
+class SnapshotsRequest(TableRequest, frozen=True, tag="snapshots"):
+    """The snapshots of the lake, to choose a moment by."""
+
+
+class RowsRequest(TableRequest, frozen=True, kw_only=True):
+    """Something of a grid of rows.
+
+    Attributes:
+        where: The condition; empty: none.
+        as_of: A time, or a snapshot's id, as text; None: now.
+        point: The read point of the grid, as an answer named it; None: a new one.
+    """
+
+    where: str = ""
+    as_of: str | None = None
+    point: str | None = None
+
+
+class PageRequest(RowsRequest, frozen=True, kw_only=True, tag="page"):
+    """Some rows of a grid.
+
+    Attributes:
+        first: Number of the first row.
+        count: How many.
+        columns: Which, in this order; None: the first ones.
+        shown: The columns that the person has chosen; None: all. For the Python lines.
+    """
+
+    first: int = 0
+    count: int = 200
+    columns: list[str] | None = None
+    shown: list[str] | None = None
+
+
+class CountRequest(RowsRequest, frozen=True, tag="count"):
+    """How many rows a grid has."""
+
+
+class FactsRequest(RowsRequest, frozen=True, kw_only=True, tag="facts"):
+    """What columns hold: nulls, and how values are spread."""
+
+    columns: list[str]
+
+
+class RowRequest(RowsRequest, frozen=True, kw_only=True, tag="row"):
+    """One row: all its values, and where it came from.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        bucket: Its bucket.
+        offset: Its offset, as text.
+    """
+
+    partition: str | None
+    bucket: int
+    offset: str
+
+
+AnyRequest = (
+    TreeRequest
+    | HeadRequest
+    | SchemaRequest
+    | BucketsRequest
+    | BucketRequest
+    | ChangesRequest
+    | TailRequest
+    | SnapshotsRequest
+    | PageRequest
+    | CountRequest
+    | FactsRequest
+    | RowRequest
+)
+
+
+def parse_request(content: object) -> AnyRequest:
+    """Return a message of a view as a request.
+
+    Raises:
+        InvalidRequestError: It is none, or asks for more than a screen needs.
+    """
+    try:
+        request: AnyRequest = msgspec.convert(content, type=AnyRequest)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
+    if len(request.slot) > _NAME_MAX:
+        raise InvalidRequestError(f"explorer: expected a slot of at most {_NAME_MAX} characters")
+    if isinstance(request, RowsRequest) and len(request.where) > _WHERE_MAX:
+        raise InvalidRequestError(f"where: expected at most {_WHERE_MAX:,} characters, found {len(request.where):,}")
+    if isinstance(request, PageRequest):
+        _check_page(request)
+    if isinstance(request, FactsRequest) and len(request.columns) > FACT_COLUMNS_MAX:
+        raise InvalidRequestError(f"facts: expected at most {FACT_COLUMNS_MAX} columns, found {len(request.columns)}")
+    return request
+
+
+def _check_page(request: PageRequest) -> None:
+    if request.first < 0 or not 0 <= request.count <= PAGE_ROWS_MAX:
+        raise InvalidRequestError(
+            f"page: expected a first row of at least 0 and at most {PAGE_ROWS_MAX} rows, "
+            f"found {request.first} and {request.count}"
+        )
+    if request.columns is not None and len(request.columns) > PAGE_COLUMNS_MAX:
+        raise InvalidRequestError(f"page: expected at most {PAGE_COLUMNS_MAX} columns, found {len(request.columns)}")
+
+
+def error_answer(error: BaseException) -> dict[str, Any]:
+    """Return an error as a view shows it."""
+    text = str(error) or type(error).__name__
+    return {
+        "class": type(error).__name__,
+        "text": text if len(text) <= ERROR_LENGTH_MAX else text[:ERROR_LENGTH_MAX] + " …",
+        "retriable": isinstance(error, FlussError) and error.retriable,
+    }
+
+
+def size_bytes(answer: dict[str, Any]) -> int:
+    """Return how large an answer is on its way: in JSON, UTF-8."""
+    return len(json.dumps(answer, ensure_ascii=False).encode())

@@ -1,0 +1,70 @@
+"""The widget of the explorer: messages of a notebook's front end brought to the model, and its answers back."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from fluss_lab.errors import FlussError
+from fluss_lab.explorer.explorer_model import ExplorerModel
+from fluss_lab.explorer.explorer_requests import error_answer, parse_request
+from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.view_script import view_script, view_style
+from fluss_lab.model import TablePath
+from fluss_lab.workbench.lake_upkeep import TableContext
+
+
+class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no types
+    """The explorer of a lab, as a cell shows it.
+
+    A cell that runs does not keep it from answering: a front end such as JupyterLab sends what its widgets say to a sub-shell
+    of the kernel, a thread of its own. ipykernel sends it on to the shell that last spoke through the widget, which is
+    the one that runs cells; here it goes where the front end wants it.
+
+    Args:
+        lab: Whose tables are shown.
+        name: What the lab is called.
+        table: The table that is shown first; None: the first.
+        mask: Columns that are hidden.
+        read_only: Whether nothing can be changed from here.
+    """
+
+    _esm = view_script()
+    _css = view_style()
+    #: What is shown, as JSON: kept in the notebook by the front end, for when it is opened without a kernel.
+    saved = traitlets.Unicode("{}").tag(sync=True)
+
+    def __init__(
+        self, lab: TableContext, name: str, *, table: TablePath | None, mask: Iterable[str], read_only: bool
+    ) -> None:
+        self._model = ExplorerModel(lab, name, mask)
+        widget = weakref.ref(self)
+        self._worker = RequestWorker(self._model.steps, lambda answer: _send(widget(), answer))
+        opening = {"table": None if table is None else str(table), "read_only": read_only}
+        super().__init__(saved=json.dumps(opening))
+        if hasattr(self.comm, "_reply_subshell_for"):
+            self.comm._reply_subshell_for = lambda _data, wanted: wanted
+        self.on_msg(self._take)
+
+    def _take(self, _widget: object, content: Any, _buffers: object) -> None:
+        try:
+            self._worker.submit(parse_request(content))
+        except FlussError as error:
+            asked = content if isinstance(content, dict) else {}
+            self.send({"slot": asked.get("slot"), "seq": asked.get("seq"), "error": error_answer(error)})
+
+    def close(self) -> None:
+        """Stop answering, and take the view away."""
+        self._worker.close()
+        self._model.close()
+        super().close()
+
+
+def _send(widget: ExplorerWidget | None, answer: dict[str, Any]) -> None:
+    if widget is not None and widget.comm is not None:
+        widget.send(answer)

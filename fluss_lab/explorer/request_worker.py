@@ -1,0 +1,120 @@
+"""The worker of a view: threads on which requests are answered, the newest of each slot only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from fluss_lab.explorer.explorer_requests import (
+    AnyRequest,
+    ChangesRequest,
+    CountRequest,
+    FactsRequest,
+    PageRequest,
+    RowRequest,
+    TailRequest,
+    error_answer,
+)
+
+Answer = dict[str, Any]
+#: What it takes to answer: None between two steps of it, and each answer when it is there.
+Steps = Iterator[Answer | None]
+
+#: A thread without work ends after so long; the next request starts another.
+IDLE_S: Final = 30.0
+#: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So has the
+#: tail, which waits for records.
+_READS: Final = (PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest)
+
+
+class RequestWorker:
+    """Answers requests on threads of its own; those of different slots take turns, step by step.
+
+    Args:
+        steps: Returns what answering a request takes.
+        send: Called with each answer, by the worker's threads.
+    """
+
+    def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None]) -> None:
+        self._lanes = {name: _Lane(steps, send, name) for name in ("facts", "rows", "tail")}
+
+    def submit(self, request: AnyRequest) -> None:
+        """Have a request answered. One of the same slot that is not answered yet is given up. Never waits."""
+        name = "tail" if isinstance(request, TailRequest) else "rows" if isinstance(request, _READS) else "facts"
+        self._lanes[name].submit(request)
+
+    def close(self) -> None:
+        """Give up what is under way. Twice is fine; requests after it are not answered."""
+        for lane in self._lanes.values():
+            lane.close()
+
+
+class _Lane:
+    """A thread and its requests."""
+
+    def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None], name: str) -> None:
+        self._steps, self._send, self._name = steps, send, name
+        self._ready = threading.Condition()
+        #: By slot: the newest request, and its steps once they have begun. The first is next.
+        self._work: dict[str, tuple[AnyRequest, Steps | None]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, request: AnyRequest) -> None:
+        with self._ready:
+            if self._closed:
+                return
+            self._work[request.slot] = (request, None)
+            self._ready.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"fluss-explorer-{self._name}", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        with self._ready:
+            self._closed = True
+            self._work.clear()
+            self._ready.notify()
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            request, steps = work
+            if steps is None:
+                steps = self._steps(request)
+            self._take_a_step(request, steps)
+
+    def _next(self) -> tuple[AnyRequest, Steps | None] | None:
+        with self._ready:
+            self._ready.wait_for(lambda: self._work or self._closed, IDLE_S)
+            if not self._work:
+                self._thread = None
+                return None
+            slot = next(iter(self._work))
+            return self._work[slot]
+
+    def _take_a_step(self, request: AnyRequest, steps: Steps) -> None:
+        """Take one step; it goes behind the others' then, or is done."""
+        answer: Answer | None = None
+        is_done = False
+        try:
+            answer = next(steps)
+        except StopIteration:
+            is_done = True
+        except Exception as error:  # whatever it is, the view shows it
+            answer, is_done = {"error": error_answer(error)}, True
+        with self._ready:
+            known = self._work.get(request.slot)
+            is_newest = known is not None and known[0] is request
+            if is_newest:
+                del self._work[request.slot]
+                if not is_done:
+                    self._work[request.slot] = (request, steps)
+        if not is_newest:
+            with suppress(Exception):  # a read that is given up
+                steps.close()  # type: ignore[attr-defined]
+            return
+        if answer is not None:
+            with suppress(Exception):  # the view is gone
+                self._send({"slot": request.slot, "seq": request.seq, **answer})

@@ -1,0 +1,300 @@
+"""The answers about a lab's tables as they are now: the tree, a table's head, its schema, its buckets."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from fluss_lab.client import Connection
+from fluss_lab.display import ago, plural
+from fluss_lab.errors import DatabaseNotFoundError, TableNotFoundError
+from fluss_lab.explorer.column_mask import ColumnMask
+from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model.config.options import TABLE_OPTIONS
+from fluss_lab.model.times import format_duration, parse_moment, zone_text
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.displays import bucket_listing
+from fluss_lab.workbench.table import Table
+from fluss_lab.workbench.table_facts import TableFacts, table_facts
+
+#: Buckets that a view draws; of more, sums.
+BUCKETS_MAX: Final = 400
+#: Snapshots of the lake that are shown.
+SNAPSHOTS_MAX: Final = 500
+#: Columns of a schema that are shown.
+COLUMNS_MAX: Final = 2_000
+#: A tree waits no longer for tables whose facts are old; those that were not asked come with the next one.
+_TREE_S: Final = 0.15
+#: Facts of tables that nobody looks at are asked again after so long.
+_FACTS_AGE_S: Final = 10.0
+
+_STATES: Final = ("bad", "warn", "ok", "off")
+_NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+_TIMES: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+_TEXTS: Final = ("STRING", "CHAR")
+#: Properties that are shown whether or not they are set; of a table in the lake, those of `_LAKE_SHOWN` too.
+_SHOWN: Final = ("table.log.ttl",)
+_LAKE_SHOWN: Final = ("table.datalake.freshness", "table.datalake.auto-maintenance")
+
+
+class TableAnswers:
+    """What a view shows of the tables of a lab. For one thread."""
+
+    def __init__(self, connection: Connection, name: str, mask: ColumnMask) -> None:
+        self._connection, self._name, self._mask = connection, name, mask
+        #: By path: when its facts were asked, and what was found.
+        self._facts: dict[str, tuple[float, TableFacts | None]] = {}
+
+    def tree(self) -> dict[str, Any]:
+        """Return databases, tables and servers. Facts of tables are those of the last some seconds, or still to come.
+
+        Raises:
+            UnavailableError: The coordinator is away; it is not waited for.
+        """
+        connection = self._connection
+        coordinator = connection.coordinator(connection.attempts("explore", 0))
+        described = coordinator.describe_cluster(pb.DescribeClusterRequest())
+        states = _by_path(described.tiering_states)
+        databases = _tables(connection)
+        paths = [f"{database}.{name}" for database, names in databases.items() for name in names]
+        self._facts = {path: self._facts[path] for path in paths if path in self._facts}
+        self._renew(paths, states)
+        return {
+            "lab": self._name,
+            "zone": zone_text(connection.time_zone),
+            "offset_ms": _offset_ms(connection),
+            "databases": [
+                {"name": database, "tables": [self._leaf(f"{database}.{name}") for name in names]}
+                for database, names in databases.items()
+            ],
+            "servers": _servers(described),
+            "now_ms": _now_ms(),
+        }
+
+    def _renew(self, paths: Sequence[str], states: Mapping[str, pb.PbTieringState]) -> None:
+        """Ask again for the facts that are oldest, as many as there is time for."""
+        begin = time.monotonic()
+        for path in sorted(paths, key=lambda path: self._facts.get(path, (0.0, None))[0]):
+            if path in self._facts and begin - self._facts[path][0] < _FACTS_AGE_S:
+                break
+            if time.monotonic() - begin > _TREE_S:
+                break
+            self._look(path, states.get(path))
+
+    def _look(self, path: str, state: pb.PbTieringState | None) -> TableFacts | None:
+        try:
+            found = table_facts(self._connection, TablePath.parse(path), state)
+        except TableNotFoundError:
+            found = None  # dropped since it was listed
+        self._facts[path] = (time.monotonic(), found)
+        return found
+
+    def _leaf(self, path: str) -> dict[str, Any]:
+        facts = self._facts.get(path, (0.0, None))[1]
+        if facts is None:
+            return {"path": path, "kind": None, "rows": None, "state": None}
+        return {"path": path, "kind": _kind(facts.info), "rows": str(facts.records), "state": _STATES[facts.rank]}
+
+    def head(self, path: str) -> dict[str, Any]:
+        """Return how a table is now.
+
+        Raises:
+            TableNotFoundError: It was dropped.
+            UnavailableError: The coordinator is away; it is not waited for.
+        """
+        connection = self._connection
+        coordinator = connection.coordinator(connection.attempts(f"show {path}", 0))
+        described = coordinator.describe_cluster(pb.DescribeClusterRequest())
+        state = _by_path(described.tiering_states).get(path)
+        facts = self._look(path, state)
+        if facts is None:
+            raise TableNotFoundError(f"table {path} does not exist")
+        info, lag = facts.info, facts.lag
+        self._mask.check(info)
+        key = info.schema.primary_key
+        return {
+            "path": path,
+            "table_id": str(info.table_id),
+            "schema_id": info.schema_id,
+            "kind": _kind(info),
+            "key": [name for name in key if self._mask.shows(name)],
+            "state": _STATES[facts.rank],
+            "trouble": facts.error,
+            "rows": str(facts.records),
+            "lake_rows": str(facts.lake_records),
+            "log_records": None if facts.held_records is None else str(facts.held_records),
+            "lag_records": None if lag is None else str(lag.records),
+            "lag_complete": lag is None or lag.is_complete,
+            "lag_ms": None if lag is None else lag.ms,
+            "freshness": None if lag is None or lag.freshness_ms is None else format_duration(lag.freshness_ms),
+            "last_round_ms": state.last_tiered_time if state is not None and state.last_tiered_time else None,
+            "lake_enabled": info.descriptor.lake_enabled,
+            "buckets": facts.buckets,
+            "partitions": facts.partitions,
+            "now_ms": _now_ms(),
+        }
+
+    def schema(self, info: TableInfo) -> dict[str, Any]:
+        """Return columns and properties of a table."""
+        definition = info.descriptor
+        columns = self._mask.columns(info.schema)
+        return {
+            "columns": [
+                {
+                    "name": column.name,
+                    "type": _type_text(str(column.type.with_nullable(True))),
+                    "kind": column_kind(column.type.name),
+                    "role": _role(info, column.name),
+                    "comment": column.comment,
+                }
+                for column in columns[:COLUMNS_MAX]
+            ],
+            "total": len(columns),
+            "masked": len(info.schema.columns) - len(columns),
+            "comment": definition.comment,
+            "properties": self._properties(info),
+            "schema_id": info.schema_id,
+        }
+
+    def _properties(self, info: TableInfo) -> list[list[Any]]:
+        definition = info.descriptor
+        bucket_key = [name for name in definition.bucket_key if self._mask.shows(name)]
+        spread = ", ".join(bucket_key) if bucket_key else "hidden" if definition.bucket_key else "none: rows are spread"
+        names = [*_SHOWN, *(_LAKE_SHOWN if definition.lake_enabled else ()), *definition.properties]
+        rows: list[list[Any]] = [["bucket key", spread, False]]
+        for name in dict.fromkeys(names):
+            value = definition.properties.get(name)
+            if value is not None and self._mask.is_named_in(value):
+                value = "hidden"
+            option = TABLE_OPTIONS.get(name)
+            shown = value if value is not None else _default(option)
+            rows.append([name.removeprefix("table."), shown, value is None])
+        return rows
+
+    def buckets(self, info: TableInfo) -> dict[str, Any]:
+        """Return where the records of each bucket are; of more than `BUCKETS_MAX`, of partitions or of neighbours.
+
+        ``rows``: partition, bucket, start, local start, end, high watermark, lake start, lake end, bytes, leader, error.
+        """
+        rows = [_bucket_row(row) for row in bucket_listing(self._connection, info, patient=False)]
+        summed = len(rows) > BUCKETS_MAX
+        return {"rows": _sums(rows) if summed else rows, "summed": summed, "total": len(rows), "now_ms": _now_ms()}
+
+    def snapshots(self, table: Table) -> dict[str, Any]:
+        """Return the newest snapshots of the lake, oldest first; of a table that was never tiered, none.
+
+        ``snapshots``: id, time in epoch milliseconds, operation, whether it is of a round, rows, files, total rows, total
+        files, tags.
+        """
+        rows = table.snapshots()
+        names = ("operation", "ours", "rows", "files", "total_rows", "total_files", "tags")
+        return {
+            "snapshots": [
+                [str(row["snapshot_id"]), parse_moment(row["time"]), *(row[name] for name in names)]
+                for row in rows[max(0, len(rows) - SNAPSHOTS_MAX) :]
+            ],
+            "left_out": max(0, len(rows) - SNAPSHOTS_MAX),
+        }
+
+
+def column_kind(type_name: str) -> str:
+    """Return how a column is shown, by the name of its type: ``number``, ``text``, ``time``, ``bool`` or ``other``."""
+    if type_name in _NUMBERS:
+        return "number"
+    if type_name in _TIMES:
+        return "time"
+    return "text" if type_name in _TEXTS else "bool" if type_name == "BOOLEAN" else "other"
+
+
+def _tables(connection: Connection) -> dict[str, list[str]]:
+    admin = connection.admin()
+    found: dict[str, list[str]] = {}
+    for database in admin.databases():
+        try:
+            found[database] = sorted(admin.tables(database))
+        except DatabaseNotFoundError:
+            continue  # dropped since it was listed
+    return dict(sorted(found.items()))
+
+
+def _by_path(states: Iterable[pb.PbTieringState]) -> dict[str, pb.PbTieringState]:
+    return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in states}
+
+
+def _servers(described: pb.DescribeClusterResponse) -> dict[str, Any]:
+    away = [each for each in described.tablet_server_status if each.state != "running"]
+    count = len(described.tablet_server_status)
+    up = ago(max(0, _now_ms() - described.started_time))
+    text = f"{plural(count, 'server')} · up {up}" if not away else f"{count - len(away)} of {plural(count, 'server')}"
+    return {"ok": not away, "text": text}
+
+
+def _kind(info: TableInfo) -> str:
+    return "log" if info.is_log_table else "pk"
+
+
+def _role(info: TableInfo, name: str) -> str:
+    definition = info.descriptor
+    roles = (
+        ("key", info.schema.primary_key),
+        ("partition", definition.partitioned_by),
+        ("bucket key", definition.bucket_key),
+    )
+    return ", ".join(role for role, names in roles if name in names)
+
+
+def _type_text(text: str) -> str:
+    """Return a type as it is written in a schema: names of nested fields stay as they are."""
+    return text if "<" in text else text.lower()
+
+
+def _default(option: Any) -> str:
+    if option is None or option.default in {"", None}:
+        return "–"
+    if option.kind.startswith("a duration"):
+        return format_duration(option.default)
+    return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
+
+
+def _bucket_row(row: Mapping[str, Any]) -> list[Any]:
+    """Return what is drawn of a bucket; offsets as text."""
+    start, end = row["start"], row["end"]
+    local = row.get("local_start", start)
+    offsets = [start, local, end, row["high_watermark"], row.get("lake_start"), row["lake_end"]]
+    texts = [None if each is None else str(each) for each in offsets]
+    return [row["partition"], row["bucket"], *texts, row["bytes"], row["leader"], row["error"]]
+
+
+def _sums(rows: Sequence[list[Any]]) -> list[list[Any]]:
+    """Return the sums of partitions; without partitions, or with too many, of neighbours."""
+    by_partition = [list(group) for _, group in groupby(rows, key=lambda row: row[0])]
+    if len(by_partition) == 1 or len(by_partition) > BUCKETS_MAX:
+        size = -(-len(rows) // BUCKETS_MAX)
+        by_partition = [list(rows[begin : begin + size]) for begin in range(0, len(rows), size)]
+    return [_sum(group) for group in by_partition]
+
+
+def _sum(group: Sequence[list[Any]]) -> list[Any]:
+    first = group[0]
+    known = [row for row in group if row[4] is not None]
+    offsets = [_column_sum([row[place] for row in known]) for place in range(2, 8)]
+    errors = [row[10] for row in group if row[10]]
+    return [first[0], first[1], *offsets, sum(row[8] or 0 for row in known), None, errors[0] if errors else None]
+
+
+def _column_sum(values: Sequence[str | None]) -> str | None:
+    known = [int(value) for value in values if value is not None]
+    return str(sum(known)) if known else None
+
+
+def _offset_ms(connection: Connection) -> int:
+    """Return how far the lab's clock is ahead of UTC at present."""
+    offset = dt.datetime.now(dt.UTC).astimezone(connection.time_zone).utcoffset()
+    return 0 if offset is None else round(offset.total_seconds() * 1000)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,121 @@
+// The makers of elements. Text enters the page as text nodes, attributes by setAttribute; there is no other way to make one.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function put(element, attributes, children) {
+  for (const name in attributes || {}) {
+    const value = attributes[name];
+    if (value == null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(9)) {
+    if (child == null || child === false) continue;
+    element.append(child.nodeType ? child : document.createTextNode(child));
+  }
+  return element;
+}
+
+export const h = (tag, attributes, ...children) => put(document.createElement(tag), attributes, children);
+export const s = (tag, attributes, ...children) => put(document.createElementNS(SVG, tag), attributes, children);
+
+/** Gives an element other children; where nothing would change, it is left alone. */
+export function refill(element, ...children) {
+  element.replaceChildren();
+  return put(element, null, children);
+}
+
+const ICONS = {
+  log: "M3 4h10M3 8h10M3 12h6",
+  pk: "M6.5 9.5a3 3 0 1 1 2-2L13 12v1.5h-2V12H9.5z",
+  db: "M3 4.5C3 3 13 3 13 4.5v7C13 13 3 13 3 11.5zM3 4.5C3 6 13 6 13 4.5M3 8c0 1.5 10 1.5 10 0",
+  menu: "M2.5 4h11M2.5 8h11M2.5 12h11",
+  code: "M5.5 5 2.5 8l3 3M10.5 5l3 3-3 3",
+  play: "M5 3.5v9l7-4.500z",
+  pause: "M5.5 3.5v9M10.5 3.5v9",
+  copy: "M5.5 5.5h7v7h-7zM3.5 10.5v-7h7",
+  cols: "M3 3.5h10v9H3zM7 3.5v9M10 3.5v9",
+  x: "M4 4l8 8M12 4l-8 8",
+  clock: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM8 5v3.200l2 1.300",
+  up: "M4 10l4-4 4 4",
+  down: "M4 6l4 4 4-4",
+  rerun: "M12.5 8a4.5 4.5 0 1 1-1.300-3.200M12.5 2.5v2.800H9.700",
+  warn: "M8 2.5 14 13H2zM8 6.5v3M8 11.200v.1",
+};
+
+export const icon = (name) =>
+  s("svg", { class: "ic", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
+
+export const button = (label, o = {}) =>
+  h(
+    "button",
+    {
+      type: "button", class: `btn ${o.class || ""}`, title: o.title, "aria-label": o.title && !label ? o.title : null,
+      onclick: o.on, disabled: o.off, "aria-expanded": o.expanded, "data-key": o.key,
+    },
+    o.icon ? icon(o.icon) : null,
+    label,
+  );
+
+/** Moves among items with the arrow keys, Home and End; the new place is given to `go`. */
+export function roving(event, count, at, go) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const to = event.key === "Home" ? 0 : event.key === "End" ? count - 1 : step ? (at + step + count) % count : null;
+  if (to === null) return;
+  event.preventDefault();
+  event.stopPropagation();
+  go(to);
+}
+
+export function segmented(label, options, value, on, kind = "") {
+  const choose = (next) => {
+    if (next === value) return;
+    value = next;
+    for (const each of element.children) {
+      const chosen = each.dataset.value === next;
+      each.setAttribute("aria-checked", String(chosen));
+      each.tabIndex = chosen ? 0 : -1;
+    }
+    on(next);
+  };
+  const element = h(
+    "div",
+    { class: `seg ${kind}`, role: "radiogroup", "aria-label": label },
+    options.map(([key, text], at) =>
+      h(
+        "button",
+        {
+          type: "button", role: "radio", "aria-checked": String(key === value), tabindex: key === value ? 0 : -1,
+          "data-value": key, onclick: () => choose(key),
+          onkeydown: (event) => roving(event, options.length, at, (to) => {
+            choose(options[to][0]);
+            element.children[to].focus();
+          }),
+        },
+        text,
+      ),
+    ),
+  );
+  return element;
+}
+
+export const field = (o) =>
+  h("input", {
+    class: `inp ${o.class || ""}`, type: o.type || "text", value: o.value ?? "", placeholder: o.placeholder,
+    "aria-label": o.label, style: o.style, oninput: o.oninput, onchange: o.onchange, onkeydown: o.onkeydown,
+    spellcheck: "false", autocomplete: "off", min: o.min, max: o.max, step: o.step, "data-key": o.key,
+  });
+
+export const dot = (kind, label) =>
+  h("span", { class: `dot ${kind}`, role: label ? "img" : null, "aria-label": label || null, "aria-hidden": label ? null : "true" });
+export const stateMark = (kind, text) => h("span", { class: "st" }, dot(kind, ""), text);
+export const sourceMark = (where) => h("span", { class: `fx-src ${where}` }, h("i", { class: `key k-${where}` }), where);
+export const pairs = (rows) =>
+  h("dl", { class: "kv" }, rows.map(([key, value, kind]) => [h("dt", null, key), h("dd", { class: kind }, value)]));
+export const clipped = (text, kind = "") => h("span", { class: `cut ${kind}`, title: text }, text);
+export const skeleton = (width) => h("span", { class: "sk", style: { width } });
+/** A cell's text, or what stands for none. */
+export const shownValue = (text) =>
+  text == null ? h("i", { class: "nul" }, "null") : text === "" ? h("i", { class: "nul" }, "empty") : text;

@@ -1,0 +1,352 @@
+// The explorer: what is shown of which table, asked for again as long as it is seen.
+
+import { Buckets } from "./buckets.js";
+import { Changelog } from "./changelog.js";
+import { Channel } from "./channel.js";
+import { CodeLine } from "./code_line.js";
+import { Data } from "./data.js";
+import { button, h, icon, refill, stateMark } from "./dom.js";
+import { clock } from "./figures.js";
+import { Header } from "./header.js";
+import { Overview } from "./overview.js";
+import { Tree } from "./tree.js";
+
+const TABS = [["overview", "Overview"], ["data", "Data"], ["changelog", "Changelog"], ["buckets", "Buckets"]];
+const SCREENS = { overview: Overview, data: Data, changelog: Changelog, buckets: Buckets };
+const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
+/** Without an answer for so long the view says what it waits for. */
+const SILENT_MS = 4000;
+const RETRY_S = [1, 2, 4, 8, 16, 30];
+const SAVE_MS = 1500;
+const SAVED_MAX = 256000;
+
+/** Errors with a title of their own, and what to do. */
+const WRONG = {
+  OffsetOutOfRangeError: ["That moment is no longer available", "ask for a later moment, or raise table.datalake.changelog-retention for the future."],
+  LakeSnapshotNotFoundError: ["That moment is no longer available", "choose another snapshot."],
+};
+
+let explorers = 0;
+
+export class Explorer {
+  constructor(model, host) {
+    this.model = model;
+    this.id = ++explorers;
+    this.data = {};
+    this.kept = {};
+    this.screens = {};
+    this.path = null;
+    this.tab = "overview";
+    this.away = null;
+    this.dropped = null;
+    this.offsetMs = 0;
+    this.lastSeen = Date.now();
+    this.channel = new Channel(model);
+    this.live = h("div", { class: "vh", "aria-live": "polite" });
+    this.tree = new Tree(this);
+    this.code = new CodeLine((text) => this.say(text));
+    this.menu = button("", { class: "icon ghost fx-menu", icon: "menu", title: "Tables", expanded: "false", on: () => this.drawer(!this.isOpen) });
+    this.header = new Header(this, TABS, this.menu);
+    this.banner = h("div", { role: "status" });
+    this.body = h("div", { class: "fx-body", id: `fx-${this.id}-panel`, role: "tabpanel" });
+    this.app = h("div", { class: "fx-app" }, this.tree.root, h("div", { class: "fx-scrim", onclick: () => this.drawer(false) }),
+      h("main", { class: "fx-main" }, this.banner, this.header.root, this.body, this.code.root));
+    this.root = h("div", { class: "fx", "data-lm-suppress-shortcuts": "true" }, this.app, this.live);
+    this.root.addEventListener("keydown", (event) => this.key(event));
+    host.append(this.root);
+    this.restore();
+    this.watch();
+  }
+
+  // -- what is seen, and when it is asked for again ------------------------------------------------------------------
+
+  watch() {
+    this.watching = new IntersectionObserver(([entry]) => {
+      this.isSeen = entry.isIntersecting;
+      if (this.isSeen) this.lastSeen = Date.now();
+    });
+    this.watching.observe(this.root);
+    this.timer = setInterval(() => this.tick(), 250);
+    this.poll();
+  }
+
+  tick() {
+    const now = Date.now();
+    if (this.isSeen) this.lastSeen = now;
+    this.drawBanner();
+    if (now - this.lastSeen > UNSEEN_MS || this.channel.isWaiting("tree")) return;
+    if (this.away ? now >= this.away.next : now - (this.polled || 0) >= (document.hidden ? BACKGROUND_MS : SEEN_MS)) this.poll();
+  }
+
+  poll() {
+    this.polled = Date.now();
+    this.ask("tree", "tree", {}, (answer) => this.tookTree(answer));
+    if (this.path && !this.dropped) this.askHead();
+  }
+
+  /** Asks of the present table, or of the lab; the table's id goes along: another one of its path is not shown in its place. */
+  ask(slot, kind, body, then) {
+    const about = kind === "tree" ? {} : { table: this.path, table_id: (this.data.head && this.data.head.table_id) || null };
+    this.channel.ask(slot, kind, { ...about, ...body }, (answer) => {
+      this.back(kind, answer.error);
+      then(answer);
+    });
+  }
+
+  /** An answer came: the server is there, unless it says that it is not. */
+  back(kind, error) {
+    if (this.isStatic) {
+      this.isStatic = false;
+      this.open(this.path, true);
+    }
+    if (error && (error.retriable || kind === "tree")) {
+      const attempt = (this.away ? this.away.attempt : 0) + (this.away && Date.now() < this.away.next ? 0 : 1);
+      const next = Date.now() + RETRY_S[Math.min(attempt, RETRY_S.length) - 1] * 1000;
+      if (!this.away || Date.now() >= this.away.next) this.away = { attempt, next, title: error.retriable ? "The server does not answer." : error.text };
+    } else if (!error && this.away) {
+      this.away = null;
+      this.say("The server answers again");
+    }
+  }
+
+  tookTree(answer) {
+    if (answer.error) return this.tree.draw();
+    this.data.tree = answer;
+    this.offsetMs = answer.offset_ms;
+    const paths = answer.databases.flatMap(({ tables }) => tables.map((table) => table.path));
+    if (!this.path && paths.length) this.open(paths[0]);
+    if (!this.path) this.drawEmptyLab(answer);
+    this.keep();
+    return this.tree.draw();
+  }
+
+  askHead() {
+    this.ask("head", "head", {}, (answer) => {
+      if (answer.error) return this.lostHead(answer.error);
+      const before = this.data.head;
+      this.data.head = answer;
+      this.headAt = answer.now_ms;
+      this.clockSkew = answer.now_ms - Date.now();
+      if (!before || before.schema_id !== answer.schema_id) this.askSchema();
+      const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
+      if (moved) this.askBuckets();
+      this.header.draw();
+      if (!before) this.showTab();
+      else this.screens[this.tab] && this.screens[this.tab].update("head");
+      return this.keep();
+    });
+  }
+
+  lostHead(error) {
+    if (error.class === "TableNotFoundError") {
+      this.dropped = { at: Date.now() + (this.clockSkew || 0) };
+      this.header.draw();
+      return this.drawDropped();
+    }
+    this.header.draw();
+    if (!this.data.head && !error.retriable) refill(this.body, this.errorView(error, () => this.poll()));
+    return null;
+  }
+
+  askSchema() {
+    this.ask("schema", "schema", {}, (answer) => {
+      if (answer.error) return;
+      this.data.schema = answer;
+      for (const screen of Object.values(this.screens)) screen.update("schema");
+    });
+  }
+
+  askBuckets() {
+    if (this.channel.isWaiting("buckets")) return;
+    this.ask("buckets", "buckets", {}, (answer) => {
+      if (answer.error) return;
+      this.data.buckets = answer;
+      this.header.draw();
+      if (this.screens[this.tab]) this.screens[this.tab].update("buckets");
+      this.keep();
+    });
+  }
+
+  nowMs() {
+    return Date.now() + (this.clockSkew || 0);
+  }
+
+  // -- where one is --------------------------------------------------------------------------------------------------
+
+  open(path, again = false) {
+    this.drawer(false);
+    if (path === this.path && !this.dropped && !again) return;
+    for (const screen of Object.values(this.screens)) screen.close();
+    for (const slot of ["head", "schema", "buckets", "page", "count", "facts", "row", "snapshots", "bucket", "changes"]) this.channel.drop(slot);
+    this.screens = {};
+    this.data = { tree: this.data.tree };
+    this.kept = {};
+    this.path = path;
+    this.dropped = null;
+    this.header.reset();
+    this.header.draw();
+    this.tree.draw();
+    this.setCode([]);
+    refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+    if (path) this.askHead();
+  }
+
+  openTab(tab) {
+    if (this.tab === tab) return;
+    this.tab = tab;
+    this.header.draw();
+    this.showTab();
+    this.keep();
+  }
+
+  showTab() {
+    if (!this.data.head || this.dropped) return;
+    const screen = (this.screens[this.tab] ??= new SCREENS[this.tab](this));
+    this.body.setAttribute("aria-labelledby", `fx-${this.id}-tab-${this.tab}`);
+    if (this.body.firstChild !== screen.root) this.body.replaceChildren(screen.root);
+    screen.show();
+  }
+
+  /** Opens the changelog of a bucket at an offset. */
+  openChanges(partition, bucket, offset) {
+    this.openTab("changelog");
+    this.screens.changelog.openAt(partition, bucket, offset);
+  }
+
+  setCode(lines) {
+    this.code.show(lines);
+  }
+
+  drawer(open) {
+    if (open === Boolean(this.isOpen)) return;
+    this.isOpen = open;
+    this.app.classList.toggle("open", open);
+    this.menu.setAttribute("aria-expanded", String(open));
+    if (open) this.tree.search.focus();
+    else if (this.tree.root.contains(document.activeElement)) this.menu.focus();
+  }
+
+  key(event) {
+    const isTyping = /INPUT|TEXTAREA|SELECT/.test(event.target.tagName);
+    const tab = event.altKey && /^Digit[1-8]$/.test(event.code) ? TABS[Number(event.code.slice(5)) - 1] : null;
+    if (event.key === "/" && !isTyping) (this.root.querySelector('[data-key="where"]') || this.tree.search).focus();
+    else if (tab && this.path && !this.dropped) {
+      this.openTab(tab[0]);
+      this.header.focusTab();
+    } else if (event.key === "Escape" && this.isOpen) this.drawer(false);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  say(text) {
+    this.live.textContent = "";
+    setTimeout(() => (this.live.textContent = text), 30);
+  }
+
+  // -- when there is nothing to show, or something is wrong ----------------------------------------------------------
+
+  waitingText() {
+    return this.path ? `Reading ${this.path} …` : "Reading the lab …";
+  }
+
+  drawEmptyLab(tree) {
+    this.header.draw();
+    this.setCode(tree.code);
+    const text = tree.code.join("\n");
+    if (this.body.firstChild && this.body.firstChild.dataset.text === text) return;
+    refill(this.body, h("div", { class: "empty", "data-text": text }, h("h3", null, "This lab has no tables"),
+      h("p", null, "Make one in a cell; it shows here at once, without running this cell again."), h("pre", null, text)));
+  }
+
+  drawDropped() {
+    const database = this.path.slice(0, this.path.indexOf("."));
+    const others = this.data.tree ? this.data.tree.databases.flatMap(({ tables }) => tables.map((table) => table.path)).filter((path) => path !== this.path) : [];
+    const next = others.find((path) => path.startsWith(`${database}.`)) || others[0];
+    this.say(`${this.path} was dropped`);
+    this.setCode([`lab.tables("${database}")`]);
+    refill(this.body, h("div", { class: "empty", role: "alert" }, h("h3", null, `${this.path} was dropped at ${clock(this.dropped.at, this.offsetMs)}`),
+      h("p", null, "What was shown is no longer there to read. A table of the same path made later is another one; it will not be shown in this place by itself."),
+      next ? button(`Show ${next}`, { class: "pri", on: () => this.open(next) }) : null));
+  }
+
+  errorView(error, again) {
+    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || ["That cannot be read"];
+    return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), error.retriable ? "The server does not answer" : title),
+      h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
+      h("div", { class: "fx-row" }, error.retriable ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying")) })));
+  }
+
+  drawBanner() {
+    const silent = this.channel.silentMs("tree") > SILENT_MS;
+    if (silent && !this.channel.heard && this.kept.head) this.isStatic = true;
+    const left = this.away ? Math.max(0, Math.ceil((this.away.next - Date.now()) / 1000)) : 0;
+    const at = this.headAt ? clock(this.headAt, this.offsetMs) : null;
+    const state = this.isStatic ? "static" : this.away ? `away ${left} ${this.away.attempt}` : silent ? "silent" : "";
+    if (state === this.bannerState) return;
+    this.bannerState = state;
+    const hadFocus = this.banner.contains(document.activeElement);
+    this.banner.className = state ? "banner" : "";
+    this.header.draw();
+    this.tree.draw();
+    if (this.isStatic) refill(this.banner, icon("clock"), h("b", null, `Saved view of ${at}.`), h("span", { class: "mut cut" }, "No kernel is attached: the first 200 rows and all facts are here, nothing can be read or written."));
+    else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut cut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
+    else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut cut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
+    else refill(this.banner);
+    if (hadFocus) (this.banner.querySelector("button") || this.tree.search).focus();
+  }
+
+  // -- the saved view ------------------------------------------------------------------------------------------------
+
+  /** Keeps what is shown in the notebook, for when it is opened without a kernel. Nothing is sent to the kernel. */
+  keep(name, answer) {
+    if (name === "page" && answer.from !== 0) return;
+    if (name) this.kept[name] = answer;
+    if (this.isStatic || this.saving) return;
+    this.saving = setTimeout(() => {
+      this.saving = 0;
+      const { tree, head, schema, buckets } = this.data;
+      this.kept = { ...this.kept, tree, head, schema, buckets };
+      const view = { ...this.opening, table: this.path, tab: this.tab, offset_ms: this.offsetMs, kept: this.kept };
+      let text = JSON.stringify(view);
+      for (const left of ["page", "buckets", "schema"]) {
+        if (text.length <= SAVED_MAX) break;
+        view.kept = { ...view.kept, [left]: undefined };
+        text = JSON.stringify(view);
+      }
+      this.model.set("saved", text);
+    }, SAVE_MS);
+  }
+
+  restore() {
+    const saved = JSON.parse(this.model.get("saved") || "{}");
+    this.opening = { read_only: saved.read_only };
+    this.tab = SCREENS[saved.tab] ? saved.tab : "overview";
+    this.path = saved.table || null;
+    this.header.draw();
+    const { kept } = saved;
+    if (kept && kept.head) {
+      this.kept = kept;
+      this.offsetMs = saved.offset_ms || 0;
+      this.data = { tree: kept.tree, head: kept.head, schema: kept.schema, buckets: kept.buckets };
+      this.headAt = kept.head.now_ms;
+      this.isStatic = true;
+      this.tree.draw();
+      this.header.draw();
+      this.showTab();
+      if (kept.page) {
+        this.screens.data ??= new Data(this);
+        this.screens.data.restore(kept.page);
+      }
+    } else refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+  }
+
+  close() {
+    clearInterval(this.timer);
+    clearTimeout(this.saving);
+    this.watching.disconnect();
+    for (const screen of Object.values(this.screens)) screen.close();
+    this.channel.close();
+    this.root.remove();
+  }
+}

@@ -1,0 +1,42 @@
+// Numbers, sizes, times as people read them. Whole numbers of 64 bits come as text and stay exact.
+
+export const number = (value) => {
+  if (value == null) return "–";
+  const text = typeof value === "number" ? String(Math.round(value)) : String(value);
+  return text.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+};
+
+export const compact = (value) => {
+  const count = Number(value);
+  if (count >= 1e9) return `${(count / 1e9).toFixed(1)} G`;
+  return count >= 1e6 ? `${(count / 1e6).toFixed(1)} M` : number(value);
+};
+
+export const age = (ms) => {
+  if (ms == null) return "–";
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1).replace(".0", "")} s`;
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 129600 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86400).toFixed(1)} d`;
+};
+
+export const bytes = (count) => {
+  if (count == null) return "–";
+  if (count < 1000) return `${count} B`;
+  const [amount, unit] = count < 1e6 ? [count / 1e3, "kB"] : count < 1e9 ? [count / 1e6, "MB"] : [count / 1e9, "GB"];
+  return `${amount.toFixed(amount < 10 ? 1 : 0)} ${unit}`;
+};
+
+const two = (part) => String(part).padStart(2, "0");
+
+/** A time of day in the lab's zone, by its present offset to UTC; `exact` to the millisecond. */
+export const clock = (ms, offsetMs, exact = false) => {
+  const at = new Date(ms + (offsetMs || 0));
+  const text = `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())}`;
+  return exact ? `${text}.${String(at.getUTCMilliseconds()).padStart(3, "0")}` : text;
+};
+
+export const percent = (share) => (!share ? "" : share * 100 < 0.1 ? "<0.1 % null" : `${(share * 100).toFixed(1).replace(".0", "")} % null`);
+export const plural = (count, noun) => `${number(count)} ${noun}${String(count) === "1" ? "" : "s"}`;

@@ -1,0 +1,54 @@
+// The rows of one grid that the browser has: pages of 200, the forty last used, each with the columns that were seen.
+
+export const PAGE_ROWS = 200;
+const PAGES_MAX = 40;
+
+export class RowStore {
+  constructor() {
+    this.pages = new Map();
+  }
+
+  page(number) {
+    const page = this.pages.get(number);
+    if (page) {
+      this.pages.delete(number);
+      this.pages.set(number, page);
+    }
+    return page;
+  }
+
+  /** Takes an answer `page` in; columns of a page that is there are added to it. */
+  take(answer) {
+    const number = Math.floor(answer.from / PAGE_ROWS);
+    const page = this.page(number) || { rows: answer.rows, source: answer.source, columns: new Map(), cut: new Set() };
+    answer.columns.forEach((name, at) => page.columns.set(name, answer.cells.map((cells) => cells[at])));
+    for (const [row, at] of answer.cut) page.cut.add(`${row} ${answer.columns[at]}`);
+    this.pages.set(number, page);
+    while (this.pages.size > PAGES_MAX) this.pages.delete(this.pages.keys().next().value);
+  }
+
+  /** A row: partition, bucket, offset, time, and whether it came from the lake; undefined when it is not here. */
+  row(i) {
+    const page = this.pages.get(Math.floor(i / PAGE_ROWS)), at = i % PAGE_ROWS;
+    if (!page || at >= page.rows.length) return undefined;
+    const [partition, bucket, offset, time] = page.rows[at];
+    return { partition, bucket, offset, time, source: page.source[at] === "L" ? "lake" : "log" };
+  }
+
+  /** A cell's text, null, or undefined when it is not here. */
+  text(i, name) {
+    const page = this.pages.get(Math.floor(i / PAGE_ROWS)), column = page && page.columns.get(name);
+    return column ? column[i % PAGE_ROWS] : undefined;
+  }
+
+  isCut(i, name) {
+    const page = this.pages.get(Math.floor(i / PAGE_ROWS));
+    return Boolean(page && page.cut.has(`${i % PAGE_ROWS} ${name}`));
+  }
+
+  /** The columns of these that a page does not have; all when it is not here. */
+  missing(number, names) {
+    const page = this.page(number);
+    return page ? names.filter((name) => !page.columns.has(name)) : names;
+  }
+}

@@ -1,0 +1,75 @@
+// The tree: a lab's databases and tables, with the rows and one mark of each.
+
+import { button, clipped, dot, field, h, icon, refill } from "./dom.js";
+import { compact, number } from "./figures.js";
+
+export const STATES = { ok: ["ok", "within freshness"], warn: ["warn", "behind"], bad: ["bad", "failed"], off: ["off", "not in the lake"] };
+
+export class Tree {
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.words = "";
+    this.lab = h("b", { class: "cut" }, "lab");
+    this.servers = h("span", { class: "xs mut cut" });
+    this.mark = h("span", { class: "fx-mark" });
+    this.search = field({ placeholder: "Find a table", label: "Find a table", class: "sm wide", key: "search", oninput: (event) => {
+      this.words = event.target.value;
+      this.draw();
+    } });
+    this.list = h("div", { class: "fx-tl" });
+    this.root = h("nav", { class: "fx-tree", "aria-label": "Tables" },
+      h("div", { class: "fx-th" }, this.lab, this.servers, h("span", { class: "sp" }), this.mark), h("div", { class: "fx-ts" }, this.search), this.list);
+    this.list.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  draw() {
+    const { tree } = this.explorer.data, { away, isStatic, path } = this.explorer;
+    const shown = JSON.stringify([tree && [tree.lab, tree.zone, tree.servers, tree.databases], this.words, away ? 1 : 0, isStatic, path]);
+    if (shown === this.shown) return;
+    this.shown = shown;
+    refill(this.lab, tree ? tree.lab : "lab");
+    refill(this.servers, tree ? tree.servers.text : "");
+    this.lab.title = tree ? `${tree.lab}, times in ${tree.zone}` : "";
+    refill(this.mark, isStatic ? dot("off", "no kernel") : away ? dot("bad", "server does not answer") : tree ? dot(tree.servers.ok ? "ok" : "warn", tree.servers.ok ? "servers answer" : "a server is away") : dot("off", "not asked yet"));
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.path : null, where = this.list.scrollTop;
+    refill(this.list, tree ? this.content(tree) : null);
+    this.list.scrollTop = where;
+    if (focused) (this.buttons().find((each) => each.dataset.path === focused) || this.search).focus();
+  }
+
+  content(tree) {
+    const words = this.words.toLowerCase();
+    const databases = tree.databases.map(({ name, tables }) => ({ name, tables: tables.filter((table) => table.path.toLowerCase().includes(words)) })).filter(({ tables }) => tables.length);
+    if (!tree.databases.some(({ tables }) => tables.length)) return h("p", { class: "sm mut pad" }, "No tables yet.");
+    if (!databases.length) return h("p", { class: "sm mut pad" }, `No table’s path contains “${this.words}”.`);
+    const paths = databases.flatMap(({ tables }) => tables.map((table) => table.path)), stop = paths.includes(this.explorer.path) ? this.explorer.path : paths[0];
+    return h("div", { role: "tree", "aria-label": "Databases and tables" }, databases.map(({ name, tables }) => h(
+      "div", { role: "treeitem", "aria-expanded": "true", "aria-level": 1, "aria-selected": "false", "aria-label": `database ${name}` },
+      h("div", { class: "fx-n db" }, icon("db"), clipped(name), h("span", { class: "r" }, number(tables.length))),
+      h("div", { role: "group" }, tables.map((table) => this.leaf(table, stop))),
+    )));
+  }
+
+  leaf(table, stop) {
+    const { path } = this.explorer, isShown = table.path === path;
+    return h(
+      "button",
+      { type: "button", class: "fx-n", role: "treeitem", "aria-level": 2, "aria-selected": String(isShown), tabindex: table.path === stop ? 0 : -1, "data-path": table.path, onclick: () => this.explorer.open(table.path) },
+      icon(table.kind || "log"), clipped(table.path.slice(table.path.indexOf(".") + 1)), h("span", { class: "r" }, table.rows == null ? "" : compact(table.rows)),
+      table.state ? dot(...STATES[table.state]) : dot("off", "not asked yet"),
+    );
+  }
+
+  buttons() {
+    return [...this.list.querySelectorAll("button")];
+  }
+
+  key(event) {
+    const all = this.buttons(), at = all.indexOf(event.target);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    all[Math.max(0, Math.min(all.length - 1, to))].focus();
+  }
+}

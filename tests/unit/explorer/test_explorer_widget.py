@@ -1,0 +1,67 @@
+"""The widget without a front end: what a message of one is answered with."""
+
+import gc
+import json
+import weakref
+
+import pytest
+
+from fluss_lab.errors import InvalidNameError, TableNotFoundError
+from fluss_lab.explorer.explorer_widget import ExplorerWidget
+from fluss_lab.testing.mock_clock import wait_until
+
+
+class Told(ExplorerWidget):
+    """An explorer whose answers are kept here."""
+
+    def send(self, content, buffers=None):
+        self.__dict__.setdefault("told", []).append(content)
+
+
+@pytest.fixture
+def widget(lab):
+    made = Told(lab, "my lab", table=None, mask=(), read_only=False)
+    yield made
+    made.close()
+
+
+def say(widget, content):
+    widget._handle_custom_msg(content, [])
+
+
+def test_a_question_of_the_view_is_answered(widget):
+    say(widget, {"kind": "tree", "slot": "tree", "seq": 7})
+    wait_until(lambda: widget.__dict__.get("told"))
+    (answer,) = widget.told
+    assert (answer["slot"], answer["seq"], answer["kind"]) == ("tree", 7, "tree")
+    json.dumps(answer)
+
+
+@pytest.mark.parametrize("content", [None, [], "x", {"kind": "evil", "slot": "a", "seq": 3}])
+def test_what_is_no_question_is_an_error_of_its_slot(widget, content):
+    say(widget, content)
+    (answer,) = widget.told
+    assert answer["error"]["class"] == "InvalidRequestError"
+    assert answer["slot"] == ("a" if isinstance(content, dict) else None)
+
+
+def test_lab_explore_opens_on_a_table(lab):
+    lab.create_table("shop.opened", {"id": "int"}, if_not_exists=True)
+    widget = lab.explore("shop.opened", mask=["email"], read_only=True)
+    assert json.loads(widget.saved) == {"table": "shop.opened", "read_only": True}
+    widget.close()
+    with pytest.raises(TableNotFoundError):
+        lab.explore("shop.nothing")
+    with pytest.raises(InvalidNameError):
+        lab.explore("../x")
+
+
+def test_a_widget_that_is_closed_is_let_go(lab):
+    widget = Told(lab, "my lab", table=None, mask=(), read_only=False)
+    say(widget, {"kind": "tree", "slot": "tree", "seq": 1})
+    wait_until(lambda widget=widget: widget.__dict__.get("told"))
+    gone = weakref.ref(widget)
+    widget.close()
+    del widget
+    gc.collect()
+    assert gone() is None

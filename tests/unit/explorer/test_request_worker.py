@@ -1,0 +1,110 @@
+"""The worker: newest request of a slot, turns, threads that end."""
+
+import threading
+
+from fluss_lab.explorer import request_worker
+from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.testing.mock_clock import wait_until
+from tests.unit.explorer.explorer_kit import request
+
+
+class Gate:
+    """Steps that wait until they are let through, and what was sent."""
+
+    def __init__(self):
+        self.sent, self.begun, self.ended = [], [], []
+        self.open = threading.Event()
+
+    def steps(self, asked):
+        self.begun.append(asked.seq)
+        try:
+            while not self.open.wait(0.005):
+                yield None
+            yield {"n": asked.seq}
+        finally:
+            self.ended.append(asked.seq)
+
+    def send(self, answer):
+        self.sent.append(answer)
+
+
+def page(slot):
+    return request("page", slot, table="a.b")
+
+
+def test_only_the_newest_request_of_a_slot_is_answered():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    first, other, second = page("page"), page("count"), page("page")
+    worker.submit(first)
+    worker.submit(other)
+    wait_until(lambda: len(gate.begun) == 2)  # both are under way: they take turns
+    worker.submit(second)
+    wait_until(lambda: first.seq in gate.ended)
+    gate.open.set()
+    wait_until(lambda: len(gate.sent) == 2)
+    assert {answer["seq"] for answer in gate.sent} == {other.seq, second.seq}
+    assert all(answer["n"] == answer["seq"] for answer in gate.sent)
+    worker.close()
+
+
+def test_a_read_that_waits_does_not_keep_others_waiting():
+    blocked, sent = threading.Event(), []
+
+    def steps(asked):
+        if asked.slot == "page":
+            blocked.wait(30)
+        yield {"slot_": asked.slot}
+
+    worker = RequestWorker(steps, sent.append)
+    worker.submit(page("page"))
+    worker.submit(request("head", table="a.b"))
+    wait_until(lambda: [each["slot"] for each in sent] == ["head"])
+    blocked.set()
+    wait_until(lambda: len(sent) == 2)
+    worker.close()
+
+
+def test_a_defect_is_an_answer_and_the_worker_goes_on():
+    sent = []
+
+    def steps(asked):
+        if asked.slot == "bad":
+            raise ZeroDivisionError("a defect")
+        yield {}
+
+    worker = RequestWorker(steps, sent.append)
+    worker.submit(page("bad"))
+    wait_until(lambda: len(sent) == 1)
+    assert sent[0]["error"]["class"] == "ZeroDivisionError"
+    worker.submit(page("good"))
+    wait_until(lambda: len(sent) == 2)
+    worker.close()
+
+
+def test_threads_end_without_work_and_come_back(monkeypatch):
+    monkeypatch.setattr(request_worker, "IDLE_S", 0.02)
+    sent = []
+    worker = RequestWorker(lambda asked: iter([{"n": asked.seq}]), sent.append)
+
+    def alive():
+        return [each for each in threading.enumerate() if each.name == "fluss-explorer-rows"]
+
+    before = len(alive())
+    for count in (1, 2):
+        worker.submit(page("page"))
+        wait_until(lambda count=count: len(sent) == count)
+        wait_until(lambda: len(alive()) <= before)
+
+
+def test_a_closed_worker_answers_nothing():
+    sent, gate = [], Gate()
+    worker = RequestWorker(gate.steps, sent.append)
+    worker.submit(page("page"))
+    wait_until(lambda: gate.begun)
+    worker.close()
+    worker.close()
+    gate.open.set()
+    wait_until(lambda: gate.ended)
+    worker.submit(page("page"))
+    assert sent == []

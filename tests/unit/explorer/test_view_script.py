@@ -1,0 +1,49 @@
+"""The view's files: joined into one script, small, and without a way to make markup of a value."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from fluss_lab.explorer.view_script import view_script, view_style
+from tests.architecture.laws import ROOT
+
+VIEW = ROOT / "fluss_lab" / "explorer" / "view"
+#: What turns text into markup or code, or reaches beyond the page.
+FORBIDDEN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc|\beval\b|new Function"
+    r"|\bfetch\(|XMLHttpRequest|WebSocket|importScripts|import\(|javascript:|https?://(?!www\.w3\.org/2000/svg)"
+)
+SIZE_MAX = 120_000
+
+
+def test_nothing_makes_markup_or_code_of_a_value_and_nothing_is_loaded():
+    for path in sorted(VIEW.iterdir()):
+        assert not FORBIDDEN.findall(path.read_text()), path.name
+    assert FORBIDDEN.search("x.innerHTML = y")
+    assert "@import" not in view_style()
+    assert "url(" not in view_style()
+
+
+def test_script_and_style_are_small():
+    assert len(view_script().encode()) + len(view_style().encode()) <= SIZE_MAX
+
+
+def test_every_module_is_in_the_script_once():
+    script = view_script()
+    assert not re.search(r"^import ", script, re.MULTILINE)
+    assert re.findall(r"^export .*", script, re.MULTILINE) == ["export default { render };"]
+    modules = [path.read_text() for path in sorted(VIEW.glob("*.js"))]
+    assert all(module.startswith("// ") for module in modules)
+    for module in modules:
+        exported = re.findall(r"^export (?:const|function|class) (\w+)", module, re.MULTILINE)
+        assert all(re.search(rf"^(?:const|function|class) {name}\b", script, re.MULTILINE) for name in exported)
+
+
+def test_the_script_can_be_read():
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node here to parse JavaScript; the browser's tests do it")
+    done = subprocess.run([node, "--check", "--input-type=module"], input=view_script(), text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
