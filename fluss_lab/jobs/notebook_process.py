@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from fluss_lab.jobs.run_processes import RUN_VARIABLE, kill_run
+from fluss_lab.jobs.run_processes import kill_run
 from fluss_lab.jobs.run_record import SUMMARY_MIME
 from fluss_lab.jobs.run_secrets import Redactor
+from fluss_lab.model.config.config_chain import RUN_VARIABLE
 
 #: Longest start of a kernel: a cold disk and a busy machine.
 KERNEL_START_TIMEOUT_S: Final = 120

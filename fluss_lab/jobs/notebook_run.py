@@ -21,10 +21,10 @@ from typing import IO, Any, Final
 from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
-from fluss_lab.jobs.run_processes import RUN_VARIABLE, exceeds_memory, kill_run
+from fluss_lab.jobs.run_processes import exceeds_memory, kill_run
 from fluss_lab.jobs.run_record import RunTask, check_job_name
 from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, secret_values
-from fluss_lab.model.config.config_chain import environment_name
+from fluss_lab.model.config.config_chain import RUN_VARIABLE, environment_name
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
 from fluss_lab.model.times import format_duration, format_size
 from fluss_lab.server.process.discovery import TOKEN_FILE

@@ -15,8 +15,8 @@ from typing import Final
 
 import psutil
 
-#: Holds the id of the run that a process belongs to.
-RUN_VARIABLE: Final = "FLUSS_LAB_RUN"
+from fluss_lab.model.config.config_chain import RUN_VARIABLE
+
 #: Killed processes are gone within milliseconds, unless the device that they wait for is not there.
 KILL_TIMEOUT_S: Final = 20.0
 _LOOK_INTERVAL_S: Final = 0.02

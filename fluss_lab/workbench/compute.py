@@ -15,7 +15,7 @@ from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor
-from fluss_lab.model.config.options import SPARK_MASTER, SPARK_START_EARLY
+from fluss_lab.model.config.options import SPARK_CLASS_ARCHIVE, SPARK_MASTER, SPARK_START_EARLY
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
@@ -83,6 +83,7 @@ class Compute:
         self._connection = connection
         self._lock = threading.Lock()
         self._master: str | None = SPARK_MASTER.of(connection.options) or None
+        self._has_class_archive: bool = SPARK_CLASS_ARCHIVE.of(connection.options)
         self._config: dict[str, str] = {}
         self._session: SparkSession | None = None
         self._checked: str | None = None
@@ -102,7 +103,7 @@ class Compute:
             with Held(), suppress(Exception):
                 self._is_expected = True
                 self._connection.open_resources.add(self, self._leave)
-                begin_session(self, self._master, self._config)
+                begin_session(self, self._master, self._config, class_archive=self._has_class_archive)
 
     def _leave(self) -> None:
         from fluss_lab.spark.session.spark_session import leave_session
@@ -129,7 +130,9 @@ class Compute:
         with self._lock:
             if self._session is None or not is_alive(self._session):
                 with Waiting("starting Spark…"):
-                    self._session = spark_session(master=self._master, config=self._config)
+                    self._session = spark_session(
+                        master=self._master, config=self._config, class_archive=self._has_class_archive
+                    )
             return self._session
 
     def executor(self, storage: LakeStorage, pool: str) -> SparkTieringExecutor:

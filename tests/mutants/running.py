@@ -7,6 +7,8 @@ IN_REACH = "tests/unit/spark/tiering/test_worker_preflight.py"
 IN_MASTERS = "tests/unit/spark/session/test_worker_placement.py"
 EARLY = "fluss_lab/spark/session/early_spark.py"
 IN_EARLY = "tests/unit/spark/session/test_early_spark.py"
+ARCHIVE = "fluss_lab/spark/session/class_archive.py"
+IN_ARCHIVE = "tests/unit/spark/session/test_class_archive.py"
 IN_COMPUTE = "tests/unit/workbench/test_compute.py"
 IN_TIERING_SERVICE = "tests/unit/tiering/service/test_tiering_service.py"
 
@@ -39,6 +41,36 @@ RUNNING = (
         "jvm_started_by_a_fork", "P6", "fluss_lab/spark/session/jvm_launch.py",
         "start_new_session=True",
         "preexec_fn=lambda: None",
+        ("tests/unit/spark/session/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
+    ),
+    Mutant(
+        "class_archive_cut_short", "P6", ARCHIVE,
+        "path.stat().st_size, _crc32(path))",
+        'path.stat().st_size, manifest["crc32"])',
+        (f"{IN_ARCHIVE}::test_one_that_is_not_whole_is_not_used",),
+    ),
+    Mutant(
+        "class_archive_of_anybody", "P10", ARCHIVE,
+        "            check_private(path)\n",
+        "",
+        (f"{IN_ARCHIVE}::test_one_that_is_not_whole_is_not_used",),
+    ),
+    Mutant(
+        "class_archive_of_other_jars", "P6", ARCHIVE,
+        "{status.st_size} {status.st_mtime_ns}",
+        "{jar.exists()}",
+        (f"{IN_ARCHIVE}::test_whatever_an_archive_depends_on_has_a_place_of_its_own",),
+    ),
+    Mutant(
+        "class_archive_made_again_and_again", "P12", ARCHIVE,
+        " or self._has_failed():",
+        ":",
+        (f"{IN_ARCHIVE}::test_one_that_failed_leaves_nothing_and_is_not_begun_again_that_day",),
+    ),
+    Mutant(
+        "class_archive_that_a_jvm_died_of", "P6", "fluss_lab/spark/session/jvm_launch.py",
+        "        archive.drop()\n",
+        "        pass\n",
         ("tests/unit/spark/session/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
     ),
     Mutant(

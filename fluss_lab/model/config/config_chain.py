@@ -29,9 +29,11 @@ from fluss_lab.model.times import format_duration
 
 FILE_NAME: Final = "fluss-lab.toml"
 ENVIRONMENT_PREFIX: Final = "FLUSS_LAB_"
+#: In the environment of a job's run: its id.
+RUN_VARIABLE: Final = "FLUSS_LAB_RUN"
 #: Variables of this prefix that are no options.
 OTHER_VARIABLES: Final = frozenset(
-    {"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_FOLDER", "FLUSS_LAB_RUN", "FLUSS_LAB_SEED"}
+    {"FLUSS_LAB_DEBUG", "FLUSS_LAB_FAILPOINTS", "FLUSS_LAB_FOLDER", RUN_VARIABLE, "FLUSS_LAB_SEED"}
 )
 
 OPTIONS: Final[dict[str, Option[Any]]] = {**CLUSTER_OPTIONS, **CLIENT_OPTIONS}

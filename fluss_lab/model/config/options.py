@@ -350,12 +350,16 @@ SPARK_START_EARLY: Final = Option(
     "where a lab begins to start Spark, in the background, when a table of the lake is opened, made or written",
     choices=("interactive", "always", "never"),
 )  # fmt: skip
+SPARK_CLASS_ARCHIVE: Final = boolean(
+    "client.spark.class-archive", True,
+    "whether Spark's JVM maps its classes from a file in this user's cache (190 MB, made once in the background)",
+)  # fmt: skip
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
         WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
-        SPARK_START_EARLY, CLIENT_TIME_ZONE, DISK_USAGE_TIME,
+        SPARK_START_EARLY, SPARK_CLASS_ARCHIVE, CLIENT_TIME_ZONE, DISK_USAGE_TIME,
     )
 }  # fmt: skip
 

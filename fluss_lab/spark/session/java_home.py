@@ -8,13 +8,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fluss_lab.errors import JavaNotFoundError
 from fluss_lab.files import write_atomic
+from fluss_lab.spark.session.user_cache import check_private, private_caches
 
 #: What Spark 4 is compiled for.
 JAVA_VERSION_MIN = 17
@@ -155,13 +155,13 @@ def _write_shim(java: Path, env: Mapping[str, str], folder: Path | None) -> Path
     text = _SHIM.format(java=shlex.quote(str(java))).encode()
     name = f"java-{hashlib.sha256(text).hexdigest()[:16]}"
     problems = []
-    for base in [folder] if folder is not None else _caches(env):
+    for base in [folder] if folder is not None else private_caches(env):
         shim = base.absolute() / name / "bin" / "java"
         try:
             base.mkdir(parents=True, exist_ok=True, mode=0o700)
             shim.parent.mkdir(parents=True, exist_ok=True)
             if folder is None:
-                _check_private(base)
+                check_private(base)
             if not shim.is_file() or shim.read_bytes() != text:
                 write_atomic(shim, text, mode=0o700, durable=False)
         except OSError as error:
@@ -175,19 +175,3 @@ def _write_shim(java: Path, env: Mapping[str, str], folder: Path | None) -> Path
         f"Java at {java} serves, but its launcher for Spark could not be written ({'; '.join(problems)}). "
         "Set XDG_CACHE_HOME to a folder that can be written."
     )
-
-
-def _caches(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the folders that may hold launchers, best first."""
-    if cache := env.get("XDG_CACHE_HOME"):
-        yield Path(cache) / "fluss_lab"
-    if home := env.get("HOME"):
-        yield Path(home) / ".cache" / "fluss_lab"
-    yield Path(tempfile.gettempdir()) / f"fluss_lab-{os.getuid()}"
-
-
-def _check_private(folder: Path) -> None:
-    """Raise PermissionError when another user could have put a program there for us to run."""
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or folder.is_symlink() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} belongs to or can be written by others")

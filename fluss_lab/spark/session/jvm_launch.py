@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import UnavailableError
+from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, archive_of
 from fluss_lab.spark.session.worker_placement import spark_home
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str | None]) -
         return launch(settings, environment)
     except EndedError as ended:
         log.warning("Spark's JVM %s while it started; it is started once more", ended)
+    if (archive := archive_of(environment)) is not None and OPTIONS_VARIABLE in environment:
+        archive.drop()
+        environment = {name: value for name, value in environment.items() if name != OPTIONS_VARIABLE}
     ear = Ear(2)
     try:
         return launch(settings, environment, stderr=ear.descriptor)

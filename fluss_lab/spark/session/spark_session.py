@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import UnsupportedError
+from fluss_lab.model.config.config_chain import RUN_VARIABLE
+from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
-from fluss_lab.spark.session.jvm_launch import abandon, discard, has_jvm, is_alive, start_session
+from fluss_lab.spark.session.jvm_launch import Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, worker_python
 
@@ -60,18 +62,26 @@ _LOCK: Final = threading.Lock()
 _EARLY: Final = EarlySpark()
 
 
-def begin_session(owner: object, master: str | None = None, config: Mapping[str, str] | None = None) -> None:
+def begin_session(
+    owner: object,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    *,
+    class_archive: bool = True,
+) -> None:
     """Begin to start, in a thread, what `spark_session` will be asked for; returns at once, and never fails.
 
     It does nothing where the process has a JVM already, and for masters that give executors on other machines or processes.
 
     Args:
         owner: Who may ask, until it calls `leave_session`.
-        master, config: As `spark_session` will have them; with others what has begun is of no use, and ended.
+        master, config, class_archive: As `spark_session` will have them; with others what has begun is of no use, and ended.
     """
     master, asked = master or DEFAULT_MASTER, dict(config or {})
     if is_one_process(master) and not has_jvm() and os.environ.get(_PINNED, "true").lower() == "true":
-        _EARLY.begin(owner, (master, asked), lambda: session_plan(_APP_NAME, master, asked, None))
+        _EARLY.begin(
+            owner, (master, asked), lambda: session_plan(_APP_NAME, master, asked, None, class_archive=class_archive)
+        )
 
 
 def leave_session(owner: object) -> None:
@@ -84,6 +94,8 @@ def spark_session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    *,
+    class_archive: bool = True,
 ) -> SparkSession:
     """Return the SparkSession of this process, starting Spark on first use.
 
@@ -98,6 +110,8 @@ def spark_session(
             environment) names the Python of executors on other machines; default: this one's path.
         folder: Where Spark's warehouse goes if a table of Spark's own is made; default: a temporary folder
             that goes with the process.
+        class_archive: Whether a JVM in one process with Spark's executors maps its classes from a file of the user's
+            cache, and whether that is made, in the background, where there is none. See `class_archive`.
 
     Raises:
         JavaNotFoundError: No Java 17 or newer; the text says what to install.
@@ -116,7 +130,7 @@ def spark_session(
         session = _taken(master, asked) if (app_name, folder) == (_APP_NAME, None) else None
         if session is None:
             _EARLY.discard()
-            session = start_session(*session_plan(app_name, master, asked, folder))
+            session = _start(session_plan(app_name, master, asked, folder, class_archive=class_archive))
         silence_query_loggers()
         return session
 
@@ -127,20 +141,29 @@ def _taken(master: str, asked: dict[str, str]) -> SparkSession | None:
         return None
     jvm, plan = early
     try:
-        return start_session(*plan, jvm)
+        return _start(plan, jvm)
     except Exception as error:
         log.info("Spark's JVM, which was started early, cannot be used; another one is started: %s", error)
         abandon(jvm)
         return None
 
 
-def session_plan(app_name: str, master: str, asked: dict[str, str], folder: Path | None) -> Plan:
+def _start(plan: Plan, jvm: Jvm | None = None) -> SparkSession:
+    session = start_session(*plan, jvm)
+    if (archive := archive_of(plan[1])) is not None and RUN_VARIABLE not in os.environ:
+        archive.begin()
+    return session
+
+
+def session_plan(
+    app_name: str, master: str, asked: dict[str, str], folder: Path | None, *, class_archive: bool = True
+) -> Plan:
     """Return settings and environment of a Spark that is going to start.
 
     Raises:
         JavaNotFoundError: There is no Java 17 or newer.
     """
-    placement = SparkPlacement(master, asked, folder)
+    placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported
     settings = _STATIC | _RUNTIME | placement.settings()
     return settings | {"spark.master": master, "spark.app.name": app_name}, environment

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.files import write_atomic
 from fluss_lab.rpc.access.tls import LOOPBACK
-from fluss_lab.spark.session.java_home import find_java
+from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, takes_archive
+from fluss_lab.spark.session.java_home import JavaHome, find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -147,9 +148,13 @@ class SparkPlacement:
         master: Spark's master.
         asked: Settings that the caller asked for; they win, and paths among them are added to.
         folder: Where Spark may put files; None: a temporary folder that goes with the process.
+        has_archive: Whether an archive of Spark's classes may be used.
     """
 
-    def __init__(self, master: str, asked: Mapping[str, str], folder: Path | None) -> None:
+    def __init__(
+        self, master: str, asked: Mapping[str, str], folder: Path | None, *, has_archive: bool = False
+    ) -> None:
+        self._has_archive = has_archive
         self._master = master
         self._asked = asked
         self._given = folder.absolute() if folder is not None else None
@@ -181,15 +186,27 @@ class SparkPlacement:
             "SPARK_API_MODE": None,
             "SPARK_CONNECT_MODE_ENABLED": None,
         }
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:
-            wanted["JAVA_HOME"] = str(find_java().home)
+        java = find_java() if "PYSPARK_GATEWAY_PORT" not in os.environ else None
+        if java is not None:
+            wanted["JAVA_HOME"] = str(java.home)
         if runs_here(self._master):
             # The block manager and the UI follow this one only, not spark.driver.bindAddress.
             wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
             # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
             if (home := spark_home()) is not None:
-                wanted["SPARK_HOME"] = str(_link_home(home, self._scratch(), self._linked(home)))
+                parts = self.parts(home)
+                archive = self._archive(home, parts, java)
+                linked = _link_home(home, self._scratch(), parts) if archive is None else archive.home
+                wanted["SPARK_HOME"] = str(linked)
+                if archive is not None and (options := archive.options()) is not None:
+                    wanted[OPTIONS_VARIABLE] = f"{os.environ.get(OPTIONS_VARIABLE, '')} {options}".strip()
         return wanted
+
+    def _archive(self, home: Path, parts: tuple[str, ...], java: JavaHome | None) -> ClassArchive | None:
+        """Return the place of an archive of Spark's classes, if one may be used."""
+        if java is None or not self._has_archive or not is_one_process(self._master) or not takes_archive(os.environ):
+            return None
+        return ClassArchive.of(home, parts, java.java, os.environ)
 
     def _local_settings(self) -> dict[str, str]:
         log_settings = Path(str(resources.files("fluss_lab.spark").joinpath("log4j2.properties")))
@@ -214,7 +231,7 @@ class SparkPlacement:
             FILES: ",".join([package.as_uri(), files] if files else [package.as_uri()]),
         }
 
-    def _linked(self, home: Path) -> tuple[str, ...]:
+    def parts(self, home: Path) -> tuple[str, ...]:
         """Return which parts of Spark's home this Spark has.
 
         Its archives of Python modules are of no use to workers here, which run on this Python, but each of them, and each

@@ -8,8 +8,9 @@ import psutil
 
 from fluss_lab.jobs.notebook_library import read_notebook
 from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
-from fluss_lab.jobs.run_processes import RUN_VARIABLE, identity, is_alive, kill_run, run_processes
+from fluss_lab.jobs.run_processes import identity, is_alive, kill_run, run_processes
 from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 

@@ -40,6 +40,8 @@ def child(folder, then, code):
         "PYTHONPATH": str(ROOT),
         "JAVA_HOME": str(java_home(folder, then)),
         "TMPDIR": str(folder / "tmp"),
+        # Whoever chooses so gets no archive of classes, nor the JVM that makes one.
+        "SPARK_SUBMIT_OPTS": "-Xshare:auto",
     }
     env.pop("GRPC_VERBOSITY", None)  # which pyspark sets, in the midst of the start
     return subprocess.Popen(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fluss_lab.spark.session.class_archive import ClassArchive
 from fluss_lab.spark.session.java_home import find_java
+from fluss_lab.spark.session.worker_placement import SparkPlacement, spark_home
 
 ROOT = Path(__file__).parents[4]
 
@@ -16,7 +18,7 @@ _JAVA = """\
 #!/bin/sh
 case "$*" in *-version*) echo 'openjdk version "17.0.1"' >&2; exit 0;; esac
 case "$*" in *org.apache.spark.launcher.Main*) exec {java} "$@";; esac
-echo started >> {starts}
+echo started "$@" >> {starts}
 if [ "$(wc -l < {starts})" -le {failures} ]; then echo "no memory for $$" >&2; exit 7; fi
 exec {java} "$@"
 """
@@ -39,29 +41,40 @@ print(forked.exists())
 """
 
 
-def start(folder, failures):
-    """Start Spark in a process of its own with a Java that fails so often; return what it said."""
+def start(folder, failures, archived=False):
+    """Start Spark in a process of its own with a Java that fails so often; return what it said, and each call of that Java.
+
+    Args:
+        archived: Whether there is an archive of Spark's classes; it is there no more afterwards.
+    """
     java, starts = folder / "jdk" / "bin" / "java", folder / "starts"
     java.parent.mkdir(parents=True)
     real = shlex.quote(str(find_java().java))
     java.write_text(_JAVA.format(java=real, starts=shlex.quote(str(starts)), failures=failures))
     java.chmod(0o700)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": str(folder / "jdk"), "TMPDIR": str(folder)}
+    env["XDG_CACHE_HOME"] = str(folder / "cache")
+    if archived:
+        parts = SparkPlacement("local[1]", {}, None).parts(spark_home())
+        archive = ClassArchive.of(spark_home(), parts, java, env)
+        with archive.draft() as path:
+            path.write_bytes(b"what a JVM dies of")
     done = subprocess.run(
         [sys.executable, "-c", _START], cwd=folder, env=env, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob("fluss_lab-jvm-*"))
-    return done, starts.read_text().count("started")
+    assert not archived or archive.options() is None
+    return done, starts.read_text().splitlines()
 
 
 @pytest.mark.slow
 def test_a_jvm_that_ends_twice_is_an_error_with_what_it_said(tmp_path):
-    done, starts = start(tmp_path, failures=9)
+    done, starts = start(tmp_path, failures=9, archived=True)
     *error, forked, control = done.stdout.splitlines()
     assert error[0].startswith("Spark's JVM ended with 7 while it started, twice.")
     assert error[-1].startswith("  no memory for ")
-    assert starts == 2
+    assert ["SharedArchiveFile" in each for each in starts] == [True, False]
     assert "no memory" in done.stderr
     assert (forked, control) == ("False", "True"), "the JVM was started by a fork that runs handlers"
 
@@ -70,4 +83,4 @@ def test_a_jvm_that_ends_twice_is_an_error_with_what_it_said(tmp_path):
 def test_a_jvm_that_ends_once_is_started_again(tmp_path):
     done, starts = start(tmp_path, failures=1)
     assert done.stdout.splitlines() == ["3", "False", "True"]
-    assert starts == 2
+    assert len(starts) == 2
