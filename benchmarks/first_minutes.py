@@ -52,21 +52,22 @@ SPARK: Final = (
     "first Python task",
 )
 #: How a child spends its time.
-_KINDS: Final = ("plain", "spark", "early", "again", "parts")
+_KINDS: Final = ("plain", "spark", "archived", "early", "again", "parts")
 
 
 def run(runs: int = RUNS) -> None:
     """Measure and print."""
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in _KINDS}
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            for kind in _KINDS:
-                # What is opened again is what the last one with Spark left behind.
-                lab = Path(folder) / ("spark" if kind == "again" else kind)
-                found[kind].append(_child(kind, lab))
+    with tempfile.TemporaryDirectory() as cache:
+        env = {"XDG_CACHE_HOME": cache}
+        made = _child("make", Path(cache), env)
+        for _ in range(runs):
+            _measure_all(found, env)
     figures = Figures(f"first minutes, in fresh processes: median of {runs} (least to most), on {os.cpu_count()} cores")
     _add(figures, "without Spark", PLAIN, found["plain"], GOAL_PLAIN_S)
-    _add(figures, "with Spark", WITH_SPARK, found["spark"], GOAL_SPARK_S)
+    _add(figures, "with Spark, no archive of its classes", WITH_SPARK, found["spark"], GOAL_SPARK_S)
+    _add(figures, "with Spark", WITH_SPARK, found["archived"], GOAL_SPARK_S)
+    figures.add("the archive, made once in the background", f"{made['made']:.1f} s")
     figures.add(f"Spark started early, {READING_S:.0f} s of reading: first tier", _spread(found["early"], "first tier"))
     figures.add("  then first SQL", _spread(found["early"], "first SQL"))
     figures.add("an existing folder: Lab.open", _spread(found["again"], "Lab.open"))
@@ -74,6 +75,14 @@ def run(runs: int = RUNS) -> None:
     for part in SPARK:
         figures.add(f"of Spark's start: {part}", _spread(found["parts"], part))
     figures.print()
+
+
+def _measure_all(found: dict[str, list[dict[str, float]]], env: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in _KINDS:
+            # What is opened again is what the last one with Spark left behind.
+            lab = Path(folder) / ("spark" if kind == "again" else kind)
+            found[kind].append(_child(kind, lab, env))
 
 
 def _add(figures: Figures, title: str, parts: tuple[str, ...], found: list[dict[str, float]], goal_s: float) -> None:
@@ -91,11 +100,11 @@ def _spread(found: list[dict[str, float]], part: str) -> str:
     return f"{statistics.median(values):.2f} s ({min(values):.2f} to {max(values):.2f})"
 
 
-def _child(kind: str, folder: Path) -> dict[str, float]:
+def _child(kind: str, folder: Path, env: dict[str, str]) -> dict[str, float]:
     """Return the seconds of each step in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.first_minutes", "--child", kind, str(folder)],
-        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False, env=os.environ | env | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{kind} ended with {done.returncode}:\n{done.stderr}")
@@ -129,8 +138,8 @@ def _imported() -> Any:
 
 def _measure(kind: str, folder: Path) -> dict[str, float]:
     steps = _Steps()
-    if kind == "parts":
-        _measure_start(steps)
+    if kind in {"parts", "make"}:
+        (_measure_start if kind == "parts" else _make_archive)(steps)
         return steps.seconds
     lab_type = steps.step("import fluss_lab", _imported)
     if kind == "again":
@@ -138,6 +147,7 @@ def _measure(kind: str, folder: Path) -> dict[str, float]:
             steps.step("first scan", lambda: lab.table("bench.t").scan().to_arrow())
         return steps.seconds
     config = {"client.spark.start-early": "always" if kind == "early" else "never"}
+    config["client.spark.class-archive"] = "false" if kind == "spark" else "true"
     with steps.step("Lab.open, new folder", lambda: lab_type.open(folder, config=config)) as lab:
         table = steps.step("create a table", lambda: _create(lab))
         data = [{"id": number, "dest": f"d{number % 7}"} for number in range(ROWS)]
@@ -158,6 +168,16 @@ def _create(lab: Any) -> Any:
     lab.create_database("bench")
     properties = {"table.datalake.enabled": True, "table.datalake.auto-maintenance": False}
     return lab.create_table("bench.t", {"id": "bigint", "dest": "string"}, buckets=2, properties=properties)
+
+
+def _make_archive(steps: _Steps) -> None:
+    from fluss_lab.spark.session.class_archive import archive_of
+    from fluss_lab.spark.session.spark_session import DEFAULT_MASTER, session_plan
+
+    archive = archive_of(session_plan("bench", DEFAULT_MASTER, {}, None)[1])
+    if archive is None or (making := archive.begin()) is None:
+        raise RuntimeError("an empty cache gets no archive")
+    steps.step("made", making.join)
 
 
 def _measure_start(steps: _Steps) -> None:

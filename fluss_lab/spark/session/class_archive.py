@@ -8,7 +8,6 @@ with the one that began it. Whatever is wrong with it, Spark starts without.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -24,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.files import write_atomic
+from fluss_lab.files import replace, try_lock, write_atomic
 from fluss_lab.spark.session.user_cache import check_private, private_caches
 
 log = logging.getLogger(__name__)
@@ -167,7 +166,8 @@ class ClassArchive:
             OSError: There is no room for it.
         """
         with (self.folder / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(lock.fileno()):
+                raise BlockingIOError("another process makes it")
             if self.options() is not None:
                 raise BlockingIOError("it is there")
             for left in self.folder.glob(f"{_DRAFT}*"):
@@ -188,7 +188,7 @@ class ClassArchive:
     def _keep(self, path: Path) -> None:
         path.chmod(0o600)
         manifest = {"version": _FORMAT, "size": path.stat().st_size, "crc32": _crc32(path)}
-        path.replace(self.folder / _ARCHIVE)
+        replace(path, self.folder / _ARCHIVE)
         write_atomic(self.folder / _MANIFEST, json.dumps(manifest).encode(), durable=False)
 
     def _remove_unused(self) -> None:
@@ -238,7 +238,7 @@ def _link(home: Path, linked: Path, parts: Iterable[str]) -> None:
         if (home / name).exists():
             (draft / name).symlink_to(home / name)
     try:
-        draft.rename(linked)
+        replace(draft, linked)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
         if not linked.is_dir():  # another process was first
