@@ -82,7 +82,7 @@ class ReadPoint:
         path: The table.
         table_id: Its id: a table of the same path made later is another.
         schema_id: The schema that rows are read in.
-        moment_ms: When it was taken; for one in the past, that time.
+        moment_ms: When it was taken; for one in the past, that time; of a lake snapshot, its newest record's.
         as_of: Whether it was asked for by time: all records with a timestamp up to `moment_ms`.
         snapshot_id: The lake snapshot to begin with; a hint, for when it is gone any newer one gives the same rows.
         buckets: Every bucket that had been made, by partition name and bucket.

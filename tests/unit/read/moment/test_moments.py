@@ -90,6 +90,15 @@ def test_numbers_of_pandas_are_numbers(table):
     assert reader.scan(as_of=frame["_commit_timestamp"].iloc[-1] + timedelta(0)).count() == 45
 
 
+def test_the_moment_of_a_lake_snapshot_is_that_of_its_newest_record(table):
+    report = table.tier()
+    newest_ms = max(record.timestamp_ms for record in table.records)
+    table.clock.advance(5_000)
+    table.append_random(random.Random(3), 5, ["2013-01"])
+    assert table.reader().read_point(report.snapshot_id).moment_ms == newest_ms < table.clock.now_ms()
+    assert f" from {format_moment(newest_ms)} to " in repr(table.reader().diff(report.snapshot_id))
+
+
 def test_buckets_and_starts_that_are_not_are_errors(table, make_table):
     reader = table.reader()
     for wrong in ([9], [-1], [True], [0.0], ["0"], [None], [(None, 9)], [("x", 0)], [(0, 0, 0)], [[0]]):
