@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 #: A page of more rows is what `Scan.to_batches` is for.
 PAGE_ROWS_MAX: Final = 10_000
-#: A mark is kept for each so many rows at first: reading so many again takes some milliseconds.
-MARK_ROWS: Final = 4_096
+#: A mark is kept for each so many rows at first, and where a filter leaves few, for each so many offsets: reading so many
+#: again takes some milliseconds.
+MARK_ROWS: Final = 512
+MARK_OFFSETS: Final = 65_536
 #: Of more marks every second one is dropped, again and again: 100 bytes each.
 MARKS_MAX: Final = 8_192
 #: Rows that were read last are kept up to so many bytes, and at least one batch, for pages that go back a little.
@@ -44,6 +46,8 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 NEAR_ROWS: Final = 65_536
 #: Of a log table so many offsets are read at once for pages: a file's row groups behind them are not decoded ahead.
 PIECE_ROWS: Final = 32_768
+#: Where a filter leaves few rows, up to so many.
+PIECE_ROWS_MAX: Final = 262_144
 #: What a part's name is in the places of rows; the other columns are those of a scan.
 PARTITION: Final = "_partition"
 
@@ -167,7 +171,7 @@ class RowPages(Closing):
         #: Number of the first row of each part, as far as it is known; behind the last, of the rows in all.
         self._firsts: list[int | None] = [0, *[None] * len(plan.parts)]
         self._marks: list[_Mark] = []
-        self._mark_rows = MARK_ROWS
+        self._mark_rows, self._mark_offsets = MARK_ROWS, MARK_OFFSETS
         self._window: deque[_Piece] = deque()
         self._window_bytes = 0
         self._stream: Generator[tuple[int, pa.RecordBatch], None, None] | None = None
@@ -269,20 +273,31 @@ class RowPages(Closing):
         start = _Mark(first, number, part.start)
         if self._is_dense(number):
             start = _Mark(row, number, part.start + row - first)
-        at = bisect_right(self._marks, row, key=_row_of)
-        return start if not at else max(start, self._marks[at - 1])
+        mark = self._nearest_mark(row)
+        return start if mark is None else max(start, mark)
 
     def _mark(self, piece: _Piece) -> None:
         """Keep marks of rows that have none."""
-        step = self._mark_rows
-        for row in range(-(-piece.first_row // step) * step, piece.stop_row, step):
-            at = bisect_left(self._marks, row, key=_row_of)
-            if at == len(self._marks) or self._marks[at].row != row:
-                offset = int(piece.batch.column(OFFSET)[row - piece.first_row].as_py())
-                self._marks.insert(at, _Mark(row, piece.part, offset))
+        step, first = self._mark_rows, piece.first_row
+        before = self._nearest_mark(first)
+        begin = int(piece.batch.column(OFFSET)[0].as_py())
+        if before is None or before.part != piece.part or begin - before.offset >= self._mark_offsets:
+            self._add_mark(piece, first)
+        for row in range(-(-first // step) * step, piece.stop_row, step):
+            self._add_mark(piece, row)
         while len(self._marks) > MARKS_MAX:
-            self._mark_rows *= 2
-            self._marks = [mark for mark in self._marks if mark.row % self._mark_rows == 0]
+            self._mark_rows, self._mark_offsets = 2 * self._mark_rows, 2 * self._mark_offsets
+            self._marks = self._marks[::2]
+
+    def _add_mark(self, piece: _Piece, row: int) -> None:
+        at = bisect_left(self._marks, row, key=_row_of)
+        if at == len(self._marks) or self._marks[at].row != row:
+            offset = int(piece.batch.column(OFFSET)[row - piece.first_row].as_py())
+            self._marks.insert(at, _Mark(row, piece.part, offset))
+
+    def _nearest_mark(self, row: int) -> _Mark | None:
+        at = bisect_right(self._marks, row, key=_row_of)
+        return self._marks[at - 1] if at else None
 
     # -- the stream ----------------------------------------------------------------------------------------------------
 
@@ -318,14 +333,16 @@ class RowPages(Closing):
     def _pieces(self, number: int, part: BucketPart, limit: int | None) -> Iterator[BucketPart]:
         """Yield what is read of a part at once: of a log table where pages are wanted, some pages of it.
 
-        Where a filter leaves rows out, each piece is twice the one before, so that one that leaves few ends soon too.
+        Where a filter leaves rows out, pieces grow, so that one that leaves few ends soon too.
         """
         step = PIECE_ROWS if limit is not None and self._source.info.is_log_table else part.stop
         start = part.start
         while start < part.stop:
             stop = min(start + step, part.stop)
             yield replace(part, start=start, stop=stop, lake_stop=max(start, min(part.lake_stop, stop)))
-            start, step = stop, step if self._is_dense(number) else 2 * step
+            start = stop
+            if not self._is_dense(number):
+                step = min(2 * step, PIECE_ROWS_MAX)
 
     def _is_dense(self, number: int) -> bool:
         """Return whether each offset of a part is one row."""

@@ -180,6 +180,29 @@ def test_going_back_reads_from_the_nearest_mark(make_table, marked, monkeypatch)
     assert 0 <= expected["__offset"] - start < 8
 
 
+def test_a_filter_that_leaves_few_rows_has_marks_by_offset(make_table, marked, monkeypatch):
+    monkeypatch.setattr(row_pages, "MARK_ROWS", 1_000)
+    monkeypatch.setattr(row_pages, "MARK_OFFSETS", 20)
+    monkeypatch.setattr(row_pages, "PIECE_ROWS_MAX", 24)
+    monkeypatch.setattr(row_pages, "MARKS_MAX", 1_000)
+    table = make_table(partitioned=False)
+    for _ in range(12):
+        table.append_random(random.Random(1), 50, ["2013-01"])
+    scan = table.reader().scan(where="id % 10 = 3")
+    pages = scan.pages()
+    whole = scan.to_arrow()
+    for first in range(0, 61, 20):
+        pages.page(first, 20)
+    assert pages.total == len(whole) == 60
+    read = read_parts(monkeypatch)
+    page = pages.page(15, 1)
+    same(rows_of(page.rows), rows_of(whole.slice(15, 1)))
+    (bucket, start, _), *_ = read
+    (place,) = page.places.to_pylist()
+    assert bucket == place["__bucket"]
+    assert 0 <= place["__offset"] - start < 80 < place["__offset"]
+
+
 def test_marks_are_bounded(make_table, marked):
     table = make_table(partitioned=False)
     table.append_random(random.Random(1), 400, ["2013-01"])
