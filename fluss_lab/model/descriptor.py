@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from fluss_lab.display import Grid, card
@@ -77,6 +77,11 @@ class TableDescriptor:
             "TableDescriptor", "log table" if not self.schema.primary_key else "primary-key table", self
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Read-only properties have no form in which they travel; a copy's are its own.
+        values = (self.schema, self.partitioned_by, self.buckets, self.bucket_key, dict(self.properties), self.comment)
+        return TableDescriptor, values
+
     def with_properties(self, properties: Mapping[str, str]) -> TableDescriptor:
         """Return the same definition with other (already checked) properties."""
         return replace(self, properties=dict(properties))
@@ -145,7 +150,7 @@ def _definition_html(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableInfo:
     """A table as the cluster knows it: path, ids, definition."""
 
@@ -156,12 +161,12 @@ class TableInfo:
     created_ms: int
     modified_ms: int
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Return the current schema."""
         return self.descriptor.schema
 
-    @property
+    @cached_property
     def is_log_table(self) -> bool:
         """Tell whether the table has no primary key."""
         return not self.descriptor.schema.primary_key

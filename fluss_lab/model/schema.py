@@ -56,12 +56,24 @@ class Schema:
         raise InvalidSchemaError(f"no column {name!r}; the columns are {', '.join(self.names)}")
 
     def arrow(self) -> pa.Schema:
-        """Return the Arrow schema in which rows of the table travel: columns in order, keys not null."""
-        return self._arrow
+        """Return `arrow_schema`."""
+        return self.arrow_schema
 
     @cached_property
-    def _arrow(self) -> pa.Schema:
+    def arrow_schema(self) -> pa.Schema:
+        """Return the Arrow schema in which rows of the table travel: columns in order, keys not null. Made once."""
         return pa.schema([column.type.arrow_field(column.name) for column in self.columns])
+
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """Return what rooms above derive of the schema alone, each under a name of its own and bounded by itself.
+
+        It lives as long as the schema, so nothing in it is ever outdated; a copy begins without it.
+        """
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema, (self.columns, self.primary_key)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema in Apache Fluss's JSON form."""

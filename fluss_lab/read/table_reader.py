@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.client import Connection, LogScanner
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
@@ -32,6 +32,9 @@ from fluss_lab.read.union.read_parts import Selection
 from fluss_lab.read.union.read_plan import check_selection
 from fluss_lab.read.union.scan import Scan
 
+if TYPE_CHECKING:
+    from fluss_lab.display import Waiting
+
 #: A time in the present millisecond is past after one: two waits of more than that.
 _PRESENT_WAITS: Final = 2
 _PRESENT_WAIT_S: Final = 0.0015
@@ -46,6 +49,7 @@ class TableReader:
         path: The table.
         storage: The lake; None: the one that the cluster is configured with, if it is needed.
         spark: Makes a Spark DataFrame of a scan or changelog; None: ``to_spark`` is refused.
+        waiting: Shows how far a read is, by its words; None: nobody watches.
 
     Raises:
         TableNotFoundError: There is no such table.
@@ -58,8 +62,9 @@ class TableReader:
         storage: LakeStorage | None = None,
         *,
         spark: Callable[[Any], Any] | None = None,
+        waiting: Callable[[str], Waiting] | None = None,
     ) -> None:
-        self._source = TableSource(connection, connection.table_info(path), storage)
+        self._source = TableSource(connection, connection.table_info(path), storage, waiting)
         self._spark = spark
 
     @property

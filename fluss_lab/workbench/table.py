@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
+from fluss_lab.display import Waiting
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import Moment
@@ -463,7 +464,7 @@ class Table:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _reader(self) -> TableReader:
-        return TableReader(self.lab.connection, self.path, spark=lambda read: to_spark(self.lab, read))
+        return TableReader(self.lab.connection, self.path, spark=functools.partial(to_spark, self.lab), waiting=Waiting)
 
     def __repr__(self) -> str:
         return f"<{table_text(self.lab.connection, self.path)}>"

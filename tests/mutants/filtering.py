@@ -11,12 +11,31 @@ SYNTAX = "fluss_lab/read/filter/sql_parser.py"
 TERMS = "fluss_lab/read/filter/computed_values.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_MATRIX = "tests/unit/read/filter/test_where_matrix.py"
+COMPILER = "fluss_lab/read/filter/filter_compiler.py"
 IN_FILTERS = "tests/unit/read/filter/test_filter_compiler.py"
 IN_LIMITS = "tests/unit/read/filter/test_filter_limits.py"
 IN_TERMS = "tests/unit/read/filter/test_computed_values.py"
 
 #: P4: a filter keeps the same rows wherever they lie.
 FILTERING = (
+    Mutant(
+        "filter_kept_for_another_schema",
+        "P4",
+        COMPILER,
+        '    kept: Callable[[str], Filter] | None = schema.derived.get("filters")\n'
+        '    return kept or schema.derived.setdefault("filters", lru_cache(_KEPT)(partial(_sql_filter, schema)))\n',
+        "    shared = compile_filter.__dict__\n"
+        '    return shared.setdefault("filters", lru_cache(_KEPT)(partial(_sql_filter, schema)))\n',
+        (f"{IN_FILTERS}::test_a_text_means_what_it_means_in_each_schema",),
+    ),
+    Mutant(
+        "filter_decided_once_for_all",
+        "P4",
+        COMPILER,
+        "return self._undecided if self.columns.isdisjoint(known) else self._decided(known)",
+        "return self._undecided",
+        (f"{IN_FILTERS}::test_a_decided_filter_keeps_the_same_rows",),
+    ),
     Mutant(
         "infinity_pruned_by_statistics",
         "P4",

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/server/test_identity.py"
 IN_METADATA = "tests/unit/server/coordinator/metadata/test_metadata_store.py"
+IN_CACHE = "tests/unit/client/cluster/test_metadata_cache.py"
 IN_REBUILD = "tests/unit/server/tablet/log/test_previous_rebuild.py"
 
 IDENTITY = (
@@ -60,5 +61,21 @@ IDENTITY = (
         "        return replace(found, properties=dict(found.properties))\n",
         "        return found\n",
         ("tests/unit/model/test_descriptor.py::test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody",),
+    ),
+    Mutant(
+        "table_that_is_kept_changed_for_others", "P13", "fluss_lab/client/cluster/metadata_cache.py",
+        "properties=MappingProxyType(dict(descriptor.properties))",
+        "properties=dict(descriptor.properties)",
+        (f"{IN_CACHE}::test_a_table_that_is_shared_cannot_be_changed_and_a_copy_can",),
+    ),
+    Mutant(
+        "table_kept_by_its_path", "P13", "fluss_lab/client/cluster/metadata_cache.py",
+        "        self._infos = lru_cache(_TABLES_KEPT)(_table_info)\n",
+        "        kept: dict[TablePath, TableInfo] = {}\n"
+        "        self._infos = lambda path, *answer: kept.setdefault(path, _table_info(path, *answer))\n",
+        (
+            f"{IN_CACHE}::test_the_same_answer_gives_the_same_table_and_another_answer_another",
+            f"{IN_CACHE}::test_a_table_that_others_alter_or_make_again_is_seen_at_once",
+        ),
     ),
 )  # fmt: skip

@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import tzinfo
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -77,7 +79,6 @@ class ClusterClient(Closing):
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
         self.fetch_bytes_max = FETCH_SIZE_MAX.of(self.options)
-        self.time_zone = client_time_zone(self.options)
         self._locate = locate
         self.closed = Flag()
         self._pid = -1
@@ -115,6 +116,11 @@ class ClusterClient(Closing):
                 for channel in {link.channel for link in links.values()}:
                     channel.close()
 
+    @cached_property
+    def time_zone(self) -> tzinfo | None:
+        """Return the zone of times that are given without one; None: the system's."""
+        return client_time_zone(self.options)
+
     @property
     def address(self) -> ServerAddress:
         """Return where the coordinator was last found, for processes that make a connection of their own.
@@ -137,17 +143,8 @@ class ClusterClient(Closing):
             TableNotFoundError: There is no such table.
         """
         request = pb.GetTableInfoRequest(table_path=path_message(path))
-        response = self.coordinator(attempts).get_table_info(request)
-        info = TableInfo(
-            path,
-            response.table_id,
-            response.schema_id,
-            self._cache().definitions.parsed(response.table_json),
-            response.created_time,
-            response.modified_time,
-        )
-        self.remember(info)
-        return info
+        answer = self.coordinator(attempts).get_table_info(request)
+        return self._cache().table_info(path, answer)
 
     def remember(self, info: TableInfo) -> None:
         """Take a table from elsewhere (another process) as known, so that its buckets can be found by id."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
 
 from fluss_lab.errors import (
     BucketNotFoundError,
@@ -13,12 +17,15 @@ from fluss_lab.errors import (
     PartitionNotFoundError,
     TableNotFoundError,
 )
-from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
-from fluss_lab.model.descriptor import DefinitionCache
+from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.names import partition_name
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import path_message
+
+#: How many tables a cache keeps, and how long the definition of one may be: at most 16 MiB of text.
+_TABLES_KEPT: Final = 256
+_TEXT_LENGTH_MAX: Final = 64 << 10
 
 
 class Metadata:
@@ -33,8 +40,23 @@ class Metadata:
         self._partitions: dict[int, dict[str, PartitionInfo]] = {}
         #: By table id and schema id. They never change.
         self._schemas: dict[tuple[int, int], Schema] = {}
-        #: What definitions as JSON say.
-        self.definitions = DefinitionCache()
+        #: Tables by all that an answer says of them. Those that were not asked for longest are forgotten.
+        self._infos = lru_cache(_TABLES_KEPT)(_table_info)
+
+    def table_info(self, path: TablePath, answer: pb.GetTableInfoResponse) -> TableInfo:
+        """Return the table that an answer describes, and remember the path of its id.
+
+        The same answer gives the same object, with all that was derived of its schema. It is shared: nobody can change it.
+
+        Raises:
+            InvalidSchemaError, UnsupportedError, ValueError: The definition is none, or of a newer version.
+        """
+        make: Callable[..., TableInfo] = self._infos if len(answer.table_json) <= _TEXT_LENGTH_MAX else _table_info
+        info = make(
+            path, answer.table_id, answer.schema_id, answer.table_json, answer.created_time, answer.modified_time
+        )
+        self.remember(info.table_id, path)
+        return info
 
     def remember(self, table_id: int, path: TablePath) -> None:
         """Remember the path of a table id."""
@@ -145,6 +167,14 @@ class Metadata:
                 for entry in partition.bucket_metadata:
                     bucket = TableBucket(partition.table_id, partition.partition_id, entry.bucket_id)
                     self._leaders[bucket] = _leader(entry)
+
+
+def _table_info(
+    path: TablePath, table_id: int, schema_id: int, definition: bytes, created_ms: int, modified_ms: int
+) -> TableInfo:
+    descriptor = TableDescriptor.from_json(json.loads(definition))
+    descriptor = replace(descriptor, properties=MappingProxyType(dict(descriptor.properties)))
+    return TableInfo(path, table_id, schema_id, descriptor, created_ms, modified_ms)
 
 
 def _leader(entry: pb.PbBucketMetadata) -> int | None:

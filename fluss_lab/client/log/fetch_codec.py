@@ -36,7 +36,7 @@ class Projection:
     def __init__(
         self, info: TableInfo, wanted: Sequence[str | int] | None, schema_of: Callable[[int], Schema] | None = None
     ) -> None:
-        schema = info.schema.arrow()
+        schema = info.schema.arrow_schema
         self._schema_id = info.schema_id
         self._schema_of = schema_of
         self._select: list[str] | None = None
@@ -44,7 +44,7 @@ class Projection:
         self.indices: list[int] | None = None
         self._own: pa.Schema = schema
         if wanted is not None:
-            known = info.schema.names
+            known = schema.names
             names = [_name(info, known, each) for each in wanted]
             if len(set(names)) != len(names):
                 raise InvalidSchemaError(f"{info.path}: projection {names}: a column appears twice")

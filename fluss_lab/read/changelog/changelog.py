@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.client.log.range_reader import checked_lake_records, read_range
-from fluss_lab.display import Grid, Waiting, card, short
+from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
     FlussError,
@@ -185,7 +185,10 @@ class Changelog:
 
     def _watched_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with their number shown where a person watches."""
-        with Waiting(f"reading the changelog of {self.source.info.path}") as waiting:
+        with self.source.watched("reading the changelog of {}") as waiting:
+            if waiting is None:
+                yield from self._batches()
+                return
             plan = self.plan()
             waiting.plan(sum(each.stop - each.start for each in plan) if self.is_whole else 0)
             for each in plan:
@@ -272,7 +275,7 @@ def _edge_text(edge: Any) -> str:
 
 def _checked(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
-        return tuple(info.schema.names)
+        return tuple(info.schema.arrow_schema.names)
     if isinstance(columns, str):
         raise InvalidSchemaError(f"columns: expected a list of names, found the text {columns!r}")
     names = tuple(info.schema.column(name).name for name in columns)
@@ -291,7 +294,7 @@ def changelog_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
         pa.field(LOG_OFFSET, pa.int64(), nullable=False),
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
     ]
-    return pa.schema(fields + [info.schema.arrow().field(name) for name in columns])
+    return pa.schema(fields + [info.schema.arrow_schema.field(name) for name in columns])
 
 
 def changelog_batch(

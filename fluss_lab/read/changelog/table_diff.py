@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.display import Cell, Grid, Waiting, card, plural
+from fluss_lab.display import Cell, Grid, card, plural
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.changes import CHANGE_SYMBOLS
@@ -189,7 +189,7 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     changes = []
     what = f"the changes between {before!r} and {after!r}"
     unsure = unsure_buckets(source, before) | unsure_buckets(source, after) if before != after else frozenset()
-    with Waiting(f"comparing {source.info.path} at two moments"):
+    with source.watched("comparing {} at two moments"):
         for part in divide(source, ranges_between(source, wanted, what, unsure)):
             change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
             is_forward = edges[part.bucket][0] < edges[part.bucket][1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
 SYSTEM_TYPES: Final = {"__bucket": pa.int32(), "__offset": pa.int64(), "__timestamp": pa.timestamp("us", "UTC")}
 
 _TEXT_SHOWN: Final = 300
+#: How many filters are kept with a schema, and how long the text of one may be: some 10 kB each, 300 kB of the longest.
+_KEPT: Final = 8
+_TEXT_KEPT_MAX: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filter:
-    """A checked filter: rows for which it is not true are left out.
+    """A checked filter: rows for which it is not true are left out. Nobody changes it: threads may share it.
 
     Attributes:
         text: As it was written, a long one cut.
@@ -45,7 +49,7 @@ class Filter:
     def __repr__(self) -> str:
         return f"<Filter {self.text}>"
 
-    @property
+    @cached_property
     def pushed(self) -> pc.Expression | None:
         """Return what a file reader may filter by itself: true wherever the filter is. None when that is nothing.
 
@@ -55,13 +59,17 @@ class Filter:
         weaker = tree.decide(tree.weaken(self.predicate, _is_kept), {})
         return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
 
-    @property
+    @cached_property
     def left_over(self) -> bool:
         """Return whether rows that pass `pushed` must be filtered again."""
         return any(_is_kept(leaf) for leaf in tree.leaves(self.predicate))
 
     def prune(self) -> BooleanExpression | None:
         """Return a pyiceberg expression that is true wherever the filter is; None when there is nothing to prune by."""
+        return self._pruning
+
+    @cached_property
+    def _pruning(self) -> BooleanExpression | None:
         return pruning_of(self.predicate)
 
     def decide(self, known: Mapping[str, Any]) -> Filter | bool:
@@ -70,6 +78,13 @@ class Filter:
         Args:
             known: Column names to the value (never null) that all rows at hand have.
         """
+        return self._undecided if self.columns.isdisjoint(known) else self._decided(known)
+
+    @cached_property
+    def _undecided(self) -> Filter | bool:
+        return self._decided({})
+
+    def _decided(self, known: Mapping[str, Any]) -> Filter | bool:
         left = tree.decide(self.predicate, known)
         if isinstance(left, tree.Constant):
             return bool(left.value)
@@ -110,12 +125,10 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
     """
     if where is None or isinstance(where, Filter):
         return where
+    if isinstance(where, str):
+        return _kept_filters(schema)(where) if len(where) <= _TEXT_KEPT_MAX else _sql_filter(schema, where)
     types = _types(schema)
     conditions = Conditions(types)
-    if isinstance(where, str):
-        from fluss_lab.read.filter.sql_filter import parse_sql  # here: sqlglot takes 0.1 s to import
-
-        return filter_of(parse_sql(where, conditions), where)
     if isinstance(where, pc.Expression):
         form = ExpressionForm(where)
         return filter_of(predicate_of_arrow(form, conditions, pa.schema(list(types.items())).empty_table()), form.text)
@@ -124,6 +137,18 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
     raise InvalidFilterError(
         f"where: expected SQL text, a pyarrow expression or a pyiceberg expression, found {type(where).__name__}"
     )
+
+
+def _kept_filters(schema: Schema) -> Callable[[str], Filter]:
+    """Return `_sql_filter` of a schema, which remembers the texts asked for last: a reader asks again and again."""
+    kept: Callable[[str], Filter] | None = schema.derived.get("filters")
+    return kept or schema.derived.setdefault("filters", lru_cache(_KEPT)(partial(_sql_filter, schema)))
+
+
+def _sql_filter(schema: Schema, text: str) -> Filter:
+    from fluss_lab.read.filter.sql_filter import parse_sql  # here: sqlglot takes 0.1 s to import
+
+    return filter_of(parse_sql(text, Conditions(_types(schema))), text)
 
 
 def filter_of(node: tree.Predicate, text: str) -> Filter:
@@ -143,7 +168,7 @@ def _is_kept(leaf: tree.Leaf) -> bool:
 
 
 def _types(schema: Schema) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in schema.arrow()} | SYSTEM_TYPES
+    return {field.name: field.type for field in schema.arrow_schema} | SYSTEM_TYPES
 
 
 def _text_of(where: object) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fluss_lab.client import BucketOffset, BucketStatus, Connection, KnownBucket, UnknownBucket
 from fluss_lab.client.cluster.bucket_status import bucket_statuses, lake_snapshot
@@ -24,6 +24,9 @@ from fluss_lab.lake import FlussLogSource, LakeSource, LakeStorage, LookupContex
 from fluss_lab.model import LakeSnapshot, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
+
+if TYPE_CHECKING:
+    from fluss_lab.display import Waiting
 
 T = TypeVar("T")
 
@@ -157,17 +160,31 @@ class TableState:
 
 
 class TableSource:
-    """One table with everything that reads of it need."""
+    """One table with everything that reads of it need.
 
-    def __init__(self, connection: Connection, info: TableInfo, storage: LakeStorage | None) -> None:
+    Args:
+        connection: To the cluster.
+        info: The table.
+        storage: The lake; None: the one that the cluster is configured with.
+        waiting: Shows how far a read is, by its words; None: nobody watches.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        info: TableInfo,
+        storage: LakeStorage | None,
+        waiting: Callable[[str], Waiting] | None = None,
+    ) -> None:
         self.connection = connection
         self.info = info
         self._given = storage
+        self._waiting = waiting
         self._seen: TableState | None = None
 
     def with_info(self, info: TableInfo) -> TableSource:
         """Return the same table as it is otherwise known: with the columns that it had at some time."""
-        other = TableSource(self.connection, info, self._given)
+        other = TableSource(self.connection, info, self._given, self._waiting)
         other._seen = self._seen
         return other
 
@@ -182,6 +199,16 @@ class TableSource:
         for status in connection.admin().buckets(now, patient=False):
             status.known()
         return TableSource(connection, self.info, self._given)
+
+    def watched(self, what: str) -> AbstractContextManager[Waiting | None]:
+        """Return the block in which a person sees how far a read is: its progress, None where nobody watches.
+
+        Args:
+            what: What goes on; ``{}`` in it is the table.
+        """
+        if self._waiting is None:
+            return nullcontext()
+        return self._waiting(what.format(self.info.path))
 
     def check_table(self, path: TablePath, table_id: int, what: str) -> None:
         """See that something taken of a table was taken of this one.

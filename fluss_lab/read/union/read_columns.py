@@ -83,10 +83,10 @@ def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool 
         InvalidSchemaError: There is no such column, or it is named twice.
         InvalidRequestError: No column at all.
     """
-    types = {field.name: field for field in schema.arrow()}
+    types = {field.name: field for field in schema.arrow_schema}
     types |= {name: pa.field(name, dtype, nullable=False) for name, dtype in SYSTEM_TYPES.items()}
     if names is None:
-        return Columns(tuple(schema.names), with_source, types)
+        return Columns(tuple(schema.arrow_schema.names), with_source, types)
     if isinstance(names, str):
         raise InvalidSchemaError(f"columns: expected a list of names, found the text {names!r}")
     wanted = list(names)
@@ -131,8 +131,10 @@ def of_records(records: LogRecords, bucket: int, schema: pa.Schema) -> pa.Record
 def stored_columns(info: TableInfo, names: Iterable[str]) -> list[str]:
     """Return the user's columns among some; at least one that every record has, so that records can be counted."""
     user = [name for name in names if name not in SYSTEM_TYPES]
-    candidates = info.schema.primary_key or info.schema.names[:1]
-    return user or [min(candidates, key=lambda name: _width(info.schema.column(name).type.arrow()))]
+    if user:
+        return user
+    known = info.schema.arrow_schema
+    return [min(info.schema.primary_key or known.names[:1], key=lambda name: _width(known.field(name).type))]
 
 
 def _width(dtype: pa.DataType) -> int:

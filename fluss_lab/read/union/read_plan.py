@@ -33,7 +33,7 @@ from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_merge import keyed_rows
 from fluss_lab.read.union.pk_plan import place_part
-from fluss_lab.read.union.read_columns import LAKE, LOG, coalesce, of_records, stored_columns
+from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
@@ -67,26 +67,26 @@ def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) ->
         PartitionNotFoundError: A partition asked for did not exist at the read point.
         FlussError: How far a bucket that can hold such rows went was not known at the read point.
     """
-    known = {partition for partition, _ in point.keys}
+    known = {partition for partition, _ in point.keys} if selection.partitions else set()
     for name in selection.partitions or ():
         if name not in known:
             raise PartitionNotFoundError(f"table {point.path}: no partition {name!r} at {point!r}")
     hashed = _hashed_buckets(source.info, selection.filter)
     parts = []
     for missing in point.unknown:
-        if _is_selected(missing.key, selection, hashed) and _may_match(source.info, missing.key, selection.filter):
+        place = (missing.partition, missing.bucket)
+        if _is_selected(*place, selection, hashed) and _may_match(source.info, *place, selection.filter):
             raise missing.error
     for each in point.buckets:
-        if not _is_selected(each.key, selection, hashed):
+        if not _is_selected(each.partition, each.bucket, selection, hashed):
             continue
         if (part := _wanted(source.info, point, each, selection.filter)) is not None:
             parts.append(part)
     return parts
 
 
-def _is_selected(key: BucketKey, selection: Selection, hashed: Collection[int] | None) -> bool:
+def _is_selected(partition: str | None, bucket: int, selection: Selection, hashed: Collection[int] | None) -> bool:
     """Return whether a bucket can hold rows wanted, as far as its name tells."""
-    partition, bucket = key
     if hashed is not None and bucket not in hashed:
         return False
     if selection.partitions is not None and partition not in selection.partitions:
@@ -94,8 +94,8 @@ def _is_selected(key: BucketKey, selection: Selection, hashed: Collection[int] |
     return selection.buckets is None or bucket in selection.buckets
 
 
-def _may_match(info: TableInfo, key: BucketKey, where: Filter | None) -> bool:
-    return where is None or where.decide(known_values(info, *key)) is not False
+def _may_match(info: TableInfo, partition: str | None, bucket: int, where: Filter | None) -> bool:
+    return where is None or where.decide(known_values(info, partition, bucket)) is not False
 
 
 def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
@@ -134,8 +134,8 @@ def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter 
     left: Filter | bool = True
     if where is not None:
         left = where.decide(known_values(info, each.partition, each.bucket))
-        if isinstance(left, Filter):
-            low, high = bounds(left.predicate, "__offset")
+        if isinstance(left, Filter) and OFFSET in left.columns:
+            low, high = bounds(left.predicate, OFFSET)
             start = start if low is None else max(start, low)
             stop = stop if high is None else min(stop, high + 1)
     if left is False or start >= stop:
@@ -210,7 +210,8 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
     stops: dict[BucketKey, int] = {}
     for part in divided:
         if part.lake_stop > part.start:  # a bucket with a gap has a part on either side of it
-            stops[part.key] = max(part.lake_stop, stops.get(part.key, 0))
+            key = (part.partition, part.bucket.bucket)
+            stops[key] = max(part.lake_stop, stops.get(key, 0))
     if not stops or snapshot is None:
         return Plan(tuple(divided), None)
     try:
@@ -223,7 +224,12 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
         return _planned(source, parts, where, known)
     return Plan(
         tuple(
-            replace(part, splits=tuple(each for each in splits.get(part.key, ()) if _reaches(part, each)))
+            replace(
+                part,
+                splits=tuple(
+                    each for each in splits.get((part.partition, part.bucket.bucket), ()) if _reaches(part, each)
+                ),
+            )
             for part in divided
         ),
         snapshot.snapshot_id,

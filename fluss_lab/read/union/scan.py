@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_lab.display import Grid, Key, Waiting, card, short
+from fluss_lab.display import Grid, Key, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.argument_checks import checked
@@ -155,7 +155,7 @@ class Scan:
         # The narrowest thing to read: offsets come along anyway.
         request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
         total = 0
-        with Waiting(f"counting rows of {self.source.info.path}"):
+        with self.source.watched("counting rows of {}"):
             plan = self.plan()
             for part in plan.parts:
                 total += self._count(replace(plan, parts=(part,)), request)
@@ -265,7 +265,10 @@ class Scan:
 
     def _watched_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with their number shown where a person watches."""
-        with Waiting(f"reading {self.source.info.path}") as waiting:
+        with self.source.watched("reading {}") as waiting:
+            if waiting is None:
+                yield from self._rows()
+                return
             plan = self.plan()
             counts = [part.record_count for part in plan.parts]
             if self.limit is None and self.source.info.is_log_table:

@@ -117,6 +117,21 @@ def test_columns_come_again_and_again(make_table, seed):
     growing.check(["c4", "c0"])
 
 
+def test_the_same_words_are_read_anew_after_each_change(growing):
+    growing.append(40)
+    growing.table.tier()
+    for _ in range(2):
+        with pytest.raises(InvalidFilterError, match="late"):
+            growing.reader().scan(where="late > 30")
+        growing.check(["id"], "delay > 30", lambda row: row["delay"] > 30)
+    growing.alter(late="int")
+    growing.append(20)
+    for _ in range(2):
+        growing.check(["id"], "late > 50", lambda row: row["late"] is not None and row["late"] > 50)
+        growing.check(None, "delay > 30", lambda row: row["delay"] > 30)
+        assert growing.reader().changelog().schema.names[-1] == "late"
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_read_point_keeps_its_columns(growing, step):
     growing.append(30)

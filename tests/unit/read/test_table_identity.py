@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import date
 from typing import Any
 
 import pytest
@@ -177,3 +178,17 @@ def test_all_partitions_are_fetched_at_once(lab, cluster):
         assert _ids(scanner, 50) == list(range(50))
         table.append([{"id": number, "p": "xyzuv"[number % 5]} for number in range(50, 60)])
         assert _ids(scanner, 10) == list(range(50, 60))
+
+
+def test_the_same_words_are_read_anew_of_a_table_that_was_made_again(lab):
+    name = f"db.again{next(_NUMBERS)}"
+    days = ("date", date(2019, 1, 1), date(2021, 1, 1))
+    for kind, low, high in [days, ("string", "2020", "2020-05-06 "), days]:
+        table = lab.create_table(name, {"v": kind}, buckets=1, properties=LAKE)
+        table.append([{"v": low}])
+        _tier(lab, table)
+        table.append([{"v": high}])
+        for _ in range(2):
+            assert lab.table(name).scan(where="v > '2020-05-06'").to_arrow()["v"].to_pylist() == [high]
+            assert lab.table(name).changelog().schema.field("v").type == table.schema.field("v").type
+        lab.drop_table(name)

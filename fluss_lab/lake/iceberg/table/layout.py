@@ -53,7 +53,7 @@ FIELD_IDS_PROPERTY: Final = "fluss.field-ids"
 _MEND: Final = "undo that change in the lake, or disable and enable the lake for the table"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LakeLayout:
     """What fluss_lab makes of one table in Iceberg.
 
@@ -69,7 +69,7 @@ class LakeLayout:
     spec: PartitionSpec
     sort_order: SortOrder
 
-    @property
+    @cached_property
     def system_ids(self) -> tuple[int, int, int]:
         """Return the field ids of bucket, offset and timestamp."""
         bucket, offset, timestamp = (self.schema.find_field(name).field_id for name in SYSTEM_COLUMNS)
@@ -324,7 +324,7 @@ class LakeColumns:
     @staticmethod
     def of(table: TableInfo, layout: LakeLayout, name_mapping: NameMapping | None = None) -> LakeColumns:
         """Return the columns of a Fluss table."""
-        return LakeColumns(layout, pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS]), name_mapping)
+        return LakeColumns(layout, pa.schema([*table.schema.arrow_schema, *SYSTEM_FIELDS]), name_mapping)
 
     def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
         """Return rows of a file in the table's own types.

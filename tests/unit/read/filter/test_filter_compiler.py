@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import BooleanType, DecimalType, DoubleType, IntegerType, LongType, NestedField, StringType
 
 from fluss_lab.errors import InvalidFilterError
+from fluss_lab.model import make_schema
 from fluss_lab.read.filter.filter_compiler import compile_filter
 from tests.unit.read.filter.filter_kit import NAN, SCHEMA, Random, table_of
 
@@ -294,3 +295,61 @@ def test_rows_stay_in_order_when_they_are_filtered():
     batch = pa.record_batch({"n": pa.array(range(500_000), pa.int32())})
     found = compile_filter("n >= 10", SCHEMA).apply(batch)
     assert found.column("n").to_pylist() == list(range(10, 500_000))
+
+
+# -- filters that are kept ---------------------------------------------------------------------------------------------
+
+
+def test_a_text_means_what_it_means_in_each_schema():
+    days, text = make_schema({"v": "date", "w": "int"}), make_schema({"v": "string"})
+    made = compile_filter("v > '2020-01-01'", days)
+    assert compile_filter("v > '2020-01-01'", days) is made
+    found = pa.table({"v": [dt.date(2020, 1, 1), dt.date(2020, 1, 2)]}).filter(made.expression)
+    assert found["v"].to_pylist() == [dt.date(2020, 1, 2)]
+    found = pa.table({"v": ["2020-01-01 ", "20"]}).filter(compile_filter("v > '2020-01-01'", text).expression)
+    assert found["v"].to_pylist() == ["2020-01-01 "]
+    assert compile_filter("w = 1", days).columns == {"w"}
+    for _ in range(2):
+        with pytest.raises(InvalidFilterError, match="w"):
+            compile_filter("w = 1", text)
+
+
+def test_few_filters_are_kept_and_no_long_ones():
+    schema = make_schema({"v": "int"})
+    first = compile_filter("v = 0", schema)
+    for number in range(1, 50):
+        assert str(compile_filter(f"v = {number}", schema).prune()) == str(ice.EqualTo("v", number))
+    again = compile_filter("v = 0", schema)
+    assert again is not first
+    assert again.predicate == first.predicate
+    long = f"v = 1 {'or v = 2 ' * 100}"
+    assert compile_filter(long, schema) is not compile_filter(long, schema)
+
+
+def test_what_is_left_of_a_filter_is_derived_of_what_is_left():
+    made = compile_filter("n > 1 and s = 'x' and g > 2", SCHEMA)
+    assert made.prune() is not None
+    assert made.left_over
+    assert "g" not in str(made.pushed)
+    left = made.decide({"n": 5, "g": 3.0})
+    expected = compile_filter("s = 'x'", SCHEMA)
+    assert (left.predicate, left.columns, left.left_over) == (expected.predicate, expected.columns, False)
+    assert (str(left.pushed), str(left.prune())) == (str(expected.pushed), str(expected.prune()))
+    assert made.decide({"n": 0}) is False
+    assert made.decide({"__bucket": 1}) is made
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("true", True), ("false", False), ("true and n > 1", "n > 1"), ("false and n > 1", False),
+        ("true or n > 1", True), ("n > 1 or n > 1", "n > 1 or n > 1"),
+    ],
+)  # fmt: skip
+def test_a_filter_is_decided_as_far_as_it_can_be_where_nothing_of_it_is_known(text, left):
+    for known in ({}, {"__bucket": 3}, {"s": "x"}):
+        found = compile_filter(text, SCHEMA).decide(known)
+        if isinstance(left, bool):
+            assert found is left
+        else:
+            assert found.predicate == compile_filter(left, SCHEMA).predicate
