@@ -6,11 +6,9 @@ loss the pointer could name an empty file. Here the files are made durable as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 import pyarrow as pa
 from pyarrow.fs import FileSystem
@@ -22,10 +20,6 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 
-T = TypeVar("T")
-R = TypeVar("R")
-#: Files of an object store that are read at a time.
-TRIPS_AT_ONCE: Final = 8
 _TABLE_METADATA: Final = ".metadata.json"
 #: A table's first metadata file comes with new folders: its own, the table's, the database's, in the warehouse's.
 _NEW_TABLE_FOLDERS: Final = 4
@@ -161,23 +155,3 @@ def delete_quietly(io: FileIO, location: str) -> bool:
 def storage_error(what: str, error: OSError) -> StorageError:
     """Return the error for a file that could not be written."""
     return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
-
-
-def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
-    """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
-    if not isinstance(io, PyArrowFileIO):
-        return None
-    scheme, netloc, path = io.parse_location(location, io.properties)
-    return io.fs_by_scheme(scheme, netloc), path
-
-
-def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:
-    """Return the results of some work on each of several files.
-
-    Where each is a round trip away, several are under way at a time. On this machine's file systems one follows another:
-    there the processor is what is waited for.
-    """
-    if not what or local_path(location(what[0])) is not None:
-        return [work(each) for each in what]
-    with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
-        return list(pool.map(work, what))

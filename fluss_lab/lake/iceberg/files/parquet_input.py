@@ -1,4 +1,4 @@
-"""Parquet files of the lake opened: the footer's seal and the pages' checksums compared, errors turned into the house's.
+"""Parquet files of the lake opened, far ones together: the footer's seal and the pages' checksums compared, errors made the house's.
 
 Pages have checksums when tiering wrote them, or another writer that asks for them; the footers of tiering's files have a seal
 (see `file_seals`) where they were written on this machine's file systems. What has neither is read as it is.
@@ -6,12 +6,15 @@ Pages have checksums when tiering wrote them, or another writer that asks for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.files.durable_io import local_path
@@ -20,6 +23,11 @@ from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: Files of an object store that are read at a time.
+TRIPS_AT_ONCE: Final = 8
 
 
 @contextmanager
@@ -92,3 +100,23 @@ def opened_parquet(io: FileIO, location: str, what: str) -> Iterator[pq.ParquetF
         check_footer(location)
         with io.new_input(location).open() as stream, open_parquet(stream, pre_buffer=True) as parquet:
             yield parquet
+
+
+def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
+    """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
+    if not isinstance(io, PyArrowFileIO):
+        return None
+    scheme, netloc, path = io.parse_location(location, io.properties)
+    return io.fs_by_scheme(scheme, netloc), path
+
+
+def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:
+    """Return the results of some work on each of several files.
+
+    Where each is a round trip away, several are under way at a time. On this machine's file systems one follows another:
+    there the processor is what is waited for.
+    """
+    if not what or PyArrowFileIO.parse_location(location(what[0]))[0] == "file":
+        return [work(each) for each in what]
+    with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
+        return list(pool.map(work, what))

@@ -21,8 +21,7 @@ from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.files.durable_io import side_by_side
-from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
+from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors, side_by_side
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes, open_delete_file

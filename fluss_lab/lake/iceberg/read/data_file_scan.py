@@ -20,9 +20,14 @@ from pyarrow.fs import FileSystem
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.files.durable_io import arrow_place, side_by_side
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
-from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
+from fluss_lab.lake.iceberg.files.parquet_input import (
+    arrow_place,
+    check_footer,
+    open_parquet,
+    parquet_errors,
+    side_by_side,
+)
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
 from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
