@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -31,8 +32,9 @@ _PAUSE_S: Final = 30.0
 _MORE_BYTES: Final = 16 << 20
 
 
+@cache
 def tune_allocator() -> None:
-    """Keep big buffers in the heap between calls. Does nothing where the C library is not glibc."""
+    """Keep big buffers in the heap between calls, from the first call on. Does nothing where the C library is not glibc."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
@@ -98,8 +98,9 @@ def methods_of(service: str) -> dict[str, Method]:
     return {name: method_of(service, name) for name in names}
 
 
+@cache
 def method_of(service: str, name: str) -> Method:
-    """Return an RPC of a service by its gateway method name.
+    """Return an RPC of a service by its gateway method name. Each is made once: every connection has them.
 
     Raises:
         KeyError: There is none.

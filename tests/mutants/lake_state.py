@@ -7,8 +7,10 @@ BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
 FILE_SCAN = "fluss_lab/lake/iceberg/read/data_file_scan.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
+SNAPSHOT_FILES = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_STATE = "tests/unit/lake/iceberg/read/test_lake_state.py"
 IN_SCHEMAS = "tests/unit/lake/iceberg/commit/test_foreign_schemas.py"
+IN_SNAPSHOT_FILES = "tests/unit/lake/iceberg/metadata/test_snapshot_files.py"
 
 #: P4: a union read equals the model at its read point.
 LAKE_STATE = (
@@ -86,6 +88,24 @@ LAKE_STATE = (
         "    return bool((offsets[1:] > offsets[:-1]).all())",
         "    return len(offsets) >= 0",
         (f"{IN_STATE}::test_a_file_that_claims_an_order_it_has_not_is_corruption",),
+    ),
+    Mutant(
+        "layout_kept_though_the_schema_changed", "P2", SNAPSHOT_FILES,
+        "metadata.table_uuid, metadata.current_schema_id, lake.properties.get(FIELD_IDS_PROPERTY),",
+        "metadata.table_uuid, lake.properties.get(FIELD_IDS_PROPERTY),",
+        (f"{IN_SNAPSHOT_FILES}::test_what_others_change_is_refused_though_the_layout_was_checked_before",),
+    ),
+    Mutant(
+        "layout_kept_though_the_spec_changed", "P2", SNAPSHOT_FILES,
+        "table.table_id, owner, metadata.format_version, metadata.default_spec_id)",
+        "table.table_id, owner, metadata.format_version)",
+        (f"{IN_SNAPSHOT_FILES}::test_what_others_change_is_refused_though_the_layout_was_checked_before",),
+    ),
+    Mutant(
+        "layout_kept_for_another_owner", "P2", SNAPSHOT_FILES,
+        "        owner = lake.properties.get(TABLE_ID_PROPERTY)\n",
+        "        owner = None\n",
+        (f"{IN_SNAPSHOT_FILES}::test_what_others_change_is_refused_though_the_layout_was_checked_before",),
     ),
     Mutant(
         "dropped_column_read_as_null", "P4", LAYOUT,

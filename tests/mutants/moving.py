@@ -36,8 +36,8 @@ from tests.mutants.mutant import (
 TIERING = (
     Mutant(
         "undurable_records_tiered", "P2", "fluss_lab/tiering/round/split_generator.py",
-        "            durable=True,\n",
-        "            durable=False,\n",
+        "OffsetQuery(OffsetSpec.latest(), lake=False, durable=True)",
+        "OffsetQuery(OffsetSpec.latest(), lake=False, durable=False)",
         (f"{IN_CONFLICTS}::test_only_durable_records_are_planned",),
     ),
     Mutant(

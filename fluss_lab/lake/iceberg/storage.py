@@ -146,7 +146,8 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
         """
         from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 
-        return WriteTarget.of(table, self._access.load_table(table.path)).to_json()
+        lake = self._access.load_table(table.path)
+        return WriteTarget.of(self._entries.layout(table, lake), lake).to_json()
 
     def describe_buckets(
         self, table: TableInfo, buckets: Sequence[tuple[str | None, int]], snapshot_id: int | None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fluss_lab.client import Connection
+from fluss_lab.client.cluster.bucket_status import lake_snapshot
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
@@ -301,7 +302,7 @@ class TableMaintenance:
         return OrphanReport(self._table.path, tuple(paths), dry_run, time.perf_counter() - started)
 
     def _known(self) -> LakeSnapshot:
-        return self._scene.connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
+        return lake_snapshot(self._scene.connection, self._table.path, table_id=self._table.table_id)
 
 
 def maintain_table(scene: MaintenanceScene, table: TableInfo) -> MaintenanceReport | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.client.cluster.bucket_status import lake_snapshot
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
@@ -87,7 +88,7 @@ class RoundPlanner:
             TableNotFoundError: It was dropped since it was handed out, whatever has its name now.
             LakeNotConfiguredError: It is not tiered.
         """
-        table = self._connection.admin().table_info(self._assignment.path)
+        table = self._connection.table_info(self._assignment.path)
         if table.table_id != self._assignment.table_id:
             raise TableNotFoundError(f"{self._assignment}: dropped; its path names table id {table.table_id} now")
         if not table.descriptor.lake_enabled:
@@ -154,14 +155,16 @@ class RoundPlanner:
         }
         # What is changed by several splits is placed by the committer, which looks at the bucket itself.
         lake_buckets = factory.describe_buckets(plan.table, list(places.values()), plan.planned_id) if places else {}
+        address, options = self._connection.address, self._connection.options
+        lake_format, lake_properties = storage.format_name, storage.task_properties
         return [
             TieringTask(
-                self._connection.address,
-                self._connection.options,
+                address,
+                options,
                 plan.table,
                 split,
-                storage.format_name,
-                storage.task_properties,
+                lake_format,
+                lake_properties,
                 lake_table,
                 round_id,
                 lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},
@@ -214,7 +217,7 @@ class RoundPlanner:
 
     def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
         try:
-            snapshot = self._connection.admin().lake_snapshot(table.path, table_id=table.table_id)
+            snapshot = lake_snapshot(self._connection, table.path, table_id=table.table_id)
         except LakeSnapshotNotFoundError:
             return None, {}
         return snapshot.snapshot_id, snapshot.offsets

@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket
+from fluss_lab.client.cluster.bucket_status import bucket_statuses
+from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
 from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshot
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
@@ -21,6 +23,8 @@ from fluss_lab.tiering.round.round_options import TieringOptions
 
 #: Bytes of a record whose bucket does not report its size (an empty answer cannot happen for a bucket that lags).
 RECORD_BYTES_GUESS: Final = 64
+#: How far a bucket is on the device: whatever is tiered must survive a loss of power that the lake survives.
+_DURABLE_END: Final = OffsetQuery(OffsetSpec.latest(), lake=False, durable=True)
 
 
 class _Split(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
@@ -282,7 +286,7 @@ class TieringSplitGenerator:
     def _statuses(self) -> Sequence[BucketStatus]:
         if self._sound is not None:
             return list(self._sound.values())
-        return self._connection.admin().buckets(self._table)
+        return bucket_statuses(self._connection, self._table, patient=True)
 
     def _needs_snapshot(self, lag: _Lag) -> bool:
         return not self._table.is_log_table and lag.start > 0
@@ -316,14 +320,8 @@ class TieringSplitGenerator:
                 yield UntieredRange(lag.status.bucket, name, start, stop, max(1, int(size_bytes)))
 
     def _durable_ends(self, partition: PartitionInfo | None, lags: Sequence[_Lag]) -> dict[int, int]:
-        latest = self._connection.admin().list_offsets(
-            self._table,
-            OffsetSpec.latest(),
-            partition=partition,
-            buckets=[lag.status.bucket.bucket for lag in lags],
-            lake=False,
-            durable=True,
-        )
+        buckets = [lag.status.bucket.bucket for lag in lags]
+        latest = list_offsets(self._connection, self._table, _DURABLE_END, partition, buckets)
         return {bucket: answer.offset for bucket, answer in latest.items()}
 
     def _start(self, status: KnownBucket, tiered: LakeOffset | None) -> int:

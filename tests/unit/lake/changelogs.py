@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from fluss_lab.lake import WriterInitContext
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.table.layout import known_layout
+from fluss_lab.lake.iceberg.table.layout import checked_layout, known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import read_events
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile
@@ -167,7 +167,9 @@ def commit_cut(lake, info, splits) -> list:
     table = lake.load(info)
     unplaced = [file for result in splits for file in result.unplaced]
     deletes = [file for result in splits for file in result.deletes]
-    deletes += place_again(WriteTarget.of(info, table), table.io, unplaced, files, None, 0, "placed")
+    deletes += place_again(
+        WriteTarget.of(checked_layout(info, table), table), table.io, unplaced, files, None, 0, "placed"
+    )
     commit_files(lake, info, [file for result in splits for file in result.files], deletes)
     return deletes
 

@@ -29,7 +29,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
 )
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, is_ours, main_line, since, summaries
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
+from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, offset_files
@@ -103,7 +103,7 @@ class RowDelta:
             StorageError, OSError: A file cannot be written.
         """
         self._io = lake.io
-        layout = checked_layout(self._table, lake)
+        layout = self._entries.layout(self._table, lake)
         committable, spec_id = self._committable, lake.spec().spec_id
         if strange := [file.file_path for file in committable.all_files if file.spec_id != spec_id]:
             raise UnsupportedError(
@@ -159,7 +159,7 @@ class RowDelta:
         if not moved and not self._committable.unplaced:
             return _PlacedDeletes(self._committable.deletes)
         states = {} if by_equality else snapshot_state(self._table, lake, base, self._entries)
-        target = WriteTarget.of(self._table, lake)
+        target = WriteTarget.of(layout, lake)
         right: list[DataFile] = []
         written: list[DataFile] = []
         try:

@@ -19,6 +19,7 @@ from pyiceberg.table import TableProperties
 
 from fluss_lab.lake.iceberg.maintenance.compaction_task import BucketCompaction, CompactionScope, CompactionTask
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles
+from fluss_lab.lake.iceberg.table.layout import checked_layout
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DATALAKE_DELETE_MODE
@@ -183,7 +184,7 @@ def compaction_tasks(
         buckets = _limited(buckets)
     if not buckets:
         return ()
-    scope = CompactionScope.of(uuid.uuid4().hex, WriteTarget.of(table, lake), lake)
+    scope = CompactionScope.of(uuid.uuid4().hex, WriteTarget.of(checked_layout(table, lake), lake), lake)
     return tuple(CompactionTask(scope, each).to_plain() for each in buckets)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,9 +19,11 @@ from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manif
 from fluss_lab.lake.iceberg.table.layout import (
     FIELD_IDS_PROPERTY,
     FORMAT_VERSION,
+    TABLE_ID_PROPERTY,
     LakeColumns,
     LakeLayout,
     check_spec,
+    checked_layout,
     known_layout,
     partition_values,
     readable_layout,
@@ -44,7 +46,7 @@ ENTRIES_MAX: Final = 50_000
 STATES_MAX: Final = 128
 #: Manifest lists kept: each of some twenty manifests, nearly all of which it shares with its neighbours.
 LISTS_MAX: Final = 2_000
-#: Columns kept, of all tables: some kB each.
+#: Columns kept, of all tables, and the same number of fields of layouts: some kB each.
 COLUMNS_MAX: Final = 10_000
 
 
@@ -72,6 +74,9 @@ class EntryCache:
         self._lock = threading.Lock()
         self._columns: LRUCache[tuple[Any, ...], LakeColumns] = LRUCache(
             COLUMNS_MAX, getsizeof=lambda columns: len(columns.schema)
+        )
+        self._layouts: LRUCache[tuple[Any, ...], LakeLayout] = LRUCache(
+            COLUMNS_MAX, getsizeof=lambda layout: len(layout.schema.fields)
         )
 
     def entries(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -134,12 +139,7 @@ class EntryCache:
         Raises:
             UnsupportedError: As `readable_layout`.
         """
-        descriptor, metadata, properties = table.descriptor, lake.metadata, lake.properties
-        key = (
-            descriptor.schema, descriptor.partitioned_by, descriptor.bucket_key, descriptor.buckets,
-            metadata.table_uuid, metadata.current_schema_id,
-            properties.get(FIELD_IDS_PROPERTY), properties.get(TableProperties.DEFAULT_NAME_MAPPING),
-        )  # fmt: skip
+        key = (*_definition(table, lake), lake.properties.get(TableProperties.DEFAULT_NAME_MAPPING))
         with self._lock:
             found = self._columns.get(key)
         if found is None:
@@ -147,6 +147,43 @@ class EntryCache:
             with self._lock:
                 self._columns[key] = found
         return found
+
+    def layout(self, table: TableInfo, lake: Table) -> LakeLayout:
+        """Return the layout of a table that can be written, checked once for each of its definitions here and in the lake.
+
+        Raises:
+            UnsupportedError: As `checked_layout`.
+        """
+        metadata = lake.metadata
+        owner = lake.properties.get(TABLE_ID_PROPERTY)
+        key = (*_definition(table, lake), table.table_id, owner, metadata.format_version, metadata.default_spec_id)
+        return self._layout(key, lambda: checked_layout(table, lake))
+
+    def known_layout(self, table: TableInfo, lake: Table) -> LakeLayout:
+        """Return the layout of a table, as `layout.known_layout`, made once.
+
+        Raises:
+            UnsupportedError: As there.
+        """
+        return self._layout(_definition(table, lake), lambda: known_layout(table, lake))
+
+    def _layout(self, key: tuple[Any, ...], make: Callable[[], LakeLayout]) -> LakeLayout:
+        with self._lock:
+            found = self._layouts.get(key)
+        if found is None:
+            found = make()
+            with self._lock:
+                self._layouts[key] = found
+        return found
+
+
+def _definition(table: TableInfo, lake: Table) -> tuple[Any, ...]:
+    """Return what the columns of a table follow from: its own definition, and that of the lake's table."""
+    descriptor, metadata = table.descriptor, lake.metadata
+    return (
+        descriptor.schema, descriptor.partitioned_by, descriptor.bucket_key, descriptor.buckets,
+        metadata.table_uuid, metadata.current_schema_id, lake.properties.get(FIELD_IDS_PROPERTY),
+    )  # fmt: skip
 
 
 class LakeFile(msgspec.Struct, frozen=True, array_like=True):
@@ -316,7 +353,7 @@ def snapshot_state(
     if (kept := cache.state(snapshot)) is not None:
         return kept
     try:
-        return live_state(lake, table.path, known_layout(table, lake), snapshot, cache)
+        return live_state(lake, table.path, cache.known_layout(table, lake), snapshot, cache)
     except FileNotFoundError as error:
         raise CommitConflictError(
             f"lake table {table.path}, snapshot {snapshot_id}: {error}: it was expired meanwhile, plan again; or another "

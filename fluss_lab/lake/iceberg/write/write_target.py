@@ -17,8 +17,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 
 from fluss_lab.lake.format_interfaces import WriterInitContext
-from fluss_lab.lake.iceberg.table.layout import LakeLayout, checked_layout
-from fluss_lab.model import TableInfo
+from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.model.config.lake_options import file_properties
 from fluss_lab.model.json_codec import Forms, from_plain, to_plain
 from fluss_lab.model.names import partition_values
@@ -59,13 +58,8 @@ class WriteTarget:
     properties: Mapping[str, str]
 
     @staticmethod
-    def of(table: TableInfo, lake: Table) -> WriteTarget:
-        """Return the target of a lake table.
-
-        Raises:
-            UnsupportedError: The table is not as fluss_lab made it.
-        """
-        layout = checked_layout(table, lake)
+    def of(layout: LakeLayout, lake: Table) -> WriteTarget:
+        """Return the target of a lake table, by its layout as `checked_layout` returns it."""
         current = lake.schema()
         fields = [current.find_field(field.field_id) for field in layout.schema.fields]
         schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)

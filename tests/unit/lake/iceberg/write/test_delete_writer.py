@@ -13,6 +13,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings
+from fluss_lab.lake.iceberg.table.layout import checked_layout
 from fluss_lab.lake.iceberg.write import delete_writer
 from fluss_lab.lake.iceberg.write.delete_schema import (
     EventRange,
@@ -253,7 +254,7 @@ def test_delete_files_that_cannot_be_read(lake):
 
 def placed_again(lake, info, deletes, files, **options):
     table = lake.load(info)
-    target = WriteTarget.of(info, table)
+    target = WriteTarget.of(checked_layout(info, table), table)
     return place_again(target, table.io, deletes, files, options.get("partition"), 0, "again")
 
 
