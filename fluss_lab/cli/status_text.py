@@ -10,7 +10,7 @@ from fluss_lab.cli.text_tables import text_table
 from fluss_lab.client import BucketStatus, KnownBucket
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DISK_USAGE_TIME
-from fluss_lab.model.times import format_moment
+from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
@@ -77,6 +77,13 @@ def _asked(folder: Path) -> _Asked:
     return _Asked(described, [_table_row(info, buckets, states) for info, buckets in statuses], statuses, limit_ms)
 
 
+def _memory(folder: Path, asked: _Asked) -> str:
+    """Return the memory of the server processes, as one line: the rows of servers have their own."""
+    found = memory_listing(folder, asked.described.tablet_server_status)
+    known = [f"{row['server']}: {format_size(row['bytes'])}" for row in found if row["bytes"] is not None]
+    return f"{found.title} ({'; '.join(known)})"
+
+
 def _disk(folder: Path, asked: _Asked) -> Listing:
     return disk_listing(folder, {each.key: each.value for each in asked.described.options}, asked.limit_ms)
 
@@ -97,7 +104,7 @@ def status_text(folder: Path, found: Discovery) -> str:
         head += f"\nmetrics, with the token in {found.servers[0].token_file}: {_pages(described.metrics_pages)}"
     parts = [head, text_table(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))]
     parts.append(text_table(_TABLE_COLUMNS, _cut(tables)) if tables else "no tables")
-    parts += [str(memory_listing(folder, described.tablet_server_status)), str(_disk(folder, asked))]
+    parts += [_memory(folder, asked), str(_disk(folder, asked))]
     if described.kept_partitions:
         kept = _kept_rows(described.kept_partitions)
         parts.append("kept past their retention:\n" + text_table(_KEPT_COLUMNS, kept))

@@ -94,7 +94,7 @@ class LabStatus:
         Raises:
             UnsupportedError: The lab's folder is on another machine.
 
-        Cost: a look at each file, some 200,000 a second, for at most ``client.disk-usage.time-max``.
+        Cost: a look at each file, some 100,000 a second, for at most ``client.disk-usage.time-max``.
         """
         options = {each.key: each.value for each in self._described.options}
         return disk_listing(self.folder, options, self._disk_limit_ms)

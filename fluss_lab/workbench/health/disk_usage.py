@@ -1,7 +1,7 @@
 """The room that a lab takes: on the disk by what it holds, in memory by server process.
 
 Both are looked up from the lab's folder, on the machine of its servers. Every file is looked at once, without reading it:
-some 200,000 a second where the system has its folders in memory. It ends after ``client.disk-usage.time-max``; what was not
+some 100,000 a second where the system has its folders in memory. It ends after ``client.disk-usage.time-max``; what was not
 counted by then is said.
 """
 
