@@ -157,8 +157,6 @@ class _Start:
     def _run(self) -> None:
         try:
             self._planned = settings, environment = self._plan()
-            if self._is_cancelled:
-                return
             self._ears = [Ear(1, is_silent=True), Ear(2, is_silent=True)]
             try:
                 out, err = (ear.descriptor for ear in self._ears)
