@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explore(
-    lab: ExploredLab, table: str | TablePath | None = None, *, mask: Iterable[str] = (), read_only: bool = False
+    self: ExploredLab, table: str | TablePath | None = None, *, mask: Iterable[str] = (), read_only: bool = False
 ) -> ExplorerWidget:
     """Return the table explorer; a cell that ends with it shows it. It goes on while cells run, and cells while it reads.
 
@@ -36,6 +36,6 @@ def explore(
 
     path = None if table is None else TablePath.parse(table)
     if path is not None:
-        lab.connection.table_info(path)
-    name = lab.folder.name if lab.folder is not None else repr(lab.connection).strip("<>")
-    return ExplorerWidget(lab, name, table=path, mask=mask, read_only=read_only)
+        self.connection.table_info(path)
+    name = self.folder.name if self.folder is not None else repr(self.connection).strip("<>")
+    return ExplorerWidget(self, name, table=path, mask=mask, read_only=read_only)

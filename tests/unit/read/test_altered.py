@@ -11,8 +11,7 @@ from fluss_lab.errors import InvalidFilterError, InvalidSchemaError, OffsetOutOf
 from fluss_lab.model import OffsetSpec, TableBucket
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.testing import wait_until
-from tests.unit.read.kit import rows_of, same
+from tests.unit.read.kit import retain, rows_of, same
 
 pytestmark = pytest.mark.slow
 
@@ -225,7 +224,7 @@ def test_a_lake_that_was_off_too_long_says_so(growing):
     growing.check()
     table.clock.advance(1_000)
     admin.alter_table(table.path, set={"table.log.ttl": "1ms"})
-    wait_until(lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)))
+    retain(table.cluster, lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)))
     admin.alter_table(table.path, set={"table.log.ttl": "7d", "table.datalake.enabled": True})
     with pytest.raises(OffsetOutOfRangeError, match="left the cluster before they were tiered"):
         table.tier()

@@ -75,7 +75,7 @@ _PYTHONS = {
 }
 #: By class and method: arguments that are right, of those that must be given.
 PLANS = {
-    ("Lab", "open"): {}, ("Lab", "connect"): {"address": "127.0.0.1:1", "token_file": "/nowhere/token"},
+    ("Lab", "open"): {}, ("Lab", "explore"): {}, ("Lab", "connect"): {"address": "127.0.0.1:1", "token_file": "/nowhere/token"},
     ("Lab", "create_database"): {"name": "made", "if_not_exists": True},
     ("Lab", "drop_database"): {"name": "gone", "if_exists": True}, ("Lab", "tables"): {},
     ("Lab", "load"): {"source": [{"a": 1}], "table": "db.loaded", "if_exists": "append"},

@@ -12,6 +12,7 @@ from fluss_lab import errors
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.workbench import Table
+from fluss_lab.workbench.compute import Compute
 
 COLUMNS = {"id": "bigint", "month": "string", "delay": "int", "dest": "string"}
 
@@ -21,6 +22,7 @@ class _ClusterLab:
 
     def __init__(self, cluster):
         self.connection = cluster.connection
+        self.compute = Compute(cluster.connection)
 
     def create(self, path, schema, **definition):
         self.connection.admin().create_table(TablePath.parse(path), make_descriptor(schema, **definition))
