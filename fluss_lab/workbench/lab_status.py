@@ -12,6 +12,7 @@ import pyarrow as pa
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import FAILED
+from fluss_lab.errors import FlussError
 from fluss_lab.model.config.options import DISK_USAGE_TIME
 from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -112,8 +113,16 @@ class LabStatus:
         kind = "ephemeral" if self.ephemeral else "permanent"
         head = f"lab {short(self.folder or '', 200)} · {kind} · {self.attached} attached · since {self.started}"
         kept = f"\n{self.kept_partitions!r}" if self.kept_partitions else ""
-        room = f"\n{self.memory!r}\n{self.disk!r}" if self.folder is not None else ""
-        return f"{head}\n{self.servers!r}\n{self.tables!r}{kept}{room}"
+        room, unknown = self._room()
+        shown = [head, repr(self.servers), f"{self.tables!r}{kept}", *map(repr, room), *([unknown] if unknown else [])]
+        return "\n".join(shown)
+
+    def _room(self) -> tuple[list[Listing], str]:
+        """Return the listings of memory and disk, and a sentence when they cannot be had."""
+        try:
+            return ([self.memory, self.disk] if self.folder is not None else []), ""
+        except FlussError as error:
+            return [], f"memory and disk are not known: {error}"
 
     def _repr_html_(self) -> str:
         tables = sorted(self.tables, key=lambda row: (not row["last_error"], -(row["lag"] or 0), row["table"]))
@@ -128,6 +137,8 @@ class LabStatus:
         notes = [f"server {row['id']} is {row['state']}: {row['last_error'] or 'no reason is known'}"
                  for row in self.servers if row["state"] != "running"]  # fmt: skip
         notes += [f"{row['table']}: {row['last_error']}" for row in tables if row["last_error"]]
+        room, unknown = self._room()
+        notes += [unknown] if unknown else []
         status = card(
             "LabStatus",
             self.folder.name if self.folder is not None else "",
@@ -146,9 +157,8 @@ class LabStatus:
             last="Those that need attention first." if len(tables) > CARD_ROWS_MAX else "",
             calls=[".tables", ".servers"],
         )  # fmt: skip
-        kept = self.kept_partitions._repr_html_() if self.kept_partitions else ""
-        room = self.memory._repr_html_() + self.disk._repr_html_() if self.folder is not None else ""
-        return status + kept + self.servers._repr_html_() + room
+        kept = [self.kept_partitions] if self.kept_partitions else []
+        return status + "".join(each._repr_html_() for each in (*kept, self.servers, *room))
 
 
 def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:

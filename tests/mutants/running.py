@@ -116,6 +116,12 @@ RUNNING = (
         (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
     ),
     Mutant(
+        "early_spark_of_other_arguments", "P10", "fluss_lab/spark/session/spark_session.py",
+        "    return _ARGUMENTS in os.environ or ",
+        "    return ",
+        (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
+    ),
+    Mutant(
         "early_spark_in_jobs_and_scripts", "P12", "fluss_lab/workbench/compute.py",
         '(chosen == "interactive" and is_interactive())',
         '(chosen == "interactive")',

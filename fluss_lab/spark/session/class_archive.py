@@ -48,6 +48,10 @@ _CHUNK_BYTES: Final = 1 << 22
 _FAILED_S: Final = 86_400
 #: Archives of other Sparks and Javas that no JVM has mapped for this long go.
 _UNUSED_S: Final = 30 * 86_400
+#: One whose beginner went first is tried again after this: by who stays longer, it may be.
+_LEFT_S: Final = 3_600
+#: What a classpath, or an option of the JVM between quotes, cannot have in it.
+_UNFIT: Final = frozenset(':"\\')
 #: Beside the work of the one that began it.
 _NICENESS: Final = 10
 
@@ -72,16 +76,18 @@ class ClassArchive:
             java: The program.
             env: The environment: options of the JVM, and where the cache is.
         """
-        digest = _digest(home, parts, java, env)
         for base in private_caches(env):
-            folder = base / f"{_FOLDER}{digest}"
+            if set(str(base)) & _UNFIT:
+                continue
             try:
+                folder = base / f"{_FOLDER}{_digest(home, parts, java, env)}"
                 base.mkdir(parents=True, exist_ok=True, mode=0o700)
                 folder.mkdir(exist_ok=True, mode=0o700)
                 check_private(base)
                 check_private(folder)
                 _link(home, folder / "home", parts)
                 (folder / _PLACE).touch(mode=0o600)
+                os.utime(folder)  # used now
             except OSError as error:
                 log.info("no archive of Spark's classes in %s: %s", base, error)
                 continue
@@ -101,8 +107,6 @@ class ClassArchive:
         path = self.folder / _ARCHIVE
         if not self._is_whole(path):
             return None
-        with suppress(OSError):
-            os.utime(self.folder)
         return f'-XX:SharedArchiveFile="{path}" -Xlog:cds=off,cds+dynamic=off'
 
     def _is_whole(self, path: Path) -> bool:
@@ -118,7 +122,7 @@ class ClassArchive:
     def drop(self) -> None:
         """Remove the archive: a JVM ended with it. It is made again, after a day."""
         with suppress(OSError):
-            self._note_failure()
+            self.note_failure()
             (self.folder / _MANIFEST).unlink(missing_ok=True)
             (self.folder / _ARCHIVE).unlink(missing_ok=True)
 
@@ -139,8 +143,12 @@ class ClassArchive:
             return time.time() - (self.folder / _FAILED).stat().st_mtime < _FAILED_S
         return False
 
-    def _note_failure(self) -> None:
+    def note_failure(self, *, is_left: bool = False) -> None:
+        """Note that it could not be made: it is tried again after a day, or after an hour where its beginner left it."""
         (self.folder / _FAILED).touch(mode=0o600)
+        if is_left:
+            since_s = time.time() - _FAILED_S + _LEFT_S
+            os.utime(self.folder / _FAILED, (since_s, since_s))
 
     def _make_elsewhere(self) -> None:
         command = [sys.executable, "-m", "fluss_lab.spark.session.class_archive_maker", str(self.folder)]
@@ -153,7 +161,8 @@ class ClassArchive:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             ) as maker:
-                maker.wait()
+                if maker.wait() and not self._has_failed():
+                    self.note_failure()
         except OSError as error:
             log.info("no archive of Spark's classes is made: %s", error)
 
@@ -179,7 +188,7 @@ class ClassArchive:
                 yield path
                 self._keep(path)
             except Exception:
-                self._note_failure()
+                self.note_failure()
                 raise
             finally:
                 path.unlink(missing_ok=True)
@@ -229,14 +238,16 @@ def _digest(home: Path, parts: Iterable[str], java: Path, env: Mapping[str, str]
 
 
 def _link(home: Path, linked: Path, parts: Iterable[str]) -> None:
-    if linked.is_dir():
+    wanted = [name for name in parts if (home / name).exists()]
+    if linked.is_dir() and all((linked / name).exists() for name in wanted):
         return
     draft = linked.with_name(f"{_DRAFT}home-{os.getpid()}-{threading.get_ident()}")
-    shutil.rmtree(draft, ignore_errors=True)
+    for old in (draft, linked):  # of a crash, or with links that somebody has removed
+        if old.is_dir():
+            shutil.rmtree(old)
     draft.mkdir(mode=0o700)
-    for name in parts:
-        if (home / name).exists():
-            (draft / name).symlink_to(home / name)
+    for name in wanted:
+        (draft / name).symlink_to(home / name)
     try:
         replace(draft, linked)
     except OSError:

@@ -7,7 +7,7 @@ It ends with the process that began it, which holds its standard input.
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, lower_priority
 from fluss_lab.spark.session.jvm_launch import start_session
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _MASTER: Final = "local[2]"
 #: Twenty seconds on two idle cores; after this it is given up.
 _TIMEOUT_S: Final = 600.0
+_END_S: Final = 10.0
 _QUERIES: Final = (
     "select id % 3 as k, count(*), sum(id), avg(id), max(cast(id as string)) from range(0, 1000, 1, 2) group by 1 order by 1",
     "select a.id, b.s from range(10) a join (select id, cast(id as string) s from range(5)) b using (id) where b.s like '1%'",
@@ -47,7 +50,7 @@ def main(folder: str) -> int:
         archive.draft() as path,
         tempfile.TemporaryDirectory(prefix="fluss_lab-spark-") as scratch,
     ):
-        _end_with(sys.stdin.fileno(), path)
+        _end_with(sys.stdin.fileno(), archive, path, Path(scratch))
         session = _start(archive, path, Path(scratch))
         for work in _works(session, Path(scratch)):
             # What cannot be run here is not in the archive; that is all.
@@ -60,7 +63,7 @@ def main(folder: str) -> int:
 def _start(archive: ClassArchive, path: Path, scratch: Path) -> SparkSession:
     placement = SparkPlacement(_MASTER, {}, scratch)
     given = os.environ.get(OPTIONS_VARIABLE, "")
-    options = f'{given} -XX:ArchiveClassesAtExit="{path}" -Xlog:disable'.strip()
+    options = f'{given} -XX:ArchiveClassesAtExit="{path}" -Xlog:disable -Djava.io.tmpdir="{scratch}"'.strip()
     environment = placement.environment() | {"SPARK_HOME": str(archive.home), OPTIONS_VARIABLE: options}
     settings = placement.settings() | {
         "spark.master": _MASTER,
@@ -68,6 +71,7 @@ def _start(archive: ClassArchive, path: Path, scratch: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.local.dir": str(scratch),
     }
     return start_session(settings, environment)
 
@@ -129,20 +133,22 @@ def _end(session: SparkSession) -> None:
         raise subprocess.CalledProcessError(code, "java")
 
 
-def _end_with(parent: int, draft: Path) -> None:
-    """End this process and its JVM at once when the parent has gone, or when the time is over."""
+def _end_with(parent: int, archive: ClassArchive, draft: Path, scratch: Path) -> None:
+    """End this process and its JVM, with all that they wrote, when the parent has gone, or when the time is over."""
 
     def watch() -> None:
         os.read(parent, 1)
-        stop()
+        stop(is_left=True)
 
-    def stop() -> None:
-        with suppress(Exception):
-            from pyspark import SparkContext
-
-            gateway: Any = SparkContext._gateway
-            os.killpg(gateway.proc.pid, signal.SIGKILL)
-        draft.unlink(missing_ok=True)
+    def stop(*, is_left: bool = False) -> None:
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+                child.wait(_END_S)
+        with suppress(OSError):
+            archive.note_failure(is_left=is_left)
+            draft.unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

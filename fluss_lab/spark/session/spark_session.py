@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Whether each thread of Python has a thread of the JVM: pyspark's default, and what an early start expects.
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _PINNED: Final = "PYSPARK_PIN_THREAD"
 #: All cores, each task up to three times: plain ``local[*]`` never tries a failed task again.
 DEFAULT_MASTER = "local[*,3]"
@@ -71,17 +72,22 @@ def begin_session(
 ) -> None:
     """Begin to start, in a thread, what `spark_session` will be asked for; returns at once, and never fails.
 
-    It does nothing where the process has a JVM already, and for masters that give executors on other machines or processes.
+    It does nothing where the process has a JVM already, for masters that give executors on other machines or processes, and
+    where ``PYSPARK_SUBMIT_ARGS`` is set, which could name such a master to ``spark-submit``.
 
     Args:
         owner: Who may ask, until it calls `leave_session`.
         master, config, class_archive: As `spark_session` will have them; with others what has begun is of no use, and ended.
     """
     master, asked = master or DEFAULT_MASTER, dict(config or {})
-    if is_one_process(master) and not has_jvm() and os.environ.get(_PINNED, "true").lower() == "true":
+    if is_one_process(master) and not has_jvm() and not _is_configured_otherwise():
         _EARLY.begin(
             owner, (master, asked), lambda: session_plan(_APP_NAME, master, asked, None, class_archive=class_archive)
         )
+
+
+def _is_configured_otherwise() -> bool:
+    return _ARGUMENTS in os.environ or os.environ.get(_PINNED, "true").lower() != "true"
 
 
 def leave_session(owner: object) -> None:

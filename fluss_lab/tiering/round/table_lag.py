@@ -153,6 +153,7 @@ def lag_samples(rounds: Sequence[TieringRoundRecord]) -> list[LagSample]:
 def complete_ms(rounds: Sequence[TieringRoundRecord]) -> int | None:
     """Return a moment (epoch milliseconds) all records before which are in the lake; None when no round says so.
 
-    The coordinator notes a round's begin before its tierer plans it.
+    The coordinator notes a round's begin before its tierer plans it. A round of a repair tiers what it mended, and says no lag.
     """
-    return next((each.start_ms - DURABLE_MS for each in reversed(rounds) if each.state == "done"), None)
+    whole = (each for each in reversed(rounds) if each.state == "done" and each.before is not None)
+    return next((each.start_ms - DURABLE_MS for each in whole), None)

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import StorageError, UnsupportedError
 from fluss_lab.jobs.job_store import JOBS_FOLDER
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.times import format_size
@@ -90,10 +90,12 @@ def disk_listing(folder: Path | None, options: Mapping[str, str], limit_ms: int)
         StorageError: The folder cannot be read.
     """
     folder = _here(folder, "the disk that it takes")
-    found = disk_usage(folder, options, limit_ms)
+    try:
+        found, room = disk_usage(folder, options, limit_ms), shutil.disk_usage(folder)
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror or error}; mount or mend it") from error
     known = sum(each.size_bytes or 0 for each in found)
     least = "" if all(each.is_complete for each in found) else "at least "
-    room = shutil.disk_usage(folder)
     title = f"disk: {least}{format_size(known)}; {format_size(room.free)} free of {format_size(room.total)}"
     return Listing(title, [each.row() for each in found], DISK_COLUMNS)
 
@@ -167,7 +169,8 @@ def _roots(folder: Path, options: Mapping[str, str]) -> list[tuple[Path, str, in
         (folder / JOBS_FOLDER, "jobs", None),
         (folder, _OTHER, None),
     ]
-    return [each for each in places if each[0].is_dir()]
+    first = {os.path.realpath(place): (place, store, server) for place, store, server in reversed(places)}
+    return [each for each in places if each[0].is_dir() and each in first.values()]
 
 
 def _local_folder(place: str) -> Path | None:

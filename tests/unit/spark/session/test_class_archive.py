@@ -110,6 +110,23 @@ def test_a_folder_that_others_may_write_to_is_passed_over(home, java, env, tmp_p
     assert elsewhere.folder.parent == tmp_path / "home" / ".cache" / "fluss_lab"
 
 
+def test_a_place_that_lost_a_link_gets_it_again(place, home, java, env):
+    (place.home / "jars").unlink()
+    assert (ClassArchive.of(home, PARTS, java, env).home / "jars" / "core.jar").read_bytes() == b"classes"
+
+
+def test_a_cache_whose_path_fits_into_no_classpath_is_passed_over(home, java, tmp_path):
+    found = ClassArchive.of(
+        home, PARTS, java, {"XDG_CACHE_HOME": str(tmp_path / "a:b"), "HOME": str(tmp_path / "home")}
+    )
+    assert found.folder.is_relative_to(tmp_path / "home")
+
+
+def test_a_jar_that_is_a_link_to_nothing_leaves_spark_without_an_archive(home, java, env):
+    (home / "jars" / "gone.jar").symlink_to("nowhere")
+    assert ClassArchive.of(home, PARTS, java, env) is None
+
+
 def test_one_process_makes_it_and_only_when_it_is_not_there(place):
     with (place.folder / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -181,7 +198,8 @@ def test_a_spark_of_one_process_gets_it_unless_it_shall_not(monkeypatch, tmp_pat
 
 def maker(folder):
     command = [sys.executable, "-m", "fluss_lab.spark.session.class_archive_maker", str(folder)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=REPOSITORY)
+    env = {**os.environ, "TMPDIR": str(folder.parent)}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=REPOSITORY, env=env)
 
 
 @pytest.fixture
@@ -225,3 +243,11 @@ def test_with_the_process_that_began_it_ends_the_one_that_makes_it(real, how):
     making.wait(60)
     wait_until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in jvms), 60)
     assert real.options() is None
+    if how == "let go":
+        wait_until(lambda: not [*real.folder.glob(".draft-*"), *real.folder.parent.glob("fluss_lab-spark-*")])
+        assert not begins(real), "within the hour"
+        half_an_hour_later = (real.folder / "failed").stat().st_mtime - 1_800
+        os.utime(real.folder / "failed", (half_an_hour_later,) * 2)
+        assert not begins(real)
+        os.utime(real.folder / "failed", (half_an_hour_later - 1_801,) * 2)
+        assert begins(real)

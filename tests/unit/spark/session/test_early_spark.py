@@ -153,6 +153,10 @@ wait_until(lambda: not is_running())
 spark.leave_session(other)
 begun = [spark.begin_session(lab, master) for master in ("local-cluster[1,1,512]", "spark://127.0.0.1:7077")]
 assert spark._EARLY._start is None, "executors elsewhere are not taken before they are needed"
+os.environ["PYSPARK_SUBMIT_ARGS"] = "--master spark://127.0.0.1:7077 pyspark-shell"
+spark.begin_session(lab, "local[1,3]")
+assert spark._EARLY._start is None, "nor those that only spark-submit is told of"
+del os.environ["PYSPARK_SUBMIT_ARGS"]
 print(len(pids()), os.listdir("tmp"))
 spark.begin_session(lab, "local[1,3]")
 spark.leave_session(lab)  # at once: its process may not be there yet

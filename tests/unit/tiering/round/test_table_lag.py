@@ -38,6 +38,8 @@ def test_nothing_that_waits_is_older_than_the_plan_of_the_last_round_that_took_a
     assert complete_ms(rounds) == NOW + 40_000 - DURABLE_MS
     assert complete_ms(rounds[:3]) == NOW - DURABLE_MS
     assert complete_ms(rounds[1:3]) is None
+    repair = record(5, start_s=90)
+    assert complete_ms([*rounds, repair]) == complete_ms(rounds), "it takes a damaged bucket's sound records alone"
 
 
 def test_what_is_not_known_is_no_sample():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import fluss_lab as fl
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import StorageError, UnsupportedError
 from fluss_lab.workbench.health.disk_usage import disk_listing, disk_usage
 from tests.unit.workbench.lab_kit import rows, tier
 
@@ -95,6 +95,22 @@ def test_what_is_not_counted_in_time_is_said_and_hides_no_other_store(folder):
     assert found["log", 0][1] < 4_500
     assert disk_listing(folder, {}, 0).title.startswith("disk: at least ")
     assert by_store(disk_usage(folder, {}, MINUTE_MS))["metadata", None] == (size, 1, True)
+
+
+def test_a_folder_of_two_stores_counts_once(folder):
+    size = write(folder / "lake/db/t-1/data/0.parquet", 40_000)
+    found = disk_usage(folder, {"datalake.iceberg.warehouse": (folder / "lake").as_uri()}, MINUTE_MS)
+    assert sum(each.size_bytes for each in found) == size
+
+
+def test_a_folder_that_is_gone_is_said_and_hides_nothing_else(lab, table, folder):
+    with pytest.raises(StorageError, match="No such file"):
+        disk_listing(folder, {}, MINUTE_MS)
+    status = lab.status()
+    status.folder = folder
+    for shown in (repr(status), status._repr_html_()):
+        assert "memory and disk are not known" in shown
+        assert str(table.path) in shown
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
