@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import FlussError, InvalidRequestError
 from fluss_lab.model import Column, Schema, TableInfo
 
+_HIDDEN_TEXT: Final = "not shown: the text may name a hidden column"
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -55,6 +56,14 @@ class ColumnMask:
     def is_named_in(self, text: str) -> bool:
         """Return whether a text has the name of a hidden column as a word."""
         return any(word.lower() in self._names for word in _NO_WORD.split(text))
+
+    def visible_text(self, text: str) -> str:
+        """Return a text of a person or an error, or a sentence in its place when it names a hidden column."""
+        return _HIDDEN_TEXT if self.is_named_in(text) else text
+
+    def visible_error(self, error: BaseException, text: str) -> str:
+        """Return an error's text, or a sentence in its place when it names a hidden column, or could quote a value of one."""
+        return self.visible_text(text) if isinstance(error, FlussError) or not self._names else _HIDDEN_TEXT
 
     def check(self, info: TableInfo) -> None:
         """Check that a table's values can be hidden.

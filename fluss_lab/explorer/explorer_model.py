@@ -76,7 +76,9 @@ class ExplorerModel:
         try:
             yield from self._steps(request)
         except Exception as error:  # whatever it is, the view shows it
-            yield {"kind": _kind_of(request), "error": error_answer(error)}
+            answer = error_answer(error)
+            answer["text"] = self._mask.visible_error(error, answer["text"])
+            yield {"kind": _kind_of(request), "error": answer}
 
     def _steps(self, request: AnyRequest) -> Steps:
         kind = _kind_of(request)

@@ -122,7 +122,7 @@ class TableAnswers:
             "kind": _kind(info),
             "key": [name for name in key if self._mask.shows(name)],
             "state": _STATES[facts.rank],
-            "trouble": facts.error,
+            "trouble": None if facts.error is None else self._mask.visible_text(facts.error),
             "rows": str(facts.records),
             "lake_rows": str(facts.lake_records),
             "log_records": None if facts.held_records is None else str(facts.held_records),
@@ -148,13 +148,13 @@ class TableAnswers:
                     "type": _type_text(str(column.type.with_nullable(True))),
                     "kind": column_kind(column.type.name),
                     "role": _role(info, column.name),
-                    "comment": column.comment,
+                    "comment": None if column.comment is None else self._mask.visible_text(column.comment),
                 }
                 for column in columns[:COLUMNS_MAX]
             ],
             "total": len(columns),
             "masked": len(info.schema.columns) - len(columns),
-            "comment": definition.comment,
+            "comment": None if definition.comment is None else self._mask.visible_text(definition.comment),
             "properties": self._properties(info),
             "schema_id": info.schema_id,
         }
@@ -179,7 +179,8 @@ class TableAnswers:
 
         ``rows``: partition, bucket, start, local start, end, high watermark, lake start, lake end, bytes, leader, error.
         """
-        rows = [_bucket_row(row) for row in bucket_listing(self._connection, info, patient=False)]
+        listed = bucket_listing(self._connection, info, patient=False)
+        rows = [_bucket_row(row, self._mask) for row in listed]
         summed = len(rows) > BUCKETS_MAX
         return {"rows": _sums(rows) if summed else rows, "summed": summed, "total": len(rows), "now_ms": _now_ms()}
 
@@ -259,13 +260,14 @@ def _default(option: Any) -> str:
     return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
 
 
-def _bucket_row(row: Mapping[str, Any]) -> list[Any]:
+def _bucket_row(row: Mapping[str, Any], mask: ColumnMask) -> list[Any]:
     """Return what is drawn of a bucket; offsets as text."""
     start, end = row["start"], row["end"]
+    error = None if row["error"] is None else mask.visible_text(row["error"])
     local = row.get("local_start", start)
     offsets = [start, local, end, row["high_watermark"], row.get("lake_start"), row["lake_end"]]
     texts = [None if each is None else str(each) for each in offsets]
-    return [row["partition"], row["bucket"], *texts, row["bytes"], row["leader"], row["error"]]
+    return [row["partition"], row["bucket"], *texts, row["bytes"], row["leader"], error]
 
 
 def _sums(rows: Sequence[list[Any]]) -> list[list[Any]]:

@@ -365,6 +365,29 @@ def test_a_masked_column_is_in_no_message(lab, planes):
     assert "tailnum" in text
 
 
+def test_no_comment_and_no_error_names_what_is_masked(lab):
+    table = lab.create_table(
+        "shop.commented", {"id": "int", "email": "string"}, comment="the email of each", properties=LAKE, buckets=1
+    )
+    table.append([{"id": 1, "email": "secret@example.org"}])
+    tier(table)
+    with lab.iceberg("shop.commented").update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("email")
+    model = ExplorerModel(lab, "my lab", mask=["email"])
+    found = [*answers(model, "schema", table="shop.commented"), *answers(model, "page", table="shop.commented")]
+    texts = [found[0]["comment"], found[-1]["error"]["text"]]
+    assert texts == ["not shown: the text may name a hidden column"] * 2
+    plain = list(answers(ExplorerModel(lab, "my lab"), "page", table="shop.commented"))
+    assert "email" in plain[-1]["error"]["text"], "the error of this test names it"
+
+
+def test_an_error_of_others_may_quote_what_is_masked():
+    for error, shown in ((ValueError("'secret'"), False), (InvalidRequestError("no such row"), True)):
+        text = ColumnMask(["email"]).visible_error(error, str(error))
+        assert (text == str(error)) is shown
+        assert ColumnMask().visible_error(error, str(error)) == str(error)
+
+
 @pytest.mark.parametrize(
     "where", ["email = 'secret-1@example.org'", "EMAIL like 'secret%'", "tailnum = 'N1' or email is null"]
 )
