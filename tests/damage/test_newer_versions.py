@@ -49,6 +49,7 @@ CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
 #: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.
 ELSEWHERE = {
     "jobs/job_store.py",
+    "spark/session/class_archive.py",
     "read/moment/read_point.py",
     "read/changelog/stream_offsets.py",
     "server/process/discovery.py",

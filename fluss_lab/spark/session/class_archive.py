@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,8 +51,8 @@ _FAILED_S: Final = 86_400
 _UNUSED_S: Final = 30 * 86_400
 #: One whose beginner went first is tried again after this: by who stays longer, it may be.
 _LEFT_S: Final = 3_600
-#: What a classpath, or an option of the JVM between quotes, cannot have in it.
-_UNFIT: Final = frozenset(':"\\')
+#: A JVM maps no classes of jars whose path is another one as a URL; and a classpath cannot have a colon in it.
+_FIT: Final = re.compile(r"[A-Za-z0-9/._~+@=-]+")
 #: Beside the work of the one that began it.
 _NICENESS: Final = 10
 
@@ -68,7 +69,7 @@ class ClassArchive:
 
     @staticmethod
     def of(home: Path, parts: Iterable[str], java: Path, env: Mapping[str, str]) -> ClassArchive | None:
-        """Return the place for a Spark and a Java; None where no private folder can be had.
+        """Return the place for a Spark and a Java; None where no private folder can be had, or the paths do not serve.
 
         Args:
             home: The installed Spark.
@@ -76,8 +77,10 @@ class ClassArchive:
             java: The program.
             env: The environment: options of the JVM, and where the cache is.
         """
+        if not _FIT.fullmatch(str(home.resolve())):
+            return None
         for base in private_caches(env):
-            if set(str(base)) & _UNFIT:
+            if not _FIT.fullmatch(str(base)):
                 continue
             try:
                 folder = base / f"{_FOLDER}{_digest(home, parts, java, env)}"
