@@ -32,4 +32,4 @@ def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, c
     assert said["stopped writes"] > 0
     assert said["interrupted"] > 0
     # A few steps of Python lie between a write's end and its caller.
-    assert said["written without a word"] <= count // 100
+    assert said.get("written without a word", 0) <= count // 100
