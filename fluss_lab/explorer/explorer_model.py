@@ -8,11 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError, TableNotFoundError
-from fluss_lab.explorer import code_lines
-from fluss_lab.explorer.cell_texts import CELL_LENGTH_MAX, WHOLE_LENGTH_MAX, cell_texts
-from fluss_lab.explorer.change_answers import ChangeAnswers
-from fluss_lab.explorer.column_facts import SAMPLE_BUCKETS, SAMPLE_ROWS, column_facts
-from fluss_lab.explorer.column_mask import ColumnMask
+from fluss_lab.explorer.texts import code_lines
+from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, WHOLE_LENGTH_MAX, cell_texts
+from fluss_lab.explorer.screens.change_answers import ChangeAnswers
+from fluss_lab.explorer.screens.column_facts import SAMPLE_BUCKETS, SAMPLE_ROWS, column_facts
+from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.explorer_requests import (
     ANSWER_BYTES_MAX,
     PAGE_COLUMNS_MAX,
@@ -34,11 +34,11 @@ from fluss_lab.explorer.explorer_requests import (
     error_answer,
     size_bytes,
 )
-from fluss_lab.explorer.grid_rows import GridRows, Piece
-from fluss_lab.explorer.live_tail import LiveTail
+from fluss_lab.explorer.screens.grid_rows import GridRows, Piece
+from fluss_lab.explorer.screens.live_tail import LiveTail
 from fluss_lab.explorer.request_worker import Answer, Steps
-from fluss_lab.explorer.row_place import row_place
-from fluss_lab.explorer.table_answers import TableAnswers, column_kind
+from fluss_lab.explorer.screens.row_place import row_place
+from fluss_lab.explorer.screens.table_answers import TableAnswers, column_kind
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.read.filter.filter_compiler import compile_filter
 from fluss_lab.workbench.lake_upkeep import TableContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import cache
 from importlib.resources import files
@@ -11,8 +12,8 @@ from fluss_lab.errors import InternalError
 
 _ENTRY: Final = "explorer_view.js"
 _STYLE: Final = "explorer_style.css"
-#: One import a line, of names, from a file beside it: all that the modules use.
-_IMPORT: Final = re.compile(r'^import \{ [\w, ]+ \} from "\./(\w+\.js)";\n', re.MULTILINE)
+#: One import a line, of names, from a file of the view: all that the modules use.
+_IMPORT: Final = re.compile(r'^import \{ [\w, ]+ \} from "(\.\.?/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=const|function|class|async)", re.MULTILINE)
 _DEFINED: Final = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
 
@@ -45,7 +46,7 @@ def _add(module: str, order: dict[str, str]) -> None:
         return
     text = _text(module)
     for imported in _IMPORT.findall(text):
-        _add(imported, order)
+        _add(posixpath.normpath(posixpath.join(posixpath.dirname(module), imported)), order)
     order[module] = text
 
 

@@ -1,15 +1,15 @@
 // The explorer: what is shown of which table, asked for again as long as it is seen.
 
-import { Buckets } from "./buckets.js";
-import { Changelog } from "./changelog.js";
+import { Buckets } from "./screens/buckets.js";
+import { Changelog } from "./screens/changelog.js";
 import { Channel } from "./channel.js";
-import { CodeLine } from "./code_line.js";
-import { Data } from "./data.js";
-import { button, h, icon, refill, stateMark } from "./dom.js";
-import { clock } from "./figures.js";
-import { Header } from "./header.js";
-import { Overview } from "./overview.js";
-import { Tree } from "./tree.js";
+import { CodeLine } from "./parts/code_line.js";
+import { Data } from "./screens/data.js";
+import { button, h, icon, refill, stateMark } from "./parts/dom.js";
+import { clock } from "./parts/figures.js";
+import { Header } from "./parts/header.js";
+import { Overview } from "./screens/overview.js";
+import { Tree } from "./parts/tree.js";
 
 const TABS = [["overview", "Overview"], ["data", "Data"], ["changelog", "Changelog"], ["buckets", "Buckets"]];
 const SCREENS = { overview: Overview, data: Data, changelog: Changelog, buckets: Buckets };

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from fluss_lab.explorer.cell_texts import cell_texts
+from fluss_lab.explorer.texts.cell_texts import cell_texts
 from tests.unit.display.card_rules import HOSTILE, IDS
 
 MOMENT = datetime(2013, 1, 1, 5, 0, 7, 250_000, tzinfo=UTC)

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from fluss_lab.explorer import code_lines
+from fluss_lab.explorer.texts import code_lines
 from fluss_lab.model import TablePath
 from tests.unit.display.card_rules import HOSTILE, IDS
 

@@ -5,7 +5,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from fluss_lab.explorer.column_facts import column_facts
+from fluss_lab.explorer.screens.column_facts import column_facts
 from fluss_lab.model import make_descriptor
 from fluss_lab.read.filter.filter_compiler import compile_filter
 

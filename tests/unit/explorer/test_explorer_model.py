@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.explorer.column_mask import ColumnMask
+from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.explorer_model import GRIDS_MAX, ExplorerModel
 from fluss_lab.explorer.explorer_requests import ANSWER_BYTES_MAX, parse_request
 from tests.unit.explorer.explorer_kit import answers, ask, refused

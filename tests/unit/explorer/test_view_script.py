@@ -19,7 +19,7 @@ SIZE_MAX = 120_000
 
 
 def test_nothing_makes_markup_or_code_of_a_value_and_nothing_is_loaded():
-    for path in sorted(VIEW.iterdir()):
+    for path in sorted(VIEW.rglob("*.*")):
         assert not FORBIDDEN.findall(path.read_text()), path.name
     assert FORBIDDEN.search("x.innerHTML = y")
     assert "@import" not in view_style()
@@ -34,7 +34,7 @@ def test_every_module_is_in_the_script_once():
     script = view_script()
     assert not re.search(r"^import ", script, re.MULTILINE)
     assert re.findall(r"^export .*", script, re.MULTILINE) == ["export default { render };"]
-    modules = [path.read_text() for path in sorted(VIEW.glob("*.js"))]
+    modules = [path.read_text() for path in sorted(VIEW.rglob("*.js"))]
     assert all(module.startswith("// ") for module in modules)
     for module in modules:
         exported = re.findall(r"^export (?:const|function|class) (\w+)", module, re.MULTILINE)

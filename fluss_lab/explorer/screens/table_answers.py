@@ -11,7 +11,7 @@ from typing import Any, Final
 from fluss_lab.client import Connection
 from fluss_lab.display import ago, plural
 from fluss_lab.errors import DatabaseNotFoundError, TableNotFoundError
-from fluss_lab.explorer.column_mask import ColumnMask
+from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
 from fluss_lab.model.times import format_duration, parse_moment, zone_text

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.explorer import code_lines
-from fluss_lab.explorer.cell_texts import cell_texts
+from fluss_lab.explorer.texts import code_lines
+from fluss_lab.explorer.texts.cell_texts import cell_texts
 from fluss_lab.explorer.explorer_requests import ChangesRequest
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey

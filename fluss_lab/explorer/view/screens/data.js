@@ -1,10 +1,10 @@
 // The screen Data: rows of the union read at one read point, a condition, a moment, and where a row came from.
 
-import { columnHead } from "./column_head.js";
-import { button, field, h, icon, pairs, refill, segmented, shownValue, sourceMark } from "./dom.js";
-import { age, clock, number, plural } from "./figures.js";
-import { Grid } from "./grid.js";
-import { PAGE_ROWS, RowStore } from "./row_store.js";
+import { columnHead } from "../parts/column_head.js";
+import { button, field, h, icon, pairs, refill, segmented, shownValue, sourceMark } from "../parts/dom.js";
+import { age, clock, number, plural } from "../parts/figures.js";
+import { Grid } from "../parts/grid.js";
+import { PAGE_ROWS, RowStore } from "../parts/row_store.js";
 
 const FACTS_MAX = 40;
 /** Columns beside those in view that come with a page. */

@@ -1,7 +1,7 @@
 // The screen Changelog: what happened when, and where each record is read from.
 
-import { button, field, h, pairs, refill, segmented, shownValue, sourceMark, stateMark } from "./dom.js";
-import { clock, number } from "./figures.js";
+import { button, field, h, pairs, refill, segmented, shownValue, sourceMark, stateMark } from "../parts/dom.js";
+import { clock, number } from "../parts/figures.js";
 
 const STARTS = [["earliest", "Earliest"], ["newest", "Newest"], ["time", "Time"], ["offset", "Offset"]];
 /** Records that are kept in view. */

@@ -1,8 +1,8 @@
 // The screen Buckets: the numbers of the bands, as a table.
 
-import { bandOf, lagOf } from "./bands.js";
-import { h, refill, s, stateMark } from "./dom.js";
-import { bytes, number } from "./figures.js";
+import { bandOf, lagOf } from "../parts/bands.js";
+import { h, refill, s, stateMark } from "../parts/dom.js";
+import { bytes, number } from "../parts/figures.js";
 
 const BAND_PX = 120;
 

@@ -1,8 +1,8 @@
 // The screen Overview: where the records are, the schema, the properties.
 
-import { bandOf, drawBands, lagOf, whereIs } from "./bands.js";
-import { h, pairs, refill, segmented } from "./dom.js";
-import { number, plural } from "./figures.js";
+import { bandOf, drawBands, lagOf, whereIs } from "../parts/bands.js";
+import { h, pairs, refill, segmented } from "../parts/dom.js";
+import { number, plural } from "../parts/figures.js";
 
 export class Overview {
   constructor(explorer) {

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.client import LogScanner
 from fluss_lab.client.log.log_scanner import ScanBatch
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.explorer.cell_texts import cell_texts
+from fluss_lab.explorer.texts.cell_texts import cell_texts
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 
 #: Between two answers.
