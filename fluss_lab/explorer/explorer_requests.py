@@ -1,13 +1,12 @@
-"""The requests of a view, and the bounds of the answers."""
+"""The requests of a view, and their bounds."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from fluss_lab.errors import FlussError, InvalidRequestError
+from fluss_lab.errors import InvalidRequestError
 
 #: Rows of a page.
 PAGE_ROWS_MAX: Final = 500
@@ -15,10 +14,6 @@ PAGE_ROWS_MAX: Final = 500
 PAGE_COLUMNS_MAX: Final = 120
 #: Columns whose facts are asked at once.
 FACT_COLUMNS_MAX: Final = 50
-#: Bytes of an answer as JSON.
-ANSWER_BYTES_MAX: Final = 512_000
-#: Characters of an error that are shown.
-ERROR_LENGTH_MAX: Final = 4_000
 #: Of names and conditions; what is longer is no name, and no condition that a person typed.
 _NAME_MAX: Final = 1_000
 _WHERE_MAX: Final = 20_000
@@ -215,16 +210,6 @@ def _check_page(request: PageRequest) -> None:
         raise InvalidRequestError(f"page: expected at most {PAGE_COLUMNS_MAX} columns, found {len(request.columns)}")
 
 
-def error_answer(error: BaseException) -> dict[str, Any]:
-    """Return an error as a view shows it."""
-    text = str(error) or type(error).__name__
-    return {
-        "class": type(error).__name__,
-        "text": text if len(text) <= ERROR_LENGTH_MAX else text[:ERROR_LENGTH_MAX] + " …",
-        "retriable": isinstance(error, FlussError) and error.retriable,
-    }
-
-
-def size_bytes(answer: dict[str, Any]) -> int:
-    """Return how large an answer is on its way: in JSON, UTF-8."""
-    return len(json.dumps(answer, ensure_ascii=False).encode())
+def kind_of(request: AnyRequest) -> str:
+    """Return the name of a request's kind, which its answers have too."""
+    return str(type(request).__struct_config__.tag)

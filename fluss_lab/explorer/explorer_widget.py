@@ -11,8 +11,9 @@ import anywidget
 import traitlets
 
 from fluss_lab.errors import FlussError
+from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
-from fluss_lab.explorer.explorer_requests import error_answer, parse_request
+from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.explorer.request_worker import RequestWorker
 from fluss_lab.explorer.view_script import view_script, view_style
 from fluss_lab.model import TablePath
@@ -42,7 +43,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
     def __init__(
         self, lab: TableContext, name: str, *, table: TablePath | None, mask: Iterable[str], read_only: bool
     ) -> None:
-        self._model = ExplorerModel(lab, name, mask)
+        self._model = ExplorerModel(lab, name, mask, read_only=read_only)
         widget = weakref.ref(self)
         self._worker = RequestWorker(self._model.steps, lambda answer: _send(widget(), answer))
         opening = {"table": None if table is None else str(table), "read_only": read_only}

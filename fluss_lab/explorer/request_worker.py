@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
+from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
 from fluss_lab.explorer.explorer_requests import (
     AnyRequest,
     ChangesRequest,
@@ -15,12 +16,7 @@ from fluss_lab.explorer.explorer_requests import (
     PageRequest,
     RowRequest,
     TailRequest,
-    error_answer,
 )
-
-Answer = dict[str, Any]
-#: What it takes to answer: None between two steps of it, and each answer when it is there.
-Steps = Iterator[Answer | None]
 
 #: A thread without work ends after so long; the next request starts another.
 IDLE_S: Final = 30.0

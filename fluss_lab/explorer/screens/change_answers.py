@@ -9,9 +9,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.explorer_answers import Answer
+from fluss_lab.explorer.explorer_requests import ChangesRequest
+from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import cell_texts
-from fluss_lab.explorer.explorer_requests import ChangesRequest
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.changelog.changelog import Changelog
@@ -68,29 +70,29 @@ def page_size(buckets: int) -> int:
 
 
 class ChangeAnswers:
-    """What a view shows of changelogs. For one thread."""
+    """What a view shows of changelogs. For one thread.
 
-    def __init__(self, zone: Any) -> None:
-        self._zone = zone
+    Args:
+        tables: Those that requests mean.
+    """
+
+    def __init__(self, tables: ShownTables) -> None:
+        self._tables = tables
         self._windows: dict[str, Window] = {}
         self._count = 0
 
-    def answer(self, table: Table, request: ChangesRequest, columns: Sequence[str], *, hides: bool) -> dict[str, Any]:
+    def answer(self, request: ChangesRequest) -> Answer:
         """Return records as a view shows them, oldest first by their times.
 
         ``types``, ``rows`` (partition, bucket, offset, time in epoch milliseconds), ``cells``, ``source`` (``g`` of what the
         cluster holds, else ``L``), ``pairs`` (places of the two records of one update), ``window`` to go on from.
 
-        Args:
-            table: The table.
-            request: What is asked.
-            columns: Those that are shown.
-            hides: Whether the lines must name them, since others are hidden.
-
         Raises:
             FlussError: A start that is none, or records that are held nowhere any more.
         """
-        named = list(columns) if hides else None
+        info = self._tables.info(request)
+        table, columns = self._tables.table(info), self._tables.drawn_names(info)
+        named = columns if len(columns) < len(info.schema.columns) else None
         if request.net:
             return self._net(table, request, columns, named)
         window = self._window(table, request)
@@ -99,7 +101,7 @@ class ChangeAnswers:
             start={_key(key): begin for key, (begin, _) in read.items()},
             end={_key(key): end for key, (_, end) in read.items()},
             buckets=list(map(_key, read)),
-            columns=list(columns),
+            columns=columns,
         )
         records = _records(log) if read else log.schema.empty_table()
         self._count += 1
@@ -128,9 +130,9 @@ class ChangeAnswers:
         return Window(shown, {key: held[key] for key in shown})
 
     def _net(
-        self, table: Table, request: ChangesRequest, columns: Sequence[str], named: Sequence[str] | None
+        self, table: Table, request: ChangesRequest, columns: list[str], named: list[str] | None
     ) -> dict[str, Any]:
-        log = table.changelog(_start(table, request), columns=list(columns), net=True)
+        log = table.changelog(_start(table, request), columns=columns, net=True)
         first = next(log.to_batches(NET_MAX), None)
         records = pa.Table.from_batches([] if first is None else [first], log.schema)
         answer = self._made(table, records, columns, ordered=False)
@@ -151,7 +153,7 @@ class ChangeAnswers:
         )
         types = records.column(_TYPE).to_pylist()
         starts = {(row["partition"], row["bucket"]): row["start"] for row in table.buckets(patient=False)}
-        texts = [cell_texts(records.column(name).combine_chunks(), self._zone)[0] for name in columns]
+        texts = [cell_texts(records.column(name).combine_chunks(), self._tables.time_zone)[0] for name in columns]
         found = [places[at] for at in order]
         return {
             "columns": list(columns),

@@ -12,6 +12,10 @@ import pyarrow as pa
 from fluss_lab.client import LogScanner
 from fluss_lab.client.log.log_scanner import ScanBatch
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.explorer_answers import Steps
+from fluss_lab.explorer.explorer_requests import TailRequest
+from fluss_lab.explorer.screens.shown_tables import ShownTables
+from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import cell_texts
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 
@@ -31,11 +35,11 @@ class LiveTail:
     """Follows one table for one view. For one thread.
 
     Args:
-        zone: In which times with a zone are shown.
+        tables: Those that requests mean.
     """
 
-    def __init__(self, zone: Any) -> None:
-        self._zone = zone
+    def __init__(self, tables: ShownTables) -> None:
+        self._tables = tables
         self._scanner: LogScanner | None = None
         self._columns: list[str] = []
         #: What was read in a pause.
@@ -51,6 +55,21 @@ class LiveTail:
         self._held_count = 0
         if scanner is not None:
             scanner.close()
+
+    def follow(self, request: TailRequest) -> Steps:
+        """Yield what following a table takes: see `answers`. The first answer after a start has the lines too."""
+        if request.op == "stop":
+            self.close()
+            yield {"state": "ended"}
+            return
+        code: list[str] = []
+        if request.op == "start":
+            info = self._tables.info(request)
+            table, columns = self._tables.table(info), self._tables.drawn_names(info)
+            self.start(lambda: table.subscribe("latest", columns=columns), columns)
+            code = code_lines.tail_code(info.path, self._tables.code_columns(info))
+        for answer in self.answers(paused=request.op == "pause"):
+            yield answer | {"code": code} if code else answer
 
     def start(self, open_scanner: Callable[[], LogScanner], columns: Sequence[str]) -> None:
         """Begin to follow a table; what was followed before is let go."""
@@ -131,7 +150,7 @@ class LiveTail:
                 [batch.partition, batch.bucket.bucket, str(log.offsets[at].as_py()), log.timestamps_ms[at].as_py()]
             )
             one: pa.RecordBatch = log.rows.slice(at, 1)
-            cells.append([cell_texts(one.column(name), self._zone)[0][0] for name in self._columns])
+            cells.append([cell_texts(one.column(name), self._tables.time_zone)[0][0] for name in self._columns])
         return {
             "columns": self._columns,
             "types": types,

@@ -11,13 +11,23 @@ from typing import Any, Final
 from fluss_lab.client import Connection
 from fluss_lab.display import ago, plural
 from fluss_lab.errors import DatabaseNotFoundError, TableNotFoundError
+from fluss_lab.explorer.explorer_answers import Answer
+from fluss_lab.explorer.explorer_requests import (
+    BucketRequest,
+    BucketsRequest,
+    HeadRequest,
+    SchemaRequest,
+    SnapshotsRequest,
+    TreeRequest,
+)
+from fluss_lab.explorer.screens.shown_tables import ShownTables
+from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
 from fluss_lab.model.times import format_duration, parse_moment, zone_text
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.workbench.displays import bucket_listing
-from fluss_lab.workbench.table import Table
 from fluss_lab.workbench.table_facts import TableFacts, table_facts
 
 #: Buckets that a view draws; of more, sums.
@@ -41,14 +51,20 @@ _LAKE_SHOWN: Final = ("table.datalake.freshness", "table.datalake.auto-maintenan
 
 
 class TableAnswers:
-    """What a view shows of the tables of a lab. For one thread."""
+    """What a view shows of the tables of a lab. For one thread.
 
-    def __init__(self, connection: Connection, name: str, mask: ColumnMask) -> None:
-        self._connection, self._name, self._mask = connection, name, mask
+    Args:
+        tables: Those that requests mean.
+        name: What the lab is called.
+    """
+
+    def __init__(self, tables: ShownTables, name: str) -> None:
+        self._tables, self._name = tables, name
+        self._connection, self._mask = tables.lab.connection, tables.mask
         #: By path: when its facts were asked, and what was found.
         self._facts: dict[str, tuple[float, TableFacts | None]] = {}
 
-    def tree(self) -> dict[str, Any]:
+    def tree(self, _request: TreeRequest) -> Answer:
         """Return databases, tables and servers. Facts of tables are those of the last some seconds, or still to come.
 
         Raises:
@@ -71,6 +87,7 @@ class TableAnswers:
                 for database, names in databases.items()
             ],
             "servers": _servers(described),
+            "code": [] if any(databases.values()) else code_lines.empty_lab_code(),
             "now_ms": _now_ms(),
         }
 
@@ -98,14 +115,14 @@ class TableAnswers:
             return {"path": path, "kind": None, "rows": None, "state": None}
         return {"path": path, "kind": _kind(facts.info), "rows": str(facts.records), "state": _STATES[facts.rank]}
 
-    def head(self, path: str) -> dict[str, Any]:
+    def head(self, request: HeadRequest) -> Answer:
         """Return how a table is now.
 
         Raises:
-            TableNotFoundError: It was dropped.
+            TableNotFoundError: It was dropped; one made since of its path is another one.
             UnavailableError: The coordinator is away; it is not waited for.
         """
-        connection = self._connection
+        path, connection = request.table, self._connection
         coordinator = connection.coordinator(connection.attempts(f"show {path}", 0))
         described = coordinator.describe_cluster(pb.DescribeClusterRequest())
         state = _by_path(described.tiering_states).get(path)
@@ -113,6 +130,7 @@ class TableAnswers:
         if facts is None:
             raise TableNotFoundError(f"table {path} does not exist")
         info, lag = facts.info, facts.lag
+        self._tables.check_id(request, str(info.table_id))
         self._mask.check(info)
         key = info.schema.primary_key
         return {
@@ -137,8 +155,9 @@ class TableAnswers:
             "now_ms": _now_ms(),
         }
 
-    def schema(self, info: TableInfo) -> dict[str, Any]:
+    def schema(self, request: SchemaRequest) -> Answer:
         """Return columns and properties of a table."""
+        info = self._tables.info(request)
         definition = info.descriptor
         columns = self._mask.columns(info.schema)
         return {
@@ -174,23 +193,38 @@ class TableAnswers:
             rows.append([name.removeprefix("table."), shown, value is None])
         return rows
 
-    def buckets(self, info: TableInfo) -> dict[str, Any]:
+    def buckets(self, request: BucketsRequest) -> Answer:
         """Return where the records of each bucket are; of more than `BUCKETS_MAX`, of partitions or of neighbours.
 
         ``rows``: partition, bucket, start, local start, end, high watermark, lake start, lake end, bytes, leader, error.
         """
+        info = self._tables.info(request)
         listed = bucket_listing(self._connection, info, patient=False)
         rows = [_bucket_row(row, self._mask) for row in listed]
         summed = len(rows) > BUCKETS_MAX
-        return {"rows": _sums(rows) if summed else rows, "summed": summed, "total": len(rows), "now_ms": _now_ms()}
+        return {
+            "rows": _sums(rows) if summed else rows,
+            "summed": summed,
+            "total": len(rows),
+            "code": code_lines.buckets_code(info.path),
+            "now_ms": _now_ms(),
+        }
 
-    def snapshots(self, table: Table) -> dict[str, Any]:
+    def bucket(self, request: BucketRequest) -> Answer:
+        """Return the lines for the records of one bucket that the lake does not hold."""
+        info = self._tables.info(request)
+        columns = self._tables.code_columns(info)
+        return {
+            "code": code_lines.fresh_code(info.path, request.partition, request.bucket, int(request.start), columns)
+        }
+
+    def snapshots(self, request: SnapshotsRequest) -> Answer:
         """Return the newest snapshots of the lake, oldest first; of a table that was never tiered, none.
 
         ``snapshots``: id, time in epoch milliseconds, operation, whether it is of a round, rows, files, total rows, total
         files, tags.
         """
-        rows = table.snapshots()
+        rows = self._tables.table(self._tables.info(request)).snapshots()
         names = ("operation", "ours", "rows", "files", "total_rows", "total_files", "tags")
         return {
             "snapshots": [

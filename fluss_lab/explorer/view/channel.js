@@ -30,6 +30,11 @@ export class Channel {
     this.waiting.delete(slot);
   }
 
+  /** Forgets every slot but one. */
+  dropAllBut(kept) {
+    for (const slot of [...this.waiting.keys()]) if (slot !== kept) this.waiting.delete(slot);
+  }
+
   isWaiting(slot) {
     const asked = this.waiting.get(slot);
     return Boolean(asked && !asked.answered);

@@ -11,8 +11,19 @@ import { Header } from "./parts/header.js";
 import { Overview } from "./screens/overview.js";
 import { Tree } from "./parts/tree.js";
 
-const TABS = [["overview", "Overview"], ["data", "Data"], ["changelog", "Changelog"], ["buckets", "Buckets"]];
-const SCREENS = { overview: Overview, data: Data, changelog: Changelog, buckets: Buckets };
+/** A table's screens, in the order of their tabs. */
+const TABS = [
+  ["overview", "Overview"],
+  ["data", "Data"],
+  ["changelog", "Changelog"],
+  ["buckets", "Buckets"],
+];
+const SCREENS = {
+  overview: Overview,
+  data: Data,
+  changelog: Changelog,
+  buckets: Buckets,
+};
 const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 /** Without an answer for so long the view says what it waits for. */
 const SILENT_MS = 4000;
@@ -177,7 +188,7 @@ export class Explorer {
     this.drawer(false);
     if (path === this.path && !this.dropped && !again) return;
     for (const screen of Object.values(this.screens)) screen.close();
-    for (const slot of ["head", "schema", "buckets", "page", "count", "facts", "row", "snapshots", "bucket", "changes"]) this.channel.drop(slot);
+    this.channel.dropAllBut("tree");
     this.screens = {};
     this.data = { tree: this.data.tree };
     this.kept = {};

@@ -3,7 +3,8 @@
 import itertools
 import json
 
-from fluss_lab.explorer.explorer_requests import ANSWER_BYTES_MAX, parse_request
+from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
+from fluss_lab.explorer.explorer_requests import parse_request
 
 _numbers = itertools.count(1)
 

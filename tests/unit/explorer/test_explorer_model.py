@@ -5,9 +5,11 @@ import json
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
+from fluss_lab.explorer.explorer_model import ExplorerModel
+from fluss_lab.explorer.explorer_requests import parse_request
+from fluss_lab.explorer.screens.row_answers import GRIDS_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
-from fluss_lab.explorer.explorer_model import GRIDS_MAX, ExplorerModel
-from fluss_lab.explorer.explorer_requests import ANSWER_BYTES_MAX, parse_request
 from tests.unit.explorer.explorer_kit import answers, ask, refused
 from tests.unit.workbench.lab_kit import LAKE, tier
 
@@ -164,7 +166,7 @@ def test_pages_of_a_log_table_are_its_rows_in_order_at_one_moment(lab, model, fl
         assert page["total"] == 900
         assert (page["from"], len(page["cells"])) == (begin, min(200, 900 - begin))
         whole = whole + page["cells"]
-    exact = lab.table("shop.flights").scan(read_point=model._grids[point].point, with_source=True).to_arrow()
+    exact = lab.table("shop.flights").scan(read_point=model.rows.grids[point].point, with_source=True).to_arrow()
     assert whole == [row[:-1] for row in texts(exact)]
     assert len(told) >= 897
     assert ask(model, "page", table="shop.flights", point=point, first=900, count=5)["cells"] == []
@@ -185,7 +187,7 @@ def test_any_page_of_a_filtered_or_keyed_read(lab, model, flights, planes, path,
     where = where if path == "shop.flights" else where.replace("delay", "seats").replace("id %", "seats %")
     head = ask(model, "page", table=path, where=where, count=1)
     point = head["point"]["name"]
-    exact = texts(lab.table(path).scan(where=where or None, read_point=model._grids[point].point).to_arrow())
+    exact = texts(lab.table(path).scan(where=where or None, read_point=model.rows.grids[point].point).to_arrow())
     ahead = ask(model, "page", table=path, where=where, point=point, first=len(exact) - 5, count=50)
     assert ahead["cells"] == exact[-5:]
     for begin in (0, len(exact) // 2, 3):
@@ -242,7 +244,7 @@ def test_a_point_that_is_not_known_any_more_is_taken_anew(model, flights):
     first = ask(model, "page", table="shop.flights")["point"]["name"]
     for _ in range(GRIDS_MAX):
         ask(model, "page", table="shop.flights")
-    assert len(model._grids) == GRIDS_MAX
+    assert len(model.rows.grids) == GRIDS_MAX
     again = ask(model, "page", table="shop.flights", point=first)
     assert again["point"]["name"] not in {first, None}
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fluss_lab.explorer import live_tail
+from fluss_lab.explorer.screens import live_tail
 from tests.unit.explorer.explorer_kit import ask, refused, request
 
 
