@@ -969,12 +969,14 @@ class LocateRecordRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class LocateRecordResponse(_message.Message):
-    __slots__ = ("local", "remote")
+    __slots__ = ("local", "remote", "remote_error")
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     REMOTE_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_ERROR_FIELD_NUMBER: _ClassVar[int]
     local: PbSegmentPlace
     remote: PbSegmentPlace
-    def __init__(self, local: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote: _Optional[_Union[PbSegmentPlace, _Mapping]] = ...) -> None: ...
+    remote_error: str
+    def __init__(self, local: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote_error: _Optional[str] = ...) -> None: ...
 
 class PbSegmentPlace(_message.Message):
     __slots__ = ("file", "segment_base_offset", "segment_end_offset", "position", "batch_base_offset", "batch_end_offset", "batch_size_in_bytes", "timestamp", "remote_log_segment_id")
