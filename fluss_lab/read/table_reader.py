@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -17,6 +17,7 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog.changelog import Changelog
+from fluss_lab.read.changelog.counted_diff import CountedDiff, counted_diff
 from fluss_lab.read.changelog.net_changes import NetChangelog
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, OTHER_EDGES, checked_buckets, resolve_starts
 from fluss_lab.read.changelog.row_history import RowHistory
@@ -334,6 +335,22 @@ class TableReader:
         """
         points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
         return diff(self._source, points[0], points[1])
+
+    def counted_diff(
+        self, before: Moment | ReadPoint, after: Moment | ReadPoint | None, rows_max: int
+    ) -> Iterator[CountedDiff]:
+        """Yield `diff` in numbers with its first rows, step by step and bounded in memory: for those who show it.
+
+        Args:
+            before: As for `diff`.
+            after: As for `diff`.
+            rows_max: How many rows of each set are kept.
+
+        Raises:
+            FlussError: As `diff`.
+        """
+        points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
+        return counted_diff(self._source, points[0], points[1], rows_max)
 
 
 def _fixed(edge: Any, zone: tzinfo | None) -> Any:

@@ -9,6 +9,7 @@ RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_NEWS = "tests/unit/server/test_lake_news.py"
 IN_LAKE_LOG = "tests/unit/client/log/test_lake_log.py"
 IN_FETCHING = "tests/unit/client/log/test_fetch_codec.py"
+IN_COUNTED = "tests/unit/read/changelog/test_counted_diff.py"
 IN_REPLAY = "tests/unit/read/changelog/test_replay.py"
 IN_EDGES = "tests/unit/read/changelog/test_edges.py"
 
@@ -108,6 +109,24 @@ LOG_SIDE = (
         "return column.view(widths[column.type]) if column.type in widths else column",
         "return column",
         (f"{IN_REPLAY}::test_every_way_in_which_a_key_can_change",),
+    ),
+    Mutant(
+        "net_slices_of_any_size", "P8", NET,
+        "if (rows > HELD_RECORDS_MAX or size_bytes > HELD_BYTES_MAX) and count < SLICES_MAX:",
+        "if rows < 0:",
+        (f"{IN_COUNTED}::test_slices_hold_no_more_than_they_may",),
+    ),
+    Mutant(
+        "net_slice_with_some_of_a_key", "P4", NET,
+        "keys = [records.rows.column(name) for name in source.info.schema.primary_key]",
+        "keys = [records.offsets]",
+        (f"{IN_COUNTED}::test_it_is_the_difference_forward_and_back",),
+    ),
+    Mutant(
+        "counts_told_forward_only", "P4", "fluss_lab/read/changelog/counted_diff.py",
+        "shown = name if is_forward else _REVERSED[name]",
+        "shown = name",
+        (f"{IN_COUNTED}::test_it_is_the_difference_forward_and_back",),
     ),
     Mutant(
         "difference_told_forward_only", "P4", "fluss_lab/read/changelog/table_diff.py",

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableInfo
 from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.bucketing import BUCKETS_MAX as HASHES
+from fluss_lab.model.bucketing import fluss_bucket_ids
 from fluss_lab.read.changelog.changelog import (
     LOG_OFFSET,
     Changelog,
@@ -42,6 +44,8 @@ UPDATE_AFTER: Final = "UPDATE_AFTER"
 HELD_RECORDS_MAX: Final = 256 * 1024
 #: One whose rows are wide is read again all the same, so that memory does not depend on them.
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+#: More slices are not made of a range: by then each has fewer rows than one batch.
+SLICES_MAX: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,57 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
             if size_bytes > HELD_BYTES_MAX:
                 held = None
     again = read_changes(source, part, names, previous_offsets=True) if held is None else held
-    found = [some for records in again if (some := _kept(records, part, ended)) is not None]
+    return _net(source, part, [some for records in again if (some := _kept(records, part, ended)) is not None])
+
+
+def net_slices(source: TableSource, part: ChangelogRange) -> Iterator[int | NetChange]:
+    """Yield the net change of a range in slices, so that memory does not depend on how many rows changed.
+
+    A slice has all changes of its keys: at most `HELD_RECORDS_MAX` rows, and `HELD_BYTES_MAX` bytes of them. Between slices
+    come numbers: of records read since the last one.
+
+    Raises:
+        OffsetOutOfRangeError, CorruptDataError: As `net_batches`.
+
+    Cost: the range is read once, a column of it, and once a slice; a slice that turns out too large is read again in halves.
+    """
+    ended = _Ended(part)
+    for records in read_changes(source, part, [], previous_offsets=True):
+        ended.add(records)
+        yield len(records)
+    count = 1
+    while count * HELD_RECORDS_MAX < 2 * ended.kept_rows and count < SLICES_MAX:
+        count *= 2
+    slices = [(count, number) for number in reversed(range(count))]
+    while slices:
+        count, number = slices.pop()
+        found: list[LogRecords] = []
+        rows = size_bytes = 0
+        for records in read_changes(source, part, source.info.schema.names, previous_offsets=True):
+            yield len(records)
+            if (some := _kept(records, part, ended)) is None or not len(some := _slice(source, some, count, number)):
+                continue
+            found.append(some)
+            rows, size_bytes = rows + len(some), size_bytes + some.rows.nbytes
+            if (rows > HELD_RECORDS_MAX or size_bytes > HELD_BYTES_MAX) and count < SLICES_MAX:
+                slices += [(2 * count, number + count), (2 * count, number)]
+                break
+        else:
+            yield _net(source, part, found)
+
+
+def _slice(source: TableSource, records: LogRecords, count: int, number: int) -> LogRecords:
+    """Return the records of those keys that a slice has."""
+    if count == 1:
+        return records
+    keys = [records.rows.column(name) for name in source.info.schema.primary_key]
+    # The rows of a bucket have the same remainder of this hash already: its bits are mixed once more.
+    hashes = fluss_bucket_ids(keys, HASHES).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return take_records(records, np.flatnonzero((hashes >> np.uint64(32)) % np.uint64(count) == number))
+
+
+def _net(source: TableSource, part: ChangelogRange, found: Sequence[LogRecords]) -> NetChange:
+    """Return the net change that the records of some keys come to."""
     if not found:
         nothing = no_records(source.info)
         return NetChange(nothing, nothing, nothing, nothing)
@@ -137,10 +191,15 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
 
 
 class _Ended:
-    """Which records of a range wrote rows that the range itself ended: a bit each."""
+    """Which records of a range wrote rows that the range itself ended: a bit each.
+
+    Attributes:
+        kept_rows: How many records hold a row before the range or one after it.
+    """
 
     def __init__(self, part: ChangelogRange) -> None:
         self._part = part
+        self.kept_rows = 0
         self._bits = np.zeros((part.stop - part.start + 7) // 8, dtype=np.uint8)
 
     def add(self, records: LogRecords) -> None:
@@ -154,6 +213,7 @@ class _Ended:
                 f"previous offset {rows[wrong[0]]}"
             )
         at = rows[rows >= self._part.start] - self._part.start
+        self.kept_rows += len(records) - 2 * len(at)
         np.bitwise_or.at(self._bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
 
     def __getitem__(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -238,12 +298,19 @@ def _same_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> NDArray[np.bool_]:
     """Return which rows are the same in every column, bit by bit: nulls and NaN are themselves, a zero's sign counts."""
     same = np.ones(one.num_rows, dtype=bool)
     for left, right in zip(one.columns, other.columns, strict=True):
-        if pa.types.is_nested(left.type):
-            # Arrow compares no nested columns; few rows are left that are the same up to here and changed all the same.
-            at = np.flatnonzero(same)
-            same[at] = [repr(left[int(i)].as_py()) == repr(right[int(i)].as_py()) for i in at]
-        else:
-            equal = pc.fill_null(pc.equal(as_bits(left), as_bits(right)), fill_value=False)
-            both_null = pc.and_(left.is_null(), right.is_null())
-            same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+        same = same_values(left, right, same)
     return same
+
+
+def same_values(left: pa.Array, right: pa.Array, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which values are the same, of those asked for: bit by bit, and nulls are themselves."""
+    if pa.types.is_nested(left.type):
+        # Arrow compares no nested columns; few rows are left that are the same up to here and changed all the same.
+        same = np.zeros(len(left), dtype=bool)
+        at = np.flatnonzero(asked)
+        same[at] = [repr(left[int(i)].as_py()) == repr(right[int(i)].as_py()) for i in at]
+        return same
+    equal = pc.fill_null(pc.equal(as_bits(left), as_bits(right)), fill_value=False)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    found: NDArray[np.bool_] = asked & pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    return found

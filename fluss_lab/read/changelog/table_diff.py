@@ -177,6 +177,20 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
 
     Cost: the log between the two is read, short ranges once, long ones twice. Memory: what changed.
     """
+    changes = []
+    with source.watched("comparing {} at two moments"):
+        for part, is_forward in parts_between(source, before, after):
+            change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
+            changes.append((part, change if is_forward else change.reversed()))
+    return Diff(source.info, before, after, changes)
+
+
+def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> list[tuple[ChangelogRange, bool]]:
+    """Return the range of each bucket between two moments, and whether it leads from the first to the second.
+
+    Raises:
+        OffsetOutOfRangeError, PartitionNotFoundError, TableNotFoundError: As `diff`.
+    """
     for point in (before, after):
         source.check_table(point.path, point.table_id, "read point")
     stops = [
@@ -186,15 +200,12 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     # A bucket that a moment does not have was made later: it had nothing then.
     edges = {bucket: (stops[0].get(bucket, 0), stops[1].get(bucket, 0)) for bucket in {**stops[0], **stops[1]}}
     wanted = {bucket: (min(edge), max(edge)) for bucket, edge in edges.items()}
-    changes = []
     what = f"the changes between {before!r} and {after!r}"
     unsure = unsure_buckets(source, before) | unsure_buckets(source, after) if before != after else frozenset()
-    with source.watched("comparing {} at two moments"):
-        for part in divide(source, ranges_between(source, wanted, what, unsure)):
-            change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
-            is_forward = edges[part.bucket][0] < edges[part.bucket][1]
-            changes.append((part, change if is_forward else change.reversed()))
-    return Diff(source.info, before, after, changes)
+    return [
+        (part, edges[part.bucket][0] < edges[part.bucket][1])
+        for part in divide(source, ranges_between(source, wanted, what, unsure))
+    ]
 
 
 def _grown(source: TableSource, part: ChangelogRange) -> NetChange:
