@@ -12,8 +12,12 @@ from fluss_lab.explorer.explorer_requests import (
     BucketsRequest,
     ChangesRequest,
     CountRequest,
+    DiffRequest,
+    DiffRowsRequest,
     FactsRequest,
     HeadRequest,
+    LakePartRequest,
+    LakeRequest,
     PageRequest,
     RowRequest,
     SchemaRequest,
@@ -23,6 +27,8 @@ from fluss_lab.explorer.explorer_requests import (
     kind_of,
 )
 from fluss_lab.explorer.screens.change_answers import ChangeAnswers
+from fluss_lab.explorer.screens.diff_answers import DiffAnswers
+from fluss_lab.explorer.screens.lake_answers import LakeAnswers
 from fluss_lab.explorer.screens.live_tail import LiveTail
 from fluss_lab.explorer.screens.row_answers import RowAnswers
 from fluss_lab.explorer.screens.shown_tables import ShownTables
@@ -51,6 +57,7 @@ class ExplorerModel:
         tables, changes = TableAnswers(shown, name), ChangeAnswers(shown)
         self.rows = RowAnswers(shown)
         self._tail = LiveTail(shown)
+        lake, diff = LakeAnswers(shown), DiffAnswers(shown)
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
             TreeRequest: tables.tree,
@@ -65,6 +72,10 @@ class ExplorerModel:
             RowRequest: self.rows.row,
             ChangesRequest: changes.answer,
             TailRequest: self._tail.follow,
+            LakeRequest: lake.timeline,
+            LakePartRequest: lake.part,
+            DiffRequest: diff.compare,
+            DiffRowsRequest: diff.rows,
         }
 
     def steps(self, request: AnyRequest) -> Steps:

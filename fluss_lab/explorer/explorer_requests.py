@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -163,6 +163,56 @@ class RowRequest(RowsRequest, frozen=True, kw_only=True, tag="row"):
     offset: str
 
 
+class LakeRequest(TableRequest, frozen=True, kw_only=True, tag="lake"):
+    """The snapshots of the lake, and how many there were.
+
+    Attributes:
+        before: Those before the snapshot of this id; None: the newest.
+    """
+
+    before: str | None = None
+
+
+class LakePartRequest(TableRequest, frozen=True, kw_only=True, tag="lake_part"):
+    """What a snapshot of the lake has.
+
+    Attributes:
+        part: Of what kind.
+        snapshot: Its id, as text.
+    """
+
+    part: Literal["files", "manifests", "partitions", "schemas", "refs"]
+    snapshot: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,19}$")]
+
+
+class DiffRequest(TableRequest, frozen=True, kw_only=True, tag="diff"):
+    """What changed between two moments. Answered with how far it is, again and again, then with the counts.
+
+    Attributes:
+        op: ``run``; ``stop`` gives up the one under way.
+        before: A time as it was typed, or the id of a lake snapshot.
+        after: The same; empty: now.
+    """
+
+    op: Literal["run", "stop"]
+    before: str = ""
+    after: str = ""
+
+
+class DiffRowsRequest(TableRequest, frozen=True, kw_only=True, tag="diff_rows"):
+    """Some rows of a difference.
+
+    Attributes:
+        diff: Its name, from the answer with the counts.
+        change: Which rows.
+        first: Number of the first.
+    """
+
+    diff: str
+    change: Literal["added", "removed", "changed"]
+    first: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 AnyRequest = (
     TreeRequest
     | HeadRequest
@@ -176,6 +226,10 @@ AnyRequest = (
     | CountRequest
     | FactsRequest
     | RowRequest
+    | LakeRequest
+    | LakePartRequest
+    | DiffRequest
+    | DiffRowsRequest
 )
 
 

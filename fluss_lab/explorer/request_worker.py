@@ -12,7 +12,11 @@ from fluss_lab.explorer.explorer_requests import (
     AnyRequest,
     ChangesRequest,
     CountRequest,
+    DiffRequest,
+    DiffRowsRequest,
     FactsRequest,
+    LakePartRequest,
+    LakeRequest,
     PageRequest,
     RowRequest,
     TailRequest,
@@ -22,7 +26,10 @@ from fluss_lab.explorer.explorer_requests import (
 IDLE_S: Final = 30.0
 #: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So has the
 #: tail, which waits for records.
-_READS: Final = (PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest)
+_READS: Final = (
+    PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest,
+    LakeRequest, LakePartRequest, DiffRequest, DiffRowsRequest,
+)  # fmt: skip
 
 
 class RequestWorker:

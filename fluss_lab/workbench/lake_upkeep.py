@@ -49,6 +49,7 @@ from fluss_lab.workbench.displays import (
 from fluss_lab.workbench.round_progress_view import RoundProgress
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import SparkSession
 
 ReportT = TypeVar("ReportT")
@@ -75,6 +76,9 @@ class TableContext(Protocol):
 
     def lake_storage(self) -> LakeStorage:
         """Return the lake that the cluster is configured with."""
+
+    def iceberg(self, path: str | TablePath) -> IcebergTable:
+        """Return the pyiceberg table behind a lake-enabled table, as it is now."""
 
 
 def to_spark(lab: TableContext, read: Scan | Changelog) -> Any:

@@ -20,7 +20,7 @@ from fluss_lab.explorer.explorer_requests import (
 from fluss_lab.explorer.screens.column_facts import SAMPLE_BUCKETS, SAMPLE_ROWS, column_facts
 from fluss_lab.explorer.screens.grid_rows import GridRows, Piece
 from fluss_lab.explorer.screens.row_place import row_place
-from fluss_lab.explorer.screens.shown_tables import ShownTables
+from fluss_lab.explorer.screens.shown_tables import ShownTables, given_moment
 from fluss_lab.explorer.screens.table_answers import column_kind
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, WHOLE_LENGTH_MAX, cell_texts
@@ -60,7 +60,7 @@ class RowAnswers:
         info = self._tables.info(request)
         compile_filter(request.where or None, self._tables.mask.visible_schema(info.schema))
         table = self._tables.table(info)
-        pages = GridRows(table, table.read_point(_moment(request.as_of)), request.where)
+        pages = GridRows(table, table.read_point(given_moment(request.as_of)), request.where)
         if pages.point.table_id != info.table_id:
             raise TableNotFoundError(f"table {info.path} was dropped; the one of that path now is another")
         self._points += 1
@@ -88,7 +88,7 @@ class RowAnswers:
             if pieces is None:
                 yield None
         shown = self._tables.code_columns(info, request.shown)
-        code = code_lines.rows_code(info.path, shown, request.where, _moment(request.as_of))
+        code = code_lines.rows_code(info.path, shown, request.where, given_moment(request.as_of))
         made = _page_maker(pieces or [], columns, self._tables.time_zone)
         answer = {
             "point": _point(name, pages),
@@ -157,14 +157,6 @@ class RowAnswers:
             return answer | {"values": [[column, found[0], bool(cut)] for column, (found, cut) in texts.items()]}
 
         return cut_to_size(with_values, WHOLE_LENGTH_MAX)
-
-
-def _moment(as_of: str | None) -> str | int | None:
-    """Return a moment as reads take it: digits are a snapshot's id or epoch milliseconds."""
-    if as_of is None or not as_of.strip():
-        return None
-    text = as_of.strip()
-    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 def _point(name: str, pages: GridRows) -> dict[str, Any]:

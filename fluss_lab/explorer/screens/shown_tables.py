@@ -77,3 +77,11 @@ class ShownTables:
         if chosen is not None:
             names = [name for name in names if name in set(chosen)]
         return None if len(names) == len(info.schema.columns) else names
+
+
+def given_moment(text: str | None) -> str | int | None:
+    """Return a moment as reads take it: digits are a snapshot's id or epoch milliseconds; None for none."""
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() else text

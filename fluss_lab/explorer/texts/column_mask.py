@@ -54,8 +54,9 @@ class ColumnMask:
         )
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether a text has the name of a hidden column as a word."""
-        return any(word.lower() in self._names for word in _NO_WORD.split(text))
+        """Return whether a text has the name of a hidden column as a word, or as Iceberg names what is spread by it."""
+        words = (word.lower() for word in _NO_WORD.split(text))
+        return any(word in self._names or word.removesuffix("_bucket") in self._names for word in words)
 
     def visible_text(self, text: str) -> str:
         """Return a text of a person or an error, or a sentence in its place when it names a hidden column."""

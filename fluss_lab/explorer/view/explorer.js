@@ -5,9 +5,11 @@ import { Changelog } from "./screens/changelog.js";
 import { Channel } from "./channel.js";
 import { CodeLine } from "./parts/code_line.js";
 import { Data } from "./screens/data.js";
+import { Diff } from "./screens/diff.js";
 import { button, h, icon, refill, stateMark } from "./parts/dom.js";
 import { clock } from "./parts/figures.js";
 import { Header } from "./parts/header.js";
+import { Lake } from "./screens/lake.js";
 import { Overview } from "./screens/overview.js";
 import { Tree } from "./parts/tree.js";
 
@@ -17,13 +19,19 @@ const TABS = [
   ["data", "Data"],
   ["changelog", "Changelog"],
   ["buckets", "Buckets"],
+  ["lake", "Lake"],
+  ["diff", "Diff"],
 ];
 const SCREENS = {
   overview: Overview,
   data: Data,
   changelog: Changelog,
   buckets: Buckets,
+  lake: Lake,
+  diff: Diff,
 };
+/** What these ask may fail for reasons of the lake's own: the server is there all the same. */
+const OF_THE_LAKE = new Set(["lake", "lake_part", "diff", "diff_rows"]);
 const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 /** Without an answer for so long the view says what it waits for. */
 const SILENT_MS = 4000;
@@ -110,7 +118,7 @@ export class Explorer {
       this.isStatic = false;
       this.open(this.path, true);
     }
-    if (error && (error.retriable || kind === "tree")) {
+    if (error && ((error.retriable && !OF_THE_LAKE.has(kind)) || kind === "tree")) {
       const attempt = (this.away ? this.away.attempt : 0) + (this.away && Date.now() < this.away.next ? 0 : 1);
       const next = Date.now() + RETRY_S[Math.min(attempt, RETRY_S.length) - 1] * 1000;
       if (!this.away || Date.now() >= this.away.next) this.away = { attempt, next, title: error.retriable ? "The server does not answer." : error.text };
@@ -224,6 +232,18 @@ export class Explorer {
     this.screens.changelog.openAt(partition, bucket, offset);
   }
 
+  /** Opens the rows of a lake snapshot. */
+  openSnapshot(id) {
+    this.openTab("data");
+    this.screens.data.openSnapshot(id);
+  }
+
+  /** Opens the difference between a moment and now. */
+  openDiff(before) {
+    this.openTab("diff");
+    this.screens.diff.openAt(before);
+  }
+
   setCode(lines) {
     this.code.show(lines);
   }
@@ -281,11 +301,12 @@ export class Explorer {
       next ? button(`Show ${next}`, { class: "pri", on: () => this.open(next) }) : null));
   }
 
-  errorView(error, again) {
-    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || ["That cannot be read"];
-    return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), error.retriable ? "The server does not answer" : title),
+  /** What is wrong instead of what was asked for; with a title of the caller's it can always be asked for again. */
+  errorView(error, again, general = null) {
+    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [general || (error.retriable ? "The server does not answer" : "That cannot be read")];
+    return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
-      h("div", { class: "fx-row" }, error.retriable ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying")) })));
+      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying")) })));
   }
 
   drawBanner() {

@@ -30,3 +30,11 @@ def ask(model, kind, **body):
 def refused(model, kind, **body):
     """Return the error that a request is answered with."""
     return answers(model, kind, **body)[-1]["error"]
+
+
+def run(answer, lab):
+    """Run the lines of an answer; return what the last one gives."""
+    *before, last = answer["code"]
+    names = {"lab": lab}
+    exec("\n".join(before), names)
+    return eval(last, names)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.explorer.explorer_kit import ask, refused
+from tests.unit.explorer.explorer_kit import ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
 
@@ -24,13 +24,6 @@ def flights(lab):
     table = lab.create_table("shop.logged", {"id": "int", "month": "string"}, partitioned_by=["month"], buckets=2)
     table.append([{"id": n, "month": f"2013-0{1 + n % 3}"} for n in range(90)])
     return table
-
-
-def run(answer, lab):
-    *before, last = answer["code"]
-    names = {"lab": lab}
-    exec("\n".join(before), names)
-    return eval(last, names)
 
 
 def places(answer):

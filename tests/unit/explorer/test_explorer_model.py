@@ -10,7 +10,7 @@ from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.explorer.screens.row_answers import GRIDS_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
-from tests.unit.explorer.explorer_kit import answers, ask, refused
+from tests.unit.explorer.explorer_kit import answers, ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
 SCHEMA = {"id": "bigint", "month": "string", "dest": "string", "delay": "int"}
@@ -45,14 +45,6 @@ def planes(lab):
     table.upsert([{"tailnum": f"N{n}", "seats": 1_000 + n, "email": "other-secret"} for n in range(0, 500, 5)])
     table.delete([{"tailnum": f"N{n}"} for n in range(0, 500, 50)])
     return table
-
-
-def run(answer, lab):
-    """Run the lines of an answer; return what the last one gives."""
-    *before, last = answer["code"]
-    names = {"lab": lab}
-    exec("\n".join(before), names)
-    return eval(last, names)
 
 
 def texts(table):

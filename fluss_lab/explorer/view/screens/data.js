@@ -115,6 +115,16 @@ export class Data {
     this.readAgain();
   }
 
+  /** Shows the rows of a lake snapshot. */
+  openSnapshot(id) {
+    this.mode = "snap";
+    this.makeBar();
+    this.input.value = this.where;
+    this.slider.hidden = false;
+    this.setMoment(id);
+    this.askSnapshots();
+  }
+
   askSnapshots() {
     this.explorer.ask("snapshots", "snapshots", {}, (answer) => {
       if (answer.error) return this.failed(answer.error);
