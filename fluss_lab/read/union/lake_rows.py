@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from fluss_lab.read.union.read_parts import Request
 
+#: A step (`Request.step_rows`) in which few rows are found is followed by one of twice as many, up to so many,
+STEP_ROWS_MAX: Final = 262_144
+#: or about so many stored bytes: some tenths of a second of reading.
+STEP_BYTES: Final = 8 * 1024 * 1024
 #: Files are read together up to this many stored bytes, so that many small ones cost what one costs, and a run of them
 #: (with its rows decoded, some five times that) fits in memory. A single larger file is streamed.
 RUN_BYTES: Final = 32 * 1024 * 1024
@@ -40,11 +44,66 @@ def lake_rows(
     stop = part.lake_stop if part.row_stop is None else min(part.lake_stop, part.row_stop)
     if part.start >= stop:
         return
-    splits = [split for split in part.splits if split.min_offset < stop and split.max_offset >= part.start]
+    splits = _within(part.splits, part.start, stop)
+    if request.step_rows is None:
+        yield from _read_span(source, part, splits, (part.start, stop), request, ended)
+        return
+    step = _Step(splits, request.step_rows)
+    low = part.start
+    while low < stop:
+        high, rows = min(stop, low + step.offsets), 0
+        for batch, position in _read_span(source, part, _within(splits, low, high), (low, high), request, ended):
+            rows += batch.num_rows
+            yield batch, position
+        yield request.no_rows(), high
+        low = high
+        step.grow(rows)
+
+
+def _within(splits: Sequence[LakeSplit], start: int, stop: int) -> list[LakeSplit]:
+    return [split for split in splits if split.min_offset < stop and split.max_offset >= start]
+
+
+class _Step:
+    """How far a read goes at once.
+
+    Args:
+        splits: What is read.
+        rows: Stored rows of the first step.
+    """
+
+    def __init__(self, splits: Sequence[LakeSplit], rows: int) -> None:
+        stored = max(1, sum(split.rows for split in splits))
+        size = max(1, sum(split.size_bytes for split in splits))
+        span = max((split.max_offset for split in splits), default=0) - min(
+            (split.min_offset for split in splits), default=0
+        )
+        self._most = max(1, min(STEP_ROWS_MAX, STEP_BYTES * stored // size))
+        self._rows = min(rows, self._most)
+        #: Offsets of a stored row: others have no row any more.
+        self._spread = max(1, span // stored)
+
+    @property
+    def offsets(self) -> int:
+        return self._rows * self._spread
+
+    def grow(self, found: int) -> None:
+        """Take the next step longer where few rows were found."""
+        if found < self._rows // 2:
+            self._rows = min(2 * self._rows, self._most)
+
+
+def _read_span(
+    source: TableSource,
+    part: BucketPart,
+    splits: Sequence[LakeSplit],
+    span: tuple[int, int],
+    request: Request,
+    ended: NDArray[np.int64] | None,
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     for run in _runs(splits, request.limit):
-        for low, high in _spans(run, part.start, stop):
-            within = [split for split in run if split.min_offset < high and split.max_offset >= low]
-            if within:
+        for low, high in _spans(run, *span):
+            if within := _within(run, low, high):
                 yield from _read_run(source, part, within, (low, high), request, ended)
 
 

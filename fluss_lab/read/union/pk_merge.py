@@ -47,6 +47,9 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
         yield from live_rows(source, part, request)
         return
     tail = Tail(source, part, request)
+    for _ in tail.look():
+        if request.step_rows is not None:
+            yield request.no_rows(), part.start
     yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))
     yield from tail.rows()
 
@@ -63,6 +66,8 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
         OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
     """
     tail = Tail(source, part, request)
+    for _ in tail.look():
+        pass
     total: int = sum(batch.num_rows for batch, _ in tail.rows())
     if part.start < part.lake_stop:
         ended = {part.key: tail.ended_before(part.lake_stop)}
@@ -73,7 +78,7 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
 class Tail:
     """The log's end of a part: which rows of the lake it ends, and its own rows.
 
-    It is read when it is made; where that found too much to keep, again for its rows.
+    It is read by `look`; where that found too much to keep, again for its rows.
     """
 
     def __init__(self, source: TableSource, part: BucketPart, request: Request) -> None:
@@ -86,7 +91,7 @@ class Tail:
         self._kept: list[pa.RecordBatch] | None = []
         # A row is ended by a later record: what is before the first row wanted ends none.
         self._start = max(part.start, part.lake_stop)
-        self._ended = self._look() if self._start < part.stop else np.empty(0, dtype=np.int64)
+        self._ended = np.empty(0, dtype=np.int64)
 
     def ended_before(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
@@ -95,13 +100,16 @@ class Tail:
     def rows(self) -> Rows:
         """Yield the tail's own live rows, and the offset up to which the bucket is read with them."""
         kept = self._kept if self._kept is not None else self._again()
+        position = self._start
         for batch in kept:
             live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))
             if live.num_rows:
-                yield live, int(live.column(OFFSET)[-1].as_py()) + 1
+                position = int(live.column(OFFSET)[-1].as_py()) + 1
+            if live.num_rows or self._request.step_rows is not None:
+                yield live, position
 
-    def _look(self) -> NDArray[np.int64]:
-        """Read the whole tail; return the offsets that it ends, ascending."""
+    def look(self) -> Iterator[None]:
+        """Read the whole tail, for what it ends. To be done before all else; yields between the log's answers."""
         found: list[NDArray[np.int64]] = []
         position, size = self._start, 0
         wanted = self._start < self._row_stop
@@ -109,6 +117,7 @@ class Tail:
             for records in self._records(position, self._part.stop, self._names if wanted else [], previous=True):
                 found.append(ended_offsets(records))
                 position = records.next_offset
+                yield None
                 if wanted and self._kept is not None:
                     batch = self._own(records)
                     size += batch.nbytes
@@ -119,13 +128,11 @@ class Tail:
                         break
         ended = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
         ended.sort()
-        return ended
+        self._ended = ended
 
     def _again(self) -> Iterator[pa.RecordBatch]:
         for records in self._records(self._start, self._row_stop, self._names, previous=False):
-            batch = self._own(records)
-            if batch.num_rows:
-                yield batch
+            yield self._own(records)
 
     def _records(self, start: int, stop: int, names: list[str], *, previous: bool) -> Iterator[LogRecords]:
         source, part = self._source, self._part

@@ -56,18 +56,22 @@ def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     with source.connection.scan_kv(source.info, part.bucket, stored_columns(source.info, names)) as scan:
         # What is known to have come after is read before the scan begins: the server keeps a scan that waits for a time.
         known = source.known_state(part.bucket)
-        rows.take_back(part.stop if known is None else max(part.stop, known.end))
+        for _ in rows.take_back(part.stop if known is None else max(part.stop, known.end)):
+            if request.step_rows is not None:
+                yield request.no_rows(), part.start
         moment = scan.log_offset
         if moment < part.stop:
             raise CorruptDataError(
                 f"table {source.info.path}, bucket {part.bucket}: expected live rows at offset {part.stop} or later, found "
                 f"them at {moment}"
             )
-        rows.take_back(moment)
+        for _ in rows.take_back(moment):
+            if request.step_rows is not None:
+                yield request.no_rows(), part.start
         for batch in merge_batches(rows.live(scan), rows.taken_back()):
             wanted = batch if part.filter is None else part.filter.apply(batch)
-            if wanted.num_rows:
-                yield wanted, int(wanted.column(OFFSET)[-1].as_py()) + 1
+            if wanted.num_rows or request.step_rows is not None:
+                yield wanted, int(batch.column(OFFSET)[-1].as_py()) + 1
 
 
 class _LiveRows:
@@ -104,9 +108,10 @@ class _LiveRows:
             if high < len(offsets):
                 return
 
-    def take_back(self, stop: int) -> None:
-        """Read the log on to an offset, for the rows that it ended."""
+    def take_back(self, stop: int) -> Iterator[None]:
+        """Read the log on to an offset, for the rows that it ended. Yields between its answers."""
         for records, previous in self._ended(self._position, stop):
+            yield None
             self._position = records.next_offset
             wanted = self._wanted(previous)
             self._found.append(previous[wanted])

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from fluss_lab.errors import (
     BucketNotFoundError,
     LakeSnapshotNotFoundError,
@@ -114,8 +116,16 @@ class Request:
         columns: Which columns.
         filter: The whole filter, to prune files by.
         limit: How many rows are wanted at most, so that no more is read ahead; the rows are not cut. None: all.
+        step_rows: For a reader that may stop at any time: about so many rows of the lake's files are read at once, more where
+            few of them are wanted, and wherever so much was read, or an answer of the log, a batch without rows is given
+            if nothing else is. None: what is fastest for all rows.
     """
 
     columns: Columns
     filter: Filter | None
     limit: int | None = None
+    step_rows: int | None = None
+
+    def no_rows(self) -> pa.RecordBatch:
+        """Return a batch without rows, with the columns that are read."""
+        return pa.RecordBatch.from_pylist([], schema=self.columns.fields(self.columns.names))

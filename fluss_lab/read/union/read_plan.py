@@ -287,7 +287,7 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
         part = pending[0]
         try:
             for batch, position in _read_part(source, part, request):
-                failures = 0
+                failures = 0 if position > part.start else failures
                 # Before the rows go out: the consumer may never come back.
                 pending[0] = part = replace(part, start=position)
                 yield request.columns.finish(batch, LAKE if position <= part.lake_stop else LOG)
@@ -343,5 +343,5 @@ def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
         batch = of_records(records, part.bucket.bucket, schema)
         if part.filter is not None:
             batch = part.filter.apply(batch)
-        if batch.num_rows:
+        if batch.num_rows or request.step_rows is not None:
             yield batch, records.next_offset

@@ -7,9 +7,8 @@ many rows: the part and the offset where a read finds them again.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,32 +21,25 @@ from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
-from fluss_lab.read.moment.log_retention import is_vouched
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.lake_rows import STEP_ROWS_MAX
 from fluss_lab.read.union.read_columns import OFFSET, SOURCE_COLUMN, TIMESTAMP, make_columns
-from fluss_lab.read.union.read_parts import BucketPart, Plan, Request
+from fluss_lab.read.union.read_parts import Plan, Request
 from fluss_lab.read.union.read_plan import read_rows
+from fluss_lab.read.union.row_index import Mark, RowIndex
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: A page of more rows is what `Scan.to_batches` is for.
 PAGE_ROWS_MAX: Final = 10_000
-#: A mark is kept for each so many rows at first, and where a filter leaves few, for each so many offsets: reading so many
-#: again takes some milliseconds.
-MARK_ROWS: Final = 512
-MARK_OFFSETS: Final = 65_536
-#: Of more marks every second one is dropped, again and again: 100 bytes each.
-MARKS_MAX: Final = 8_192
 #: Rows that were read last are kept up to so many bytes, and at least one batch, for pages that go back a little.
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 #: A row that is further ahead than this is read up to as a whole scan is read; a nearer one with nothing read ahead.
 NEAR_ROWS: Final = 65_536
-#: Of a log table so many offsets are read at once for pages: a file's row groups behind them are not decoded ahead.
-PIECE_ROWS: Final = 32_768
-#: Where a filter leaves few rows, up to so many.
-PIECE_ROWS_MAX: Final = 262_144
+#: Rows of the lake's files that are read at once for a page near by: row groups behind them are not decoded ahead.
+STEP_ROWS: Final = 32_768
 #: What a part's name is in the places of rows; the other columns are those of a scan.
 PARTITION: Final = "_partition"
 
@@ -122,19 +114,6 @@ class _Piece:
         return self.first_row + int(self.batch.num_rows)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Mark:
-    """A row, and where a read finds it: the part, and the first offset that is read of it."""
-
-    row: int
-    part: int
-    offset: int
-
-
-def _row_of(mark: _Mark) -> int:
-    return mark.row
-
-
 @checked
 class RowPages(Closing):
     """Pages of one scan, at one read point, in its order: by partition name, bucket and offset. Close it.
@@ -159,6 +138,7 @@ class RowPages(Closing):
         request: Request,
         *,
         timestamps: bool,
+        index: RowIndex | None = None,
     ) -> None:
         self.read_point = point
         self._source, self._plan, self._request = source, plan, request
@@ -167,18 +147,14 @@ class RowPages(Closing):
             source.info.schema, [*dict.fromkeys([*request.columns.names, *extra])], with_source=True
         )
         self._timestamps = timestamps
-        self._counts = [_row_count(source, part) for part in plan.parts]
-        #: Number of the first row of each part, as far as it is known; behind the last, of the rows in all.
-        self._firsts: list[int | None] = [0, *[None] * len(plan.parts)]
-        self._marks: list[_Mark] = []
-        self._mark_rows, self._mark_offsets = MARK_ROWS, MARK_OFFSETS
+        self._index = RowIndex(source, plan, request.limit) if index is None else index
         self._window: deque[_Piece] = deque()
         self._window_bytes = 0
         self._stream: Generator[tuple[int, pa.RecordBatch], None, None] | None = None
-        #: The part that the stream is in, and the number of the next row that it yields.
-        self._part, self._row = 0, 0
-        self._seen = 0
-        self._learn(0)
+        #: The part that the stream is in, the number of the next row that it yields, and whether it reads far ahead.
+        self._part, self._row, self._is_far = 0, 0, False
+        #: Whose steps the stream was last moved for.
+        self._turn: object = None
 
     def close(self) -> None:
         """Let go of the files that are open and of the rows that are held. Twice is fine."""
@@ -192,18 +168,34 @@ class RowPages(Closing):
     @property
     def total(self) -> int | None:
         """Return how many rows there are; None while that is not known."""
-        total = self._firsts[-1]
-        if self._request.limit is None:
-            return total
-        if total is not None:
-            return min(total, self._request.limit)
-        return self._request.limit if self.at_least >= self._request.limit else None
+        return self._index.total
 
     @property
     def at_least(self) -> int:
         """Return how many rows there are at least."""
-        known = max(self._seen, *(first for first in self._firsts if first is not None))
-        return known if self._request.limit is None else min(known, self._request.limit)
+        return self._index.at_least
+
+    def select(self, columns: Sequence[str], *, timestamps: bool = True) -> RowPages:
+        """Return the same rows in other columns, as pages of their own, to close by themselves.
+
+        What either learns of how many rows there are and where they lie, both know: one may be read on in few columns, to
+        count, while pages of the other are looked at. Both are for one thread.
+
+        Args:
+            columns: User's columns, and ``__bucket``, ``__offset``, ``__timestamp``, in the order wanted.
+            timestamps: Whether the places of rows have their times.
+
+        Raises:
+            InvalidSchemaError, InvalidRequestError: A column cannot be, or there is none.
+
+        Cost: nothing is read.
+        """
+        before = self._request.columns
+        chosen = make_columns(self._source.info.schema, columns, before.with_source)
+        return RowPages(
+            self._source, self._plan, self.read_point, replace(self._request, columns=chosen),
+            timestamps=timestamps, index=self._index,
+        )  # fmt: skip
 
     def page(self, first_row: int, count: int, *, on_batch: Callable[[int], object] | None = None) -> RowPage:
         """Return rows ``[first_row, first_row + count)``, those of them that there are.
@@ -222,22 +214,50 @@ class RowPages(Closing):
         table without a filter is the page's own, and of rows that were seen at most some thousands before it; of rows that
         were not seen, all between.
         """
+        for found in self.steps(first_row, count):
+            if found is not None:
+                return found
+            if on_batch is not None:
+                on_batch(self._index.seen)
+        raise AssertionError
+
+    def steps(self, first_row: int, count: int) -> Iterator[RowPage | None]:
+        """Yield None between steps of some tenths of a second at most, and at last the page; see `page`.
+
+        It can be given up after any step, and other pages may be asked for between two: what was passed stays known.
+
+        Raises:
+            As `page`.
+        """
         if first_row < 0 or not 0 < count <= PAGE_ROWS_MAX:
             raise InvalidRequestError(
                 f"page: expected a first row of at least 0 and 1 to {PAGE_ROWS_MAX:,} rows, found {first_row} and {count}"
             )
-        stop = first_row + count if self._request.limit is None else min(first_row + count, self._request.limit)
+        return self._steps(first_row, count)
+
+    def _steps(self, first_row: int, count: int) -> Iterator[RowPage | None]:
+        limit = self._request.limit
+        stop = first_row + count if limit is None else min(first_row + count, limit)
         pieces: list[_Piece] = []
-        row = first_row
-        if self.total is None or first_row < self.total:
-            self._go_to(min(first_row, stop - 1), count)
-            if first_row >= stop:
-                self._holding(stop - 1, on_batch)  # behind the limit: whether there are so many is to be known
-            while row < stop and (piece := self._holding(row, on_batch)) is not None:
-                part = piece.batch.slice(row - piece.first_row, stop - row)
-                pieces.append(replace(piece, first_row=row, batch=part))
-                row += part.num_rows
-        return RowPage(first_row, self._rows(pieces), self._places(pieces), self.total, self.at_least)
+        # Behind a limit nothing is wanted, but whether there are so many is to be known.
+        row = min(first_row, stop - 1)
+        turn = object()
+        while row < stop and (self.total is None or row < self.total):
+            if self._turn is not turn:
+                self._go_to(row, count)
+                self._turn = turn
+            piece = self._held(row)
+            if piece is None:
+                if not self._advance():
+                    break
+                yield None
+                continue
+            part = piece.batch.slice(row - piece.first_row, stop - row)
+            pieces.append(replace(piece, first_row=row, batch=part))
+            row += part.num_rows
+        if first_row >= stop:
+            pieces.clear()
+        yield RowPage(first_row, self._rows(pieces), self._places(pieces), self.total, self.at_least)
 
     def __repr__(self) -> str:
         return f"<RowPages of {self.read_point!r}: {_total_text(self.total, self.at_least)} rows>"
@@ -255,108 +275,43 @@ class RowPages(Closing):
             calls=[".page(0, 100)"],
         )
 
-    # -- where rows are ------------------------------------------------------------------------------------------------
-
-    def _learn(self, part: int) -> None:
-        """Follow the numbers of first rows from a part on, as far as the parts' counts are known."""
-        for number in range(part, len(self._counts)):
-            first, count = self._firsts[number], self._counts[number]
-            if first is None or count is None:
-                return
-            self._firsts[number + 1] = first + count
-
-    def _nearest(self, row: int) -> _Mark:
-        """Return the last row known that is not behind one."""
-        number = max(at for at, first in enumerate(self._firsts[:-1]) if first is not None and first <= row)
-        part, first = self._plan.parts[number], self._firsts[number]
-        assert first is not None
-        start = _Mark(first, number, part.start)
-        if self._is_dense(number):
-            start = _Mark(row, number, part.start + row - first)
-        mark = self._nearest_mark(row)
-        return start if mark is None else max(start, mark)
-
-    def _mark(self, piece: _Piece) -> None:
-        """Keep marks of rows that have none."""
-        step, first = self._mark_rows, piece.first_row
-        before = self._nearest_mark(first)
-        begin = int(piece.batch.column(OFFSET)[0].as_py())
-        if before is None or before.part != piece.part or begin - before.offset >= self._mark_offsets:
-            self._add_mark(piece, first)
-        for row in range(-(-first // step) * step, piece.stop_row, step):
-            self._add_mark(piece, row)
-        while len(self._marks) > MARKS_MAX:
-            self._mark_rows, self._mark_offsets = 2 * self._mark_rows, 2 * self._mark_offsets
-            self._marks = self._marks[::2]
-
-    def _add_mark(self, piece: _Piece, row: int) -> None:
-        at = bisect_left(self._marks, row, key=_row_of)
-        if at == len(self._marks) or self._marks[at].row != row:
-            offset = int(piece.batch.column(OFFSET)[row - piece.first_row].as_py())
-            self._marks.insert(at, _Mark(row, piece.part, offset))
-
-    def _nearest_mark(self, row: int) -> _Mark | None:
-        at = bisect_right(self._marks, row, key=_row_of)
-        return self._marks[at - 1] if at else None
-
     # -- the stream ----------------------------------------------------------------------------------------------------
 
     def _go_to(self, row: int, count: int) -> None:
         """Have the stream begin at a row or before, unless the rows held or to come have it."""
         if self._window and self._window[0].first_row <= row < self._row:
             return
-        mark = self._nearest(row)
-        if self._stream is not None and mark.row <= self._row <= row <= self._row + NEAR_ROWS:
+        mark = self._index.nearest(row)
+        is_ahead = self._stream is not None and mark.row <= self._row <= row
+        if is_ahead and (self._is_far or row <= self._row + NEAR_ROWS):
             return
         self._restart(mark, count if row - mark.row <= NEAR_ROWS else None)
 
-    def _restart(self, mark: _Mark | None, limit: int | None = None) -> None:
+    def _restart(self, mark: Mark | None, limit: int | None = None) -> None:
         stream, self._stream = self._stream, None
         self._window.clear()
         self._window_bytes = 0
+        self._turn = None
         if stream is not None:
             stream.close()
         if mark is not None:
-            self._part, self._row = mark.part, mark.row
+            self._part, self._row, self._is_far = mark.part, mark.row, limit is None
             self._stream = self._batches(mark, limit)
 
-    def _batches(self, mark: _Mark, limit: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-        request = replace(self._request, columns=self._read_columns, limit=limit)
+    def _batches(self, mark: Mark, limit: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+        step = STEP_ROWS_MAX if limit is None else STEP_ROWS
+        request = replace(self._request, columns=self._read_columns, limit=limit, step_rows=step)
         for number in range(mark.part, len(self._plan.parts)):
             part = self._plan.parts[number]
             if number == mark.part:
-                part = replace(part, start=max(mark.offset, part.start))
-            for piece in self._pieces(number, part, limit):
-                for batch in read_rows(self._source, replace(self._plan, parts=(piece,)), request):
-                    yield number, batch
+                start = max(mark.offset, part.start)
+                part = replace(part, start=start, lake_stop=max(start, part.lake_stop))
+            for batch in read_rows(self._source, replace(self._plan, parts=(part,)), request):
+                yield number, batch
 
-    def _pieces(self, number: int, part: BucketPart, limit: int | None) -> Iterator[BucketPart]:
-        """Yield what is read of a part at once: of a log table where pages are wanted, some pages of it.
-
-        Where a filter leaves rows out, pieces grow, so that one that leaves few ends soon too.
-        """
-        step = PIECE_ROWS if limit is not None and self._source.info.is_log_table else part.stop
-        start = part.start
-        while start < part.stop:
-            stop = min(start + step, part.stop)
-            yield replace(part, start=start, stop=stop, lake_stop=max(start, min(part.lake_stop, stop)))
-            start = stop
-            if not self._is_dense(number):
-                step = min(2 * step, PIECE_ROWS_MAX)
-
-    def _is_dense(self, number: int) -> bool:
-        """Return whether each offset of a part is one row."""
-        part = self._plan.parts[number]
-        return self._counts[number] == part.stop - part.start
-
-    def _holding(self, row: int, on_batch: Callable[[int], object] | None) -> _Piece | None:
-        """Return what has a row, read if need be; None behind the end."""
-        while self._row <= row:
-            if not self._advance():
-                return None
-            if on_batch is not None:
-                on_batch(self._seen)
-        return next(piece for piece in reversed(self._window) if piece.first_row <= row)
+    def _held(self, row: int) -> _Piece | None:
+        """Return what has a row, if it was read; None else."""
+        return next((piece for piece in reversed(self._window) if piece.first_row <= row < piece.stop_row), None)
 
     def _advance(self) -> bool:
         """Take the next batch; return whether there was one."""
@@ -375,12 +330,13 @@ class RowPages(Closing):
         return found is not None
 
     def _take(self, number: int, batch: pa.RecordBatch) -> None:
-        """Take rows of a part that follow those taken last."""
+        """Take rows of a part that follow those taken last; none of a step in which there were none."""
         self._reach(number)
+        if not batch.num_rows:
+            return
         piece = _Piece(self._row, number, batch)
-        self._mark(piece)
+        self._index.note(number, self._row, batch.column(OFFSET))
         self._row = piece.stop_row
-        self._seen = max(self._seen, self._row)
         self._window.append(piece)
         self._window_bytes += batch.nbytes
         while len(self._window) > 1 and self._window_bytes > WINDOW_BYTES:
@@ -389,10 +345,8 @@ class RowPages(Closing):
     def _reach(self, number: int) -> None:
         """Learn where the parts up to one begin: the stream has come to it."""
         for part in range(self._part + 1, number + 1):
-            self._firsts[part] = self._row
-        if number > self._part:
-            self._part = number
-            self._learn(number)
+            self._index.reach(part, self._row)
+        self._part = max(self._part, number)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -417,10 +371,3 @@ class RowPages(Closing):
             times,
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=_PLACES)
-
-
-def _row_count(source: TableSource, part: BucketPart) -> int | None:
-    """Return how many rows a part has, where metadata tell it; None else."""
-    if not source.info.is_log_table or not is_vouched(source, part):
-        return None
-    return part.record_count

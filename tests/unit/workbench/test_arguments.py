@@ -99,6 +99,7 @@ PLANS = {
     **{(kind, "to_parquet"): {"path": "/nowhere/x.parquet"} for kind in ("Scan", "Changelog", "NetChangelog")},
     **{(kind, "to_duckdb"): {} for kind in ("Scan", "Changelog", "NetChangelog")},
     ("Scan", "pages"): {}, ("RowPages", "page"): {"first_row": 0, "count": 1},
+    ("RowPages", "steps"): {"first_row": 0, "count": 1}, ("RowPages", "select"): {"columns": ["x"]},
     ("Changelog", "read"): {"part": "part"}, ("NetChangelog", "read"): {"part": "part"},
     ("ReadPoint", "from_json"): {"text": "{}"}, ("Listing", "column"): {"name": "x"},
     ("Connection", "append_writer"): {"path": "db.log"}, ("Connection", "upsert_writer"): {"path": "db.pk"},

@@ -6,8 +6,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import InvalidRequestError, OffsetOutOfRangeError
-from fluss_lab.read.union import row_pages
+from fluss_lab.errors import InvalidRequestError, InvalidSchemaError, OffsetOutOfRangeError
+from fluss_lab.read.union import lake_rows, row_index, row_pages
 from tests.unit.display.card_rules import check
 from tests.unit.read.keyed_changes import KeyedTable
 from tests.unit.read.kit import rows_of, same
@@ -26,11 +26,13 @@ def make_keyed(cluster, clock, numbers):
 @pytest.fixture
 def marked(monkeypatch):
     """Marks so close, and windows and pieces so small, that a few rows need many of all."""
-    monkeypatch.setattr(row_pages, "MARK_ROWS", 8)
-    monkeypatch.setattr(row_pages, "MARKS_MAX", 6)
+    monkeypatch.setattr(row_index, "MARK_ROWS", 8)
+    monkeypatch.setattr(row_index, "MARKS_MAX", 6)
     monkeypatch.setattr(row_pages, "WINDOW_BYTES", 2_000)
     monkeypatch.setattr(row_pages, "NEAR_ROWS", 30)
-    monkeypatch.setattr(row_pages, "PIECE_ROWS", 12)
+    monkeypatch.setattr(row_pages, "STEP_ROWS", 12)
+    monkeypatch.setattr(row_pages, "STEP_ROWS_MAX", 24)
+    monkeypatch.setattr(lake_rows, "STEP_ROWS_MAX", 24)
 
 
 def fill_log(table, rng):
@@ -169,7 +171,7 @@ def test_going_back_reads_from_the_nearest_mark(make_table, marked, monkeypatch)
     for _ in range(12):
         table.append_random(random.Random(1), 25, ["2013-01"])
     pages = table.reader().scan(where="id >= 0").pages()
-    monkeypatch.setattr(row_pages, "MARKS_MAX", 1_000)
+    monkeypatch.setattr(row_index, "MARKS_MAX", 1_000)
     assert pages.page(299, 5).rows.num_rows == 1
     assert pages.page(300, 5).total == 300
     read = read_parts(monkeypatch)
@@ -181,10 +183,9 @@ def test_going_back_reads_from_the_nearest_mark(make_table, marked, monkeypatch)
 
 
 def test_a_filter_that_leaves_few_rows_has_marks_by_offset(make_table, marked, monkeypatch):
-    monkeypatch.setattr(row_pages, "MARK_ROWS", 1_000)
-    monkeypatch.setattr(row_pages, "MARK_OFFSETS", 20)
-    monkeypatch.setattr(row_pages, "PIECE_ROWS_MAX", 24)
-    monkeypatch.setattr(row_pages, "MARKS_MAX", 1_000)
+    monkeypatch.setattr(row_index, "MARK_ROWS", 1_000)
+    monkeypatch.setattr(row_index, "MARK_OFFSETS", 20)
+    monkeypatch.setattr(row_index, "MARKS_MAX", 1_000)
     table = make_table(partitioned=False)
     for _ in range(12):
         table.append_random(random.Random(1), 50, ["2013-01"])
@@ -208,7 +209,7 @@ def test_marks_are_bounded(make_table, marked):
     table.append_random(random.Random(1), 400, ["2013-01"])
     pages = table.reader().scan(where="id >= 0").pages()
     pages.page(399, 2)
-    assert 1 < len(pages._marks) <= 6
+    assert 1 < len(pages._index) <= 6
     assert sum(piece.batch.nbytes for piece in pages._window) <= 2_000 or len(pages._window) == 1
 
 
@@ -235,6 +236,93 @@ def test_what_on_batch_raises_ends_the_call_and_nothing_is_lost(make_table, mark
     assert pages.at_least == seen[1]
     for first in (0, 290, 150):
         same(rows_of(pages.page(first, 5).rows), rows_of(whole.slice(first, 5)))
+
+
+def filled_and_tiered(table):
+    """Return a log table of 600 rows, half of them in files of the lake."""
+    for step in range(6):
+        table.append_random(random.Random(step), 100, ["2013-01"])
+        if step == 2:
+            table.tier()
+    return table
+
+
+def test_a_search_that_finds_nothing_takes_small_steps_and_can_be_given_up(make_table, marked):
+    pages = filled_and_tiered(make_table(partitioned=False)).reader().scan(where="id < 0").pages()
+    steps = pages.steps(0, 5)
+    assert [next(steps) for _ in range(4)] == [None] * 4
+    steps.close()
+    assert pages.total is None
+    *waits, page = pages.steps(0, 5)
+    assert waits == [None] * len(waits)
+    assert len(waits) > 300 // 24
+    assert (len(page), page.total) == (0, 0)
+
+
+@pytest.mark.parametrize("tiered", [True, False])
+def test_a_search_of_a_primary_key_table_takes_small_steps(make_keyed, marked, seed, tiered, monkeypatch):
+    rng = random.Random(seed)
+    table = make_keyed(partitioned=False, keys=120)
+    fill_keyed(table, rng)
+    if not tiered:
+        table.write(rng, 20)
+    pages = table.reader().scan(where="delay > 1000").pages()
+    *waits, page = pages.steps(0, 5)
+    assert len(waits) > 3
+    assert (len(page), page.total) == (0, 0)
+
+
+def test_a_search_goes_on_where_it_was_given_up(make_table, marked, monkeypatch):
+    table = filled_and_tiered(make_table(partitioned=False))
+    pages = table.reader().scan(where="id >= 0").pages()
+    whole = table.reader().scan().to_arrow()
+    monkeypatch.setattr(row_pages, "NEAR_ROWS", 10)
+    read = read_parts(monkeypatch)
+    for _ in range(1_000):
+        steps = pages.steps(10**9, 1)
+        if next(steps) is not None:
+            break
+        steps.close()
+    assert pages.total == 600
+    assert sum(rows for *_, rows in read) <= 600 + 24, "nothing was read twice"
+    for first in (0, 590, 300):
+        same(rows_of(pages.page(first, 5).rows), rows_of(whole.slice(first, 5)))
+
+
+def test_pages_asked_for_between_the_steps_of_others(make_table, marked, seed):
+    rng = random.Random(seed)
+    table = filled_and_tiered(make_table(partitioned=False))
+    whole = table.reader().scan().to_arrow()
+    pages = table.reader().scan(where="id >= 0").pages()
+    under_way = {}
+    for _ in range(300):
+        first = rng.choice([*under_way, rng.randrange(620)])
+        steps = under_way.setdefault(first, pages.steps(first, 25))
+        if (page := next(steps)) is not None:
+            same(rows_of(page.rows), rows_of(whole.slice(first, 25)))
+            del under_way[first]
+
+
+def test_the_same_rows_in_other_columns_share_what_is_known_of_them(make_table, marked, monkeypatch):
+    table = filled_and_tiered(make_table(partitioned=False))
+    scan = table.reader().scan(["id", "dest"], "id >= 0", with_source=True)
+    pages = scan.pages()
+    counter = pages.select(["__offset"], timestamps=False)
+    counter.page(10**9, 1)
+    assert counter.total == pages.total == 600
+    monkeypatch.setattr(row_index, "MARKS_MAX", 1_000)
+    read = read_parts(monkeypatch)
+    page = pages.page(400, 3)
+    same(rows_of(page.rows), rows_of(scan.to_arrow().slice(400, 3)))
+    assert page.rows.column_names == ["id", "dest", "_source"]
+    assert sum(rows for *_, rows in read) < 300, "it was not read from its begin on"
+    places = counter.page(400, 3).places
+    assert places.column("__timestamp").null_count == 3
+    assert places.column("__offset").equals(page.places.column("__offset"))
+    with pytest.raises(InvalidSchemaError):
+        pages.select(["nothing"])
+    for each in (pages, counter):
+        each.close()
 
 
 def test_a_read_that_fails_is_begun_again(make_table, marked, monkeypatch):
