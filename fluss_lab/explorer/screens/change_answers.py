@@ -14,6 +14,7 @@ from fluss_lab.explorer.explorer_requests import ChangesRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import cell_texts
+from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.changelog.changelog import Changelog
@@ -126,6 +127,7 @@ class ChangeAnswers:
         if request.start == "newest":
             return Window({key: (max(begin, end - size), end) for key, (begin, end) in held.items()}, held)
         ranges = table.changelog(_start(table, request)).offset_ranges
+        held = {each.key: (each.start, each.stop) for each in ranges} | held  # a partition may have come meanwhile
         shown = {each.key: _span(each, held, size if request.start != "offset" else PAGE_RECORDS) for each in ranges}
         return Window(shown, {key: held[key] for key in shown})
 
@@ -169,10 +171,14 @@ def _start(table: Table, request: ChangesRequest) -> Any:
     if request.start == "offset":
         if request.bucket is None:
             raise InvalidRequestError("changelog: an offset needs its bucket")
-        return {_key((request.partition, request.bucket)): int(request.value)}
+        return {_key((request.partition, request.bucket)): _offset(request)}
     if request.start == "time":
         return table.seek(request.value)
     return "earliest"
+
+
+def _offset(request: ChangesRequest) -> int:
+    return typed_number(request.value, f"changelog of {request.table}, bucket {request.bucket}")
 
 
 def _span(each: LogRange, held: Mapping[BucketKey, tuple[int, int]], size: int) -> tuple[int, int]:
@@ -221,7 +227,7 @@ def _code(path: TablePath, request: ChangesRequest, buckets: int, columns: Seque
     if request.start == "time":
         start = f"{code_lines.variable(path)}.seek({code_lines.quoted(request.value)})"
     elif request.start == "offset" and request.bucket is not None:
-        return code_lines.fresh_code(path, request.partition, request.bucket, int(request.value), columns)
+        return code_lines.fresh_code(path, request.partition, request.bucket, _offset(request), columns)
     else:
         start = '"earliest"'
     return code_lines.changes_code(path, start, columns, net=request.net)

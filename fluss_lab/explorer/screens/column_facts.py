@@ -13,6 +13,8 @@ from fluss_lab.display import short
 
 #: Rows that are looked at.
 SAMPLE_ROWS: Final = 10_000
+#: Of wide rows fewer, of so many bytes in all; at least one of each bucket.
+SAMPLE_BYTES: Final = 16 * 1024 * 1024
 #: Buckets that they are taken from.
 SAMPLE_BUCKETS: Final = 16
 _BINS: Final = 14

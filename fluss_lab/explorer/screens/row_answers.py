@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -17,20 +18,28 @@ from fluss_lab.explorer.explorer_requests import (
     RowRequest,
     RowsRequest,
 )
-from fluss_lab.explorer.screens.column_facts import SAMPLE_BUCKETS, SAMPLE_ROWS, column_facts
-from fluss_lab.explorer.screens.grid_rows import GridRows, Piece
+from fluss_lab.explorer.screens.column_facts import SAMPLE_BUCKETS, SAMPLE_BYTES, SAMPLE_ROWS, column_facts
+from fluss_lab.explorer.screens.grid_rows import GridRows
 from fluss_lab.explorer.screens.row_place import row_place
 from fluss_lab.explorer.screens.shown_tables import ShownTables, given_moment
 from fluss_lab.explorer.screens.table_answers import column_kind
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, WHOLE_LENGTH_MAX, cell_texts
+from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TableInfo
 from fluss_lab.read.filter.filter_compiler import compile_filter
+from fluss_lab.read.union.row_pages import RowPage
+
+FoundT = TypeVar("FoundT")
 
 #: Grids whose read points are kept: the present one, and those that a person goes back to.
 GRIDS_MAX: Final = 6
 #: Columns of a page that names none.
 _COLUMNS_FIRST: Final = 30
+#: What there is of a page is said after so long, and again each time after twice as long.
+_PART_AFTER_S: Final = 0.3
+#: How many rows are known is said so often while they are counted.
+_COUNT_SAID_S: Final = 0.25
 
 
 class RowAnswers:
@@ -59,16 +68,15 @@ class RowAnswers:
             return request.point, known
         info = self._tables.info(request)
         compile_filter(request.where or None, self._tables.mask.visible_schema(info.schema))
-        table = self._tables.table(info)
-        pages = GridRows(table, table.read_point(given_moment(request.as_of)), request.where)
-        if pages.point.table_id != info.table_id:
+        grid = GridRows(self._tables.table(info), request.where, given_moment(request.as_of))
+        if grid.point.table_id != info.table_id:
             raise TableNotFoundError(f"table {info.path} was dropped; the one of that path now is another")
         self._points += 1
         name = f"p{self._points}"
-        self.grids[name] = pages
+        self.grids[name] = grid
         while len(self.grids) > GRIDS_MAX:
-            del self.grids[next(iter(self.grids))]
-        return name, pages
+            self.grids.pop(next(iter(self.grids))).close()
+        return name, grid
 
     def _columns(self, info: TableInfo, asked: Sequence[str] | None) -> list[str]:
         """Return the names asked for, in their order, without what is hidden or is not there."""
@@ -79,88 +87,117 @@ class RowAnswers:
         return [name for name in dict.fromkeys(asked) if name in known][:PAGE_COLUMNS_MAX]
 
     def page(self, request: PageRequest) -> Steps:
-        """Yield what a page takes, then the page: cells cut to what a message holds, and where each row is from."""
-        name, pages = self._grid(request)
-        info = pages.table.info
-        columns = self._columns(info, request.columns)
-        pieces: list[Piece] | None = None
-        for pieces in pages.page(request.first, request.count, columns):
-            if pieces is None:
+        """Yield what a page takes, then the page: cells cut to what a message holds, and where each row is from.
+
+        Of a page that takes long, its first rows are an answer too, marked ``partial``.
+        """
+        name, grid = self._grid(request)
+        columns = self._columns(grid.table.info, request.columns)
+        if not request.count:
+            yield self._page(name, grid, request, columns, None)
+            return
+        begun_s, wait_s, sent = time.monotonic(), _PART_AFTER_S, 0
+        for page in grid.page(request.first, request.count, columns):
+            if page is not None:
+                yield self._page(name, grid, request, columns, page)
+                return
+            known = grid.at_least - request.first
+            if not sent < known < request.count or time.monotonic() - begun_s < wait_s:
                 yield None
+                continue
+            part = yield from _last(grid.page(request.first, known, columns))
+            yield self._page(name, grid, request, columns, part) | {"partial": True}
+            wait_s, sent = 2 * wait_s, known
+
+    def _page(
+        self, name: str, grid: GridRows, request: PageRequest, columns: list[str], page: RowPage | None
+    ) -> Answer:
+        info = grid.table.info
         shown = self._tables.code_columns(info, request.shown)
-        code = code_lines.rows_code(info.path, shown, request.where, given_moment(request.as_of))
-        made = _page_maker(pieces or [], columns, self._tables.time_zone)
+        made = _page_maker(page, columns, self._tables.time_zone)
         answer = {
-            "point": _point(name, pages),
+            "point": _point(name, grid),
             "from": request.first,
             "columns": columns,
-            "code": code,
-            **_number(pages),
+            "code": code_lines.rows_code(info.path, shown, request.where, given_moment(request.as_of)),
+            **_number(grid),
         }
-        yield cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
+        return cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
 
     def count(self, request: CountRequest) -> Steps:
         """Yield how many rows a grid has, as far as is known, until all are counted."""
-        name, pages = self._grid(request)
-        for number, _ in enumerate(pages.count()):
-            yield {"point": _point(name, pages), **_number(pages)} if number % 16 == 15 else None
-        yield {"point": _point(name, pages), **_number(pages)}
+        name, grid = self._grid(request)
+        said_s = time.monotonic()
+        for _ in grid.count():
+            if time.monotonic() - said_s < _COUNT_SAID_S:
+                yield None
+                continue
+            yield {"point": _point(name, grid), **_number(grid)}
+            said_s = time.monotonic()
+        yield {"point": _point(name, grid), **_number(grid)}
 
     def facts(self, request: FactsRequest) -> Steps:
         """Yield what the facts of columns take, then the facts."""
-        name, pages = self._grid(request)
-        info = pages.table.info
+        name, grid = self._grid(request)
+        info = grid.table.info
         columns = self._columns(info, request.columns)
-        sample: Any = None
-        for found in pages.sample(columns, SAMPLE_ROWS, SAMPLE_BUCKETS):
-            sample = found
-            yield None
+        sample: pa.Table | None = None
+        if columns:
+            sample = yield from _last(grid.sample(columns, SAMPLE_ROWS, SAMPLE_BYTES, SAMPLE_BUCKETS))
         rows = 0 if sample is None else sample.num_rows
         facts = []
-        for column in columns if sample is not None else []:
+        for column, values in zip(columns, [] if sample is None else sample.columns, strict=False):
             kind = column_kind(info.schema.column(column).type.name)
-            facts.append(
-                column_facts(column, kind, sample.column(column), is_sample=pages.total is None or pages.total > rows)
-            )
+            facts.append(column_facts(column, kind, values, is_sample=grid.total is None or grid.total > rows))
             yield None
-        yield {"point": _point(name, pages), "columns": facts, "rows": rows}
+        yield {"point": _point(name, grid), "columns": facts, "rows": rows}
 
-    def row(self, request: RowRequest) -> Answer:
-        """Return one row: all its values, and where it came from."""
-        name, pages = self._grid(request)
-        info = pages.table.info
+    def row(self, request: RowRequest) -> Steps:
+        """Yield what one row takes, then all its values, and where it came from."""
+        name, grid = self._grid(request)
+        info = grid.table.info
         columns = self._tables.visible_names(info)
-        offset = int(request.offset)
-        found = pages.row((request.partition, request.bucket), offset, columns)
-        if found is None:
+        offset = typed_number(request.offset, "row")
+        found = yield from _last(grid.row((request.partition, request.bucket), offset, columns))
+        if found is None or not len(found):
             raise InvalidRequestError(
-                f"table {info.path}, bucket {request.bucket}: the record with offset {offset} is no row at {pages.point!r}"
+                f"table {info.path}, bucket {request.bucket}: the record with offset {offset} is no row at {grid.point!r}"
             )
         zone = self._tables.time_zone
-        place = row_place(
-            pages.table, request.partition, request.bucket, offset, str(found.column("_source")[0].as_py())
-        )
+        place = row_place(grid.table, request.partition, request.bucket, offset)
         shown = self._tables.code_columns(info)
+        time_column = found.places.column("__timestamp").combine_chunks()
         answer: Answer = {
-            "point": _point(name, pages),
+            "point": _point(name, grid),
             "partition": request.partition,
             "bucket": request.bucket,
             "offset": str(offset),
-            "timestamp": cell_texts(found.column("__timestamp").combine_chunks(), zone)[0][0],
-            "place": place,
-            "code": code_lines.row_code(info.path, request.partition, request.bucket, offset, shown),
+            "timestamp": cell_texts(time_column, zone)[0][0],
+            "place": place | {"source": str(found.places.column("_source")[0].as_py())},
+            "code": code_lines.row_code(
+                info.path, request.partition, request.bucket, offset, shown, is_held=place["unknown"] is None
+            ),
         }
-        arrays = {column: found.column(column).combine_chunks() for column in columns}
+        arrays = {column: found.rows.column(column).combine_chunks() for column in columns}
 
         def with_values(length: int) -> Answer:
             texts = {column: cell_texts(array, zone, length) for column, array in arrays.items()}
             return answer | {"values": [[column, found[0], bool(cut)] for column, (found, cut) in texts.items()]}
 
-        return cut_to_size(with_values, WHOLE_LENGTH_MAX)
+        yield cut_to_size(with_values, WHOLE_LENGTH_MAX)
 
 
-def _point(name: str, pages: GridRows) -> dict[str, Any]:
-    point = pages.point
+def _last(steps: Iterator[FoundT | None]) -> Generator[None, None, FoundT | None]:
+    """Yield between steps; return what the last one gives."""
+    last = None
+    for found in steps:
+        last = found
+        yield None
+    return last
+
+
+def _point(name: str, grid: GridRows) -> dict[str, Any]:
+    point = grid.point
     return {
         "name": name,
         "moment_ms": point.moment_ms,
@@ -170,37 +207,31 @@ def _point(name: str, pages: GridRows) -> dict[str, Any]:
     }
 
 
-def _number(pages: GridRows) -> dict[str, Any]:
-    return {"total": pages.total, "at_least": pages.at_least}
+def _number(grid: GridRows) -> dict[str, Any]:
+    return {"total": grid.total, "at_least": grid.at_least}
 
 
-def _page_maker(pieces: Sequence[Piece], columns: Sequence[str], zone: Any) -> Callable[[int], Answer]:
+def _page_maker(page: RowPage | None, columns: Sequence[str], zone: Any) -> Callable[[int], Answer]:
     """Return what makes the cells of a page, each of at most so many characters."""
+    count = 0 if page is None else len(page)
+    arrays = [] if page is None else [page.rows.column(column).combine_chunks() for column in columns]
+    places = {} if page is None else {name: page.places.column(name) for name in page.places.column_names}
+    times = places["__timestamp"].cast(pa.int64()).to_pylist() if places else []
+    rows = [
+        [partition, bucket, str(offset), None if each is None else each // 1000]
+        for partition, bucket, offset, each in zip(
+            *(places[name].to_pylist() for name in ("_partition", "__bucket", "__offset")), times, strict=True
+        )
+    ] if places else []  # fmt: skip
+    source = "".join("L" if each == "lake" else "g" for each in places["_source"].to_pylist()) if places else ""
 
     def made(length: int) -> Answer:
-        cells: list[list[str | None]] = []
-        cut: list[list[int]] = []
-        rows: list[list[Any]] = []
-        source: list[str] = []
-        for piece in pieces:
-            begin = len(rows)
-            texts = []
-            for number, column in enumerate(columns):
-                found, shortened = cell_texts(_array(piece.rows, column), zone, length)
-                texts.append(found)
-                cut += [[begin + row, number] for row in shortened]
-            cells += (
-                [list(row) for row in zip(*texts, strict=True)] if columns else [[] for _ in range(piece.rows.num_rows)]
-            )
-            offsets = _array(piece.rows, "__offset").to_pylist()
-            times = _array(piece.rows, "__timestamp").cast(pa.int64()).to_pylist()
-            rows += [[*piece.key, str(offset), time // 1000] for offset, time in zip(offsets, times, strict=True)]
-            source += ["L" if each == "lake" else "g" for each in _array(piece.rows, "_source").to_pylist()]
-        return {"cells": cells, "cut": cut, "rows": rows, "source": "".join(source)}
+        texts, cut = [], []
+        for number, array in enumerate(arrays):
+            found, shortened = cell_texts(array, zone, length)
+            texts.append(found)
+            cut += [[row, number] for row in shortened]
+        cells = [list(row) for row in zip(*texts, strict=True)] if arrays else [[] for _ in range(count)]
+        return {"cells": cells, "cut": cut, "rows": rows, "source": source}
 
     return made
-
-
-def _array(rows: pa.Table | pa.RecordBatch, column: str) -> pa.Array:
-    found = rows.column(column)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

@@ -1,45 +1,44 @@
-"""The place of a row: which file of the lake, or which server's log, it was read from."""
+"""The place of a row's record: the lake's file, the server's segment, or both; or why that is not known."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fluss_lab.errors import FlussError
 from fluss_lab.workbench.table import Table
 
 
-def row_place(table: Table, partition: str | None, bucket: int, offset: int, source: str) -> dict[str, Any]:
-    """Return where the record of a row lies.
+def row_place(table: Table, partition: str | None, bucket: int, offset: int) -> dict[str, Any]:
+    """Return where the record of a row lies, as `Table.locate` finds it now.
 
     Returns:
-        ``source``; of the lake ``file``, ``position`` and ``snapshot_id`` where one file can have it; of the log ``server``.
-        What is not known is None.
+        Of the lake ``file``, ``content``, ``position`` and ``snapshot_id``; of the log ``server``, ``segment``, ``byte`` and
+        ``local`` (whether it is on the server's disk). None where it is not held. ``unknown``: why nothing of it is known.
+
+    Raises:
+        FlussError: It may be known later: no server answers.
     """
-    place: dict[str, Any] = {
-        "source": source,
-        "file": None,
-        "position": None,
-        "snapshot_id": None,
-        "server": None,
-        "local": None,
-    }
-    if source == "lake":
-        return place | _lake_place(table, partition, bucket, offset)
-    for row in table.buckets(patient=False):
-        if (row["partition"], row["bucket"]) == (partition, bucket):
-            place["server"] = row["leader"]
+    place: dict[str, Any] = dict.fromkeys(
+        ("file", "content", "position", "snapshot_id", "server", "segment", "byte", "local", "unknown")
+    )
+    try:
+        found = table.locate(partition, bucket, offset)
+    except FlussError as error:
+        if error.retriable:
+            raise
+        return place | {"unknown": f"{type(error).__name__}: {error}"}
+    if (lake := found.lake) is not None:
+        place |= {
+            "file": lake.file,
+            "content": lake.content,
+            "position": str(lake.position),
+            "snapshot_id": str(lake.snapshot_id),
+        }
+    if (log := found.log) is not None:
+        place |= {
+            "server": log.server,
+            "segment": log.file,
+            "byte": str(log.position),
+            "local": not log.is_remote,
+        }
     return place
-
-
-def _lake_place(table: Table, partition: str | None, bucket: int, offset: int) -> dict[str, Any]:
-    files = [
-        row
-        for row in table.files()
-        if row["content"] == "data" and (row["partition"], row["bucket"]) == (partition, bucket)
-        and row["first_offset"] <= offset <= row["last_offset"]
-    ]  # fmt: skip
-    if len(files) != 1:
-        return {}
-    (file,) = files
-    is_whole = file["rows"] == file["last_offset"] - file["first_offset"] + 1
-    position = f"{offset - file['first_offset']:,} of {file['rows']:,} in the file" if is_whole else None
-    return {"file": file["path"], "position": position}

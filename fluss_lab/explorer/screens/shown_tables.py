@@ -8,6 +8,7 @@ from typing import Any
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.explorer.explorer_requests import PAGE_COLUMNS_MAX, TableRequest
 from fluss_lab.explorer.texts.column_mask import ColumnMask
+from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.workbench.lake_upkeep import TableContext
 from fluss_lab.workbench.table import Table
@@ -83,5 +84,5 @@ def given_moment(text: str | None) -> str | int | None:
     """Return a moment as reads take it: digits are a snapshot's id or epoch milliseconds; None for none."""
     if text is None or not text.strip():
         return None
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdecimal() else text
+    number = typed_number(text)
+    return text.strip() if number is None else number

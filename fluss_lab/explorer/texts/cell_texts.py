@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +18,6 @@ CELL_LENGTH_MAX: Final = 200
 WHOLE_LENGTH_MAX: Final = 65_536
 #: Bytes of a binary value that are shown, as hexadecimal digits.
 _BYTES_SHOWN: Final = 32
-#: Elements of a list or map that are shown; the number of all is said.
-_ELEMENTS_SHOWN: Final = 50
 
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
@@ -40,6 +37,8 @@ def cell_texts(
 
     Cost: that of what is shown, however long the values are.
     """
+    if pa.types.is_nested(column.type):
+        return _nested_texts(column, zone, length_max)
     values, whole = _bounded(column, length_max)
     text = _text_of(column.type, zone)
     texts: list[str | None] = []
@@ -53,6 +52,80 @@ def cell_texts(
         if len(full) > length_max or not whole[position]:
             cut.append(position)
         texts.append(shown)
+    return texts, cut
+
+
+def _nested_texts(column: pa.Array, zone: dt.tzinfo | None, length_max: int) -> tuple[list[str | None], list[int]]:
+    """Return `cell_texts` of rows, maps and lists, which are made of those of their parts."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        names = [f"{visible(field.name)}: " for field in fields]
+        parts = [_inner_texts(part, zone, length_max) for part in column.flatten()]
+        rows = [[part[at] for part in parts] for at in range(len(column))]
+        return _joined(
+            column,
+            "{}",
+            [[(name + text, cut) for name, (text, cut) in zip(names, row, strict=True)] for row in rows],
+            length_max,
+        )
+    # Of each as many elements as can be shown: one takes three characters at least.
+    most = length_max // 3 + 2
+    spans = _spans(column, most)
+    if pa.types.is_map(kind):
+        keys, items = (_taken_texts(part, spans, zone, length_max) for part in (column.keys, column.items))
+        pairs = [
+            [(f"{key}: {item}", one or other) for (key, one), (item, other) in zip(*both, strict=True)]
+            for both in zip(keys, items, strict=True)
+        ]
+        return _joined(column, "{}", pairs, length_max)
+    return _joined(column, "[]", _taken_texts(column.values, spans, zone, length_max), length_max)
+
+
+def _spans(column: pa.Array, most: int) -> list[tuple[int, int]]:
+    """Return where the first elements of each list begin and end among the values of all; of a null none."""
+    if pa.types.is_fixed_size_list(column.type):
+        size = column.type.list_size
+        edges = [(column.offset + at) * size for at in range(len(column) + 1)]
+    else:
+        edges = column.offsets.to_pylist()
+    known = column.is_valid().to_pylist()
+    return [
+        (begin, min(end, begin + most) if is_known else begin)
+        for begin, end, is_known in zip(edges, edges[1:], known, strict=False)
+    ]
+
+
+def _taken_texts(
+    values: pa.Array, spans: list[tuple[int, int]], zone: dt.tzinfo | None, length_max: int
+) -> list[list[tuple[str, bool]]]:
+    """Return the texts of some elements of each list, and whether each is cut."""
+    places = [place for begin, end in spans for place in range(begin, end)]
+    texts = iter(_inner_texts(values.take(pa.array(places, pa.int64())), zone, length_max))
+    return [[next(texts) for _ in range(begin, end)] for begin, end in spans]
+
+
+def _inner_texts(values: pa.Array, zone: dt.tzinfo | None, length_max: int) -> list[tuple[str, bool]]:
+    """Return the texts of values within others, texts in quotes, and whether each is cut."""
+    texts, cut = cell_texts(values, zone, length_max)
+    quote = '"' if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else ""
+    shortened = set(cut)
+    return [
+        ("null" if text is None else f"{quote}{text}{quote}", position in shortened)
+        for position, text in enumerate(texts)
+    ]
+
+
+def _joined(
+    column: pa.Array, brackets: str, rows: list[list[tuple[str, bool]]], length_max: int
+) -> tuple[list[str | None], list[int]]:
+    texts: list[str | None] = []
+    cut = []
+    for position, (parts, is_known) in enumerate(zip(rows, column.is_valid().to_pylist(), strict=True)):
+        full = f"{brackets[0]}{', '.join(text for text, _ in parts)}{brackets[1]}"
+        if is_known and (len(full) > length_max or any(is_cut for _, is_cut in parts)):
+            cut.append(position)
+        texts.append(full[:length_max] if is_known else None)
     return texts, cut
 
 
@@ -91,7 +164,13 @@ def _text_of(kind: pa.DataType, zone: dt.tzinfo | None) -> _Text:
         return visible
     if pa.types.is_float32(kind):
         return lambda value: _number_text(value, short=True)
-    return lambda value: _python_text(value, zone, is_inner=False)
+    if pa.types.is_float64(kind):
+        return _number_text
+    if pa.types.is_boolean(kind):
+        return lambda value: "true" if value else "false"
+    if pa.types.is_decimal(kind):
+        return lambda value: f"{value:f}"
+    return lambda value: visible(str(value))
 
 
 def _moment_text(value: int, scale: int, zone: dt.tzinfo | None, *, is_zoned: bool) -> str:
@@ -141,42 +220,3 @@ def _number_text(value: float, *, short: bool = False) -> str:
 
         return str(np.float32(value))
     return repr(value)
-
-
-def _python_text(value: Any, zone: dt.tzinfo | None, *, is_inner: bool = True) -> str:
-    """Return the text of a value within others, as Python writes it, or of a plain one."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return _number_text(value)
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, str):
-        text = visible(value[: CELL_LENGTH_MAX * 4])
-        return f'"{text}"' if is_inner else text
-    if isinstance(value, bytes):
-        return _bytes_text(value[:_BYTES_SHOWN], len(value))
-    if isinstance(value, dt.datetime):
-        moment = value.astimezone(zone) if value.tzinfo is not None else value
-        return moment.replace(tzinfo=None).isoformat(" ")
-    if isinstance(value, Mapping):
-        return _joined(
-            "{}", [f"{visible(key)}: {_python_text(each, zone)}" for key, each in _first(value.items())], len(value)
-        )
-    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
-        pairs = [f"{_python_text(key, zone)}: {_python_text(each, zone)}" for key, each in _first(value)]
-        return _joined("{}", pairs, len(value))
-    if isinstance(value, list):
-        return _joined("[]", [_python_text(each, zone) for each in _first(value)], len(value))
-    return visible(str(value))
-
-
-def _first(values: Any) -> list[Any]:
-    return [each for each, _ in zip(values, range(_ELEMENTS_SHOWN), strict=False)]
-
-
-def _joined(brackets: str, texts: list[str], count: int) -> str:
-    more = f", … {count:,} in all" if count > len(texts) else ""
-    return f"{brackets[0]}{', '.join(texts)}{more}{brackets[1]}"

@@ -56,12 +56,18 @@ def rows_code(path: TablePath, columns: Sequence[str] | None, where: str, as_of:
 
 
 def row_code(
-    path: TablePath, partition: str | None, bucket: int, offset: int, columns: Sequence[str] | None
+    path: TablePath, partition: str | None, bucket: int, offset: int, columns: Sequence[str] | None, *, is_held: bool
 ) -> list[str]:
-    """Return the lines for the one record that wrote a row."""
-    key = _key(partition, bucket)
+    """Return the lines for the place of the record that wrote a row, and the record; of one that is not held, for the row."""
+    name, key = variable(path), _key(partition, bucket)
+    if not is_held:
+        parts = "" if partition is None else f", partitions=[{quoted(partition)}]"
+        chosen = "" if columns is None else f"{_chosen(columns)[2:]}, "
+        row = f'{chosen}where="__offset = {offset}"{parts}, buckets=[{bucket}], with_source=True'
+        return [table_line(path), f"{name}.scan({row}).to_arrow()"]
+    place = f"place = {name}.locate({'None' if partition is None else quoted(partition)}, {bucket}, {offset})"
     span = f"start={{{key}: {offset}}}, end={{{key}: {offset + 1}}}"
-    return [table_line(path), f"{variable(path)}.changelog({span}, buckets=[{key}]{_chosen(columns)}).to_arrow()"]
+    return [table_line(path), place, f"{name}.changelog({span}, buckets=[{key}]{_chosen(columns)}).to_arrow()"]
 
 
 def fresh_code(

@@ -146,9 +146,9 @@ export class Explorer {
       this.data.head = answer;
       this.headAt = answer.now_ms;
       this.clockSkew = answer.now_ms - Date.now();
-      if (!before || before.schema_id !== answer.schema_id) this.askSchema();
+      if (!before || before.schema_id !== answer.schema_id || (!this.data.schema && !this.channel.isWaiting("schema"))) this.askSchema();
       const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
-      if (moved) this.askBuckets();
+      if (moved || !this.data.buckets) this.askBuckets();
       this.header.draw();
       if (!before) this.showTab();
       else this.screens[this.tab] && this.screens[this.tab].update("head");

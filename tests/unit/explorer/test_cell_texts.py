@@ -73,3 +73,39 @@ def test_a_page_of_long_values_costs_what_is_shown():
     texts, cut = cell_texts(column, UTC, 10)
     assert texts == ["x" * 10] * 20
     assert cut == list(range(20))
+
+
+NESTED = pa.struct({"name": pa.string(), "tags": pa.map_(pa.string(), pa.list_(pa.string()))})
+
+
+@pytest.mark.parametrize("length", [10, 100, 1_000, 20_000])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([["x" * 900], ["x"], None]),
+        pa.array([list(range(60)), [1], None]),
+        pa.array([[("k", "x" * 900)], [("k", "x")], None], pa.map_(pa.string(), pa.string())),
+        pa.array([{"a": "x" * 900}, {"a": "x"}, None]),
+        pa.array([{"name": "n", "tags": [("t", ["x" * 900, "y"])]}, {"name": "n", "tags": []}, None], NESTED),
+        pa.array([{"name": "n", "tags": [(str(n), [str(n)]) for n in range(300)]}, {"name": None, "tags": None}, None], NESTED),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_nested_text_is_whole_or_said_to_be_cut(values, length):
+    whole, none_cut = cell_texts(values, UTC, 1_000_000)
+    assert none_cut == []
+    texts, cut = cell_texts(values, UTC, length)
+    assert texts == [None if text is None else text[:length] for text in whole]
+    assert cut == [at for at, text in enumerate(whole) if text is not None and len(text) > length]
+    assert cell_texts(values.slice(1), UTC, length) == (texts[1:], [at - 1 for at in cut if at])
+
+
+def test_bytes_within_others_are_cut_like_bytes():
+    assert cell_texts(pa.array([[b"x" * 33], [b"x"]]), UTC)[1] == [0]
+
+
+def test_a_page_of_long_lists_costs_what_is_shown():
+    column = pa.array([[0]]).take(pa.array([0] * 3))
+    many = pa.ListArray.from_arrays(pa.array([0, 5_000_000, 10_000_000], pa.int32()), pa.nulls(10_000_000, pa.int8()))
+    assert [len(text) for text in cell_texts(many, UTC)[0]] == [200, 200]
+    assert cell_texts(column, UTC)[0] == ["[0]"] * 3

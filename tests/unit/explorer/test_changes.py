@@ -111,3 +111,17 @@ def test_masked_columns_are_in_no_change(lab, planes):
     answer = ask(ExplorerModel(lab, "lab", mask=["seats"]), "changes", table="shop.changed")
     assert answer["columns"] == ["id"]
     assert "seats" not in run(answer, lab).columns
+
+
+def test_an_offset_is_typed_with_separators_too(lab, model):
+    table = lab.create_table("shop.typed", {"id": "int"}, buckets=1)
+    table.append([{"id": n} for n in range(1_300)])
+    for text in ("1234", "1,234", " 1 234 "):
+        answer = ask(model, "changes", table="shop.typed", start="offset", value=text, bucket=0)
+        assert answer["rows"][0][2] == "1234"
+        assert run(answer, lab)["_log_offset"].tolist() == list(range(1_234, 1_300))
+    for text in ("", "ten", "-1", "1,23"):
+        found = refused(model, "changes", table="shop.typed", start="offset", value=text, bucket=0)
+        assert found["class"] == "InvalidRequestError"
+        assert "expected an offset such as 1,234" in found["text"]
+    lab.drop_table("shop.typed")

@@ -260,8 +260,17 @@ def test_where_a_row_came_from(lab, model, flights):
         )
         assert [text for _, text, _ in row["values"]] == page["cells"][at]
         assert row["place"]["source"] == kind
-        assert (row["place"]["file"] is not None) == (kind == "lake")
-        assert (row["place"]["server"] is not None) == (kind == "log")
+        exact = flights.locate(partition, bucket, int(offset))
+        assert (exact.lake is not None) == (kind == "lake")
+        if exact.lake is not None:
+            assert row["place"]["file"] == exact.lake.file
+            assert row["place"]["position"] == str(exact.lake.position)
+            assert row["place"]["snapshot_id"] == str(exact.lake.snapshot_id)
+        assert row["place"]["server"] == exact.log.server, "the cluster still holds all of it"
+        assert (row["place"]["segment"], row["place"]["local"]) == (exact.log.file, True)
+        names = {"lab": lab}
+        exec("\n".join(row["code"][:2]), names)
+        assert names["place"] == exact
         told = run(row, lab)
         assert told.num_rows == 1
         assert told.column("_log_offset")[0].as_py() == int(offset)

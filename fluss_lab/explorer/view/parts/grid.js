@@ -5,9 +5,13 @@ import { h, skeleton } from "./dom.js";
 export const ROW_PX = 24;
 /** Elements are limited to some 16 million px; above so many rows the scroll position stands for a row number. */
 const ROWS_REAL_MAX = 600000;
+/** Rows drawn above and below those that can be seen. */
+const BESIDE_ROWS = 4;
+/** Places of rows are counted from every so many: no number of pixels becomes too large. */
+const BASE_ROWS = 10000;
 
 /**
- * `o`: id, label, gutterWidth, gutterHead(), gutter(i), head(column), cell(i, column) (undefined: not there yet), open(i),
+ * `o`: id, label, gutterWidth, gutterHead(), gutter(i), head(column), cell(i, column) (undefined: not there yet), version(i) (another one when a cell is), open(i),
  * seen(first, last, missing), close().
  */
 export class Grid {
@@ -19,7 +23,9 @@ export class Grid {
     this.column = 0;
     this.chosen = -1;
     this.position = 0;
-    this.body = h("div", { class: "fx-gb", role: "presentation" });
+    this.drawn = new Map();
+    this.layer = h("div", { class: "fx-gl", role: "presentation" });
+    this.body = h("div", { class: "fx-gb", role: "presentation" }, this.layer);
     this.head = h("div", { class: "fx-gh", role: "row", "aria-rowindex": 1 });
     this.root = h("div", { class: "fx-grid", role: "grid", tabindex: 0, "aria-label": o.label }, this.head, this.body);
     this.root.addEventListener("scroll", () => this.scrolled());
@@ -60,6 +66,7 @@ export class Grid {
     this.root.setAttribute("aria-rowcount", count + 1);
     this.body.style.height = `${Math.max(1, Math.min(count, ROWS_REAL_MAX) * ROW_PX)}px`;
     this.row = Math.min(this.row, Math.max(0, count - 1));
+    if (this.isMapped) this.moveTo(this.position);
     this.later();
   }
 
@@ -143,40 +150,62 @@ export class Grid {
           h("div", { role: "columnheader", "aria-colindex": from + k + 2, style: { left: `${this.lefts[from + k]}px`, width: `${column.width}px` } }, o.head(column))),
       );
     }
-    const first = Math.max(0, Math.floor(this.position) - 4);
-    const last = Math.min(this.count, Math.ceil(this.position + this.roomPx / ROW_PX) + 4);
-    const top = this.isMapped ? this.root.scrollTop - this.position * ROW_PX : 0;
-    const hasFocus = document.activeElement === this.root;
-    let missing = -1;
-    const rows = [];
-    for (let i = first; i < last; i++) {
-      const gutter = o.gutter(i);
-      if (gutter === undefined && missing < 0) missing = i;
-      const cells = columns.map((column, k) => {
-        const value = gutter === undefined ? undefined : o.cell(i, column);
-        if (value === undefined && missing < 0) missing = i;
-        const isHere = hasFocus && i === this.row && from + k === this.column;
-        const text = typeof value === "string" && value.length * 6.5 > column.width ? value : null;
-        return h(
-          "div",
-          {
-            role: "gridcell", id: isHere || (i === this.row && from + k === this.column) ? `${o.id}-cell` : null, "aria-colindex": from + k + 2, title: text,
-            class: (column.isNumber ? "num" : "") + (isHere ? " cur" : ""), style: { left: `${this.lefts[from + k]}px`, width: `${column.width}px` }, "data-column": from + k,
-          },
-          value === undefined ? skeleton(`${30 + ((i * 7 + k * 13) % 40)}%`) : value,
-        );
-      });
-      rows.push(h(
-        "div",
-        { class: `fx-gr${i === this.chosen ? " sel" : ""}`, role: "row", "aria-rowindex": i + 2, "aria-selected": i === this.chosen ? "true" : null, style: { top: `${top + i * ROW_PX}px`, width: `${this.width}px` }, onclick: (event) => this.clicked(event, i) },
-        h("div", { class: "g", role: "rowheader", style: { width: `${o.gutterWidth}px` } }, gutter === undefined ? skeleton("48px") : gutter),
-        cells,
-      ));
-    }
-    this.body.replaceChildren(...rows);
-    if (hasFocus && this.count) this.root.setAttribute("aria-activedescendant", `${o.id}-cell`);
+    const first = Math.max(0, Math.floor(this.position) - BESIDE_ROWS);
+    const last = Math.min(this.count, Math.ceil(this.position + this.roomPx / ROW_PX) + BESIDE_ROWS);
+    const missing = this.drawRows(first, last, from, columns);
+    this.mark();
     const seenLast = Math.min(this.count, Math.floor(this.position + this.roomPx / ROW_PX));
     o.seen(Math.floor(this.position), seenLast, missing);
+  }
+
+  /** Draws these rows, those anew that were not there or have changed; returns the first that is not known yet, or -1. */
+  drawRows(first, last, from, columns) {
+    const base = Math.floor(first / BASE_ROWS) * BASE_ROWS;
+    this.layer.style.top = `${this.isMapped ? 0 : base * ROW_PX}px`;
+    this.layer.style.transform = this.isMapped ? `translateY(${this.root.scrollTop - (this.position - base) * ROW_PX}px)` : "";
+    const drawn = new Map();
+    let missing = -1;
+    for (let i = first; i < last; i++) {
+      const key = `${base} ${this.version} ${from} ${columns.length} ${this.o.version(i)} ${i === this.chosen} ${i === this.row ? this.column : -1}`;
+      const known = this.drawn.get(i);
+      drawn.set(i, known && known.key === key ? known : { key, ...this.rowOf(i, base, from, columns) });
+      if (drawn.get(i).isMissing && missing < 0) missing = i;
+    }
+    for (const [i, { element }] of this.drawn) if (!drawn.has(i) || drawn.get(i).element !== element) element.remove();
+    this.drawn = drawn;
+    let next = this.layer.firstChild;
+    for (const { element } of drawn.values()) {
+      if (element === next) next = next.nextSibling;
+      else this.layer.insertBefore(element, next);
+    }
+    return missing;
+  }
+
+  /** A row's element, and whether something of it is not known yet. */
+  rowOf(i, base, from, columns) {
+    const { o } = this, gutter = o.gutter(i);
+    let isMissing = gutter === undefined;
+    const cells = columns.map((column, k) => {
+      const value = gutter === undefined ? undefined : o.cell(i, column);
+      if (value === undefined) isMissing = true;
+      const isHere = i === this.row && from + k === this.column;
+      const text = typeof value === "string" && value.length * 6.5 > column.width ? value : null;
+      return h(
+        "div",
+        {
+          role: "gridcell", id: isHere ? `${o.id}-cell` : null, "aria-colindex": from + k + 2, title: text,
+          class: column.isNumber ? "num" : "", style: { left: `${this.lefts[from + k]}px`, width: `${column.width}px` }, "data-column": from + k,
+        },
+        value === undefined ? skeleton(`${30 + ((i * 7 + k * 13) % 40)}%`) : value,
+      );
+    });
+    const element = h(
+      "div",
+      { class: `fx-gr${i === this.chosen ? " sel" : ""}`, role: "row", "aria-rowindex": i + 2, "aria-selected": i === this.chosen ? "true" : null, style: { top: `${(i - base) * ROW_PX}px`, width: `${this.width}px` }, onclick: (event) => this.clicked(event, i) },
+      h("div", { class: "g", role: "rowheader", style: { width: `${o.gutterWidth}px` } }, gutter === undefined ? skeleton("48px") : gutter),
+      cells,
+    );
+    return { element, isMissing };
   }
 
   clicked(event, row) {

@@ -3,9 +3,19 @@
 export const PAGE_ROWS = 200;
 const PAGES_MAX = 40;
 
+/** The first rows of an answer `page`, as many as are no more than so many characters of JSON. */
+export function firstRows(answer, lengthMax) {
+  for (let rows = answer.rows.length; ; rows = Math.floor(rows / 2)) {
+    const cut = answer.cut.filter(([row]) => row < rows);
+    const first = { ...answer, rows: answer.rows.slice(0, rows), cells: answer.cells.slice(0, rows), source: answer.source.slice(0, rows), cut };
+    if (!rows || JSON.stringify(first).length <= lengthMax) return first;
+  }
+}
+
 export class RowStore {
   constructor() {
     this.pages = new Map();
+    this.taken = 0;
   }
 
   page(number) {
@@ -17,10 +27,11 @@ export class RowStore {
     return page;
   }
 
-  /** Takes an answer `page` in; columns of a page that is there are added to it. */
+  /** Takes an answer `page` in; columns of a page that is there are added to it, unless it has fewer rows. */
   take(answer) {
-    const number = Math.floor(answer.from / PAGE_ROWS);
-    const page = this.page(number) || { rows: answer.rows, source: answer.source, columns: new Map(), cut: new Set() };
+    const number = Math.floor(answer.from / PAGE_ROWS), known = this.page(number);
+    const page = known && known.rows.length === answer.rows.length ? known : { rows: answer.rows, source: answer.source, columns: new Map(), cut: new Set() };
+    page.version = ++this.taken;
     answer.columns.forEach((name, at) => page.columns.set(name, answer.cells.map((cells) => cells[at])));
     for (const [row, at] of answer.cut) page.cut.add(`${row} ${answer.columns[at]}`);
     this.pages.set(number, page);
@@ -46,9 +57,15 @@ export class RowStore {
     return Boolean(page && page.cut.has(`${i % PAGE_ROWS} ${name}`));
   }
 
-  /** The columns of these that a page does not have; all when it is not here. */
-  missing(number, names) {
-    const page = this.page(number);
-    return page ? names.filter((name) => !page.columns.has(name)) : names;
+  /** What changes with what is known of a row; 0 when it is not here. */
+  version(i) {
+    const page = this.pages.get(Math.floor(i / PAGE_ROWS));
+    return page ? page.version : 0;
+  }
+
+  /** The columns of these that a page does not have, of a grid of so many rows; all when rows of it are not here. */
+  missing(number, names, count) {
+    const page = this.page(number), rows = Math.min(PAGE_ROWS, count - number * PAGE_ROWS);
+    return page && page.rows.length >= rows ? names.filter((name) => !page.columns.has(name)) : names;
   }
 }

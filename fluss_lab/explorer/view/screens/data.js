@@ -1,29 +1,35 @@
 // The screen Data: rows of the union read at one read point, a condition, a moment, and where a row came from.
 
+import { columnChoice } from "../parts/column_choice.js";
 import { columnHead } from "../parts/column_head.js";
-import { button, field, h, icon, pairs, refill, segmented, shownValue, sourceMark } from "../parts/dom.js";
+import { button, field, h, icon, refill, shownValue, sourceMark } from "../parts/dom.js";
 import { age, clock, number, plural } from "../parts/figures.js";
 import { Grid } from "../parts/grid.js";
-import { PAGE_ROWS, RowStore } from "../parts/row_store.js";
+import { MomentChoice } from "../parts/moment_choice.js";
+import { rowDetail } from "../parts/row_detail.js";
+import { firstRows, PAGE_ROWS, RowStore } from "../parts/row_store.js";
 
 const FACTS_MAX = 40;
 /** Columns beside those in view that come with a page. */
 const BESIDE = 10;
 const SKELETON_MS = 120;
+/** Characters of the rows and of the facts that a notebook keeps. */
+const SAVED_PAGE_MAX = 100000, SAVED_FACTS_MAX = 40000;
 
 export class Data {
   constructor(explorer) {
     this.explorer = explorer;
+    /** What is wanted; `good` is the condition and the moment of the rows that are shown, `point` their read point. */
     this.where = "";
-    this.good = { where: "", asOf: null };
     this.asOf = null;
-    this.mode = "now";
+    this.good = { where: "", asOf: null };
+    this.point = null;
     this.hidden = new Set();
     this.store = new RowStore();
     this.facts = new Map();
     this.chosen = null;
     this.bar = h("div", { class: "bar" });
-    this.slider = h("div", { class: "bar low", hidden: true });
+    this.moment = new MomentChoice(explorer, (asOf) => this.setMoment(asOf), (error) => this.failed(error, true));
     this.status = h("div", { class: "status", role: "status" });
     this.pageText = h("span");
     this.side = h("aside", { class: "fx-side", "aria-label": "Row", hidden: true, onkeydown: (event) => event.key === "Escape" && this.closeRow() });
@@ -34,6 +40,7 @@ export class Data {
         const row = this.store.row(i);
         return row && h("span", { class: "fx-gutter" }, sourceMark(row.source), h("span", { class: "mut xs" }, number(i + 1)));
       },
+      version: (i) => `${this.point ? this.point.name : ""} ${this.store.version(i)}`,
       headVersion: () => `${this.point ? this.point.name : ""} ${this.facts.size}`,
       head: (column) => columnHead(column, this.facts.get(column.name), (condition) => this.addCondition(condition)),
       cell: (i, column) => {
@@ -43,20 +50,35 @@ export class Data {
       open: (i) => this.openRow(i), close: () => this.closeRow(), seen: (first, last, missing) => this.seen(first, last, missing),
     });
     this.place = h("div", { class: "fx-place" });
-    this.root = h("div", { class: "fx-col" }, this.bar, this.slider, this.status, h("div", { class: "fx-split v" }, this.place, this.side));
+    this.root = h("div", { class: "fx-col" }, this.bar, this.moment.slider, this.status, h("div", { class: "fx-split v" }, this.place, this.side));
     this.makeBar();
   }
 
   show() {
     this.explorer.setCode(this.chosen ? this.rowCode : this.code);
-    if (!this.point && !this.explorer.channel.isWaiting("page")) this.readAgain();
-    this.grid.later();
+    if (this.explorer.isStatic && !this.point) return this.drawEmpty();
+    if (!this.point && !this.reading) this.readAgain();
+    return this.grid.later();
   }
 
   update(what) {
     if (what === "schema") this.columnsChanged();
     const { head } = this.explorer.data;
-    if (what === "head" && this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== "0") this.readAgain();
+    if (what !== "head") return;
+    if (this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== "0") this.readAgain();
+    else this.askFailed();
+  }
+
+  /** Asks again for what failed while no server answered: one does now. */
+  askFailed() {
+    if (this.error && this.error.retriable) {
+      this.error = null;
+      if (this.failedRead) this.readAgain();
+      this.drawEmpty();
+      this.drawStatus();
+    }
+    if (this.countFailed) this.askCount();
+    this.grid.later();
   }
 
   // -- the toolbar ---------------------------------------------------------------------------------------------------
@@ -66,15 +88,8 @@ export class Data {
       class: "mono grow", label: "Filter", placeholder: this.example(), key: "where",
       onkeydown: (event) => event.key === "Enter" && this.apply(), onchange: () => this.apply(),
     });
-    this.time = field({
-      class: "mono when", label: "Moment: a time, or the id of a lake snapshot", placeholder: "10 minutes ago", key: "when",
-      onkeydown: (event) => event.key === "Enter" && this.applyTime(), onchange: () => this.applyTime(),
-    });
-    this.time.hidden = true;
-    const modes = [["now", "Now"], ["time", "Time"]];
-    if (this.explorer.data.head && this.explorer.data.head.lake_enabled) modes.push(["snap", "Snapshot"]);
     this.columnsButton = button("Columns", { icon: "cols", expanded: "false", on: () => this.togglePopover() });
-    refill(this.bar, h("label", { class: "mut sm" }, "where"), this.input, segmented("As of", modes, this.mode, (mode) => this.setMode(mode)), this.time, this.columnsButton);
+    refill(this.bar, h("label", { class: "mut sm" }, "where"), this.input, this.moment.modes, this.moment.time, this.columnsButton);
     this.columnsText();
   }
 
@@ -96,19 +111,6 @@ export class Data {
     this.apply();
   }
 
-  setMode(mode) {
-    this.mode = mode;
-    this.time.hidden = mode !== "time";
-    this.slider.hidden = mode !== "snap";
-    if (mode === "now") this.setMoment(null);
-    else if (mode === "snap") this.askSnapshots();
-    else this.time.focus();
-  }
-
-  applyTime() {
-    if (this.mode === "time" && this.time.value.trim()) this.setMoment(this.time.value.trim());
-  }
-
   setMoment(asOf) {
     if (asOf === this.asOf) return;
     this.asOf = asOf;
@@ -117,41 +119,7 @@ export class Data {
 
   /** Shows the rows of a lake snapshot. */
   openSnapshot(id) {
-    this.mode = "snap";
-    this.makeBar();
-    this.input.value = this.where;
-    this.slider.hidden = false;
-    this.setMoment(id);
-    this.askSnapshots();
-  }
-
-  askSnapshots() {
-    this.explorer.ask("snapshots", "snapshots", {}, (answer) => {
-      if (answer.error) return this.failed(answer.error);
-      this.snapshots = answer.snapshots;
-      return this.drawSlider();
-    });
-  }
-
-  drawSlider() {
-    const { snapshots, explorer } = this;
-    if (!snapshots.length) {
-      refill(this.slider, h("span", { class: "mut sm" }, "The lake has no snapshot of this table yet."));
-      return;
-    }
-    const at = Math.max(0, snapshots.findIndex(([id]) => id === this.asOf));
-    const begin = this.asOf && snapshots[at][0] === this.asOf ? at : snapshots.length - 1;
-    const time = (k) => clock(snapshots[k][1], explorer.offsetMs);
-    const label = h("span", { class: "cut fx-snap" });
-    const say = (k) => refill(label, h("b", null, time(k)), `  ${snapshots[k][3] ? "round" : snapshots[k][2]}  `, h("span", { class: "mono mut" }, snapshots[k][0]));
-    const range = field({
-      type: "range", min: 0, max: snapshots.length - 1, value: begin, label: "Lake snapshot", class: "range",
-      oninput: (event) => say(Number(event.target.value)), onchange: (event) => this.setMoment(snapshots[Number(event.target.value)][0]),
-    });
-    range.value = begin;
-    say(begin);
-    refill(this.slider, h("span", { class: "mut sm" }, time(0)), range, h("span", { class: "mut sm" }, time(snapshots.length - 1)), label);
-    this.setMoment(snapshots[begin][0]);
+    this.moment.openSnapshot(id);
   }
 
   // -- columns -------------------------------------------------------------------------------------------------------
@@ -193,28 +161,13 @@ export class Data {
   togglePopover() {
     if (this.popover) return this.closePopover();
     const { schema } = this.explorer.data;
-    const boxes = (schema ? schema.columns : []).map((column) => {
-      const box = h("input", { type: "checkbox", "data-name": column.name });
-      box.checked = !this.hidden.has(column.name);
-      return h("label", null, box, h("span", { class: "cut" }, column.name), h("span", { class: "r mut xs" }, column.type));
-    });
-    const set = (hidden) => {
+    this.popover = columnChoice(schema ? schema.columns : [], this.hidden, (hidden) => {
       this.hidden = new Set(hidden);
       this.closePopover();
       this.columnsText();
       this.measure();
       this.readCode();
-    };
-    this.popover = h(
-      "div", { class: "pop", role: "dialog", "aria-label": "Columns", onkeydown: (event) => event.key === "Escape" && (event.stopPropagation(), this.closePopover()) },
-      field({ placeholder: "Find a column", label: "Find a column", class: "sm wide", oninput: (event) => {
-        for (const label of boxes) label.hidden = !label.textContent.toLowerCase().includes(event.target.value.toLowerCase());
-      } }),
-      h("div", { class: "popl" }, boxes),
-      h("div", { class: "popf" },
-        button("Apply", { class: "sm pri", on: () => set(boxes.map((label) => label.firstChild).filter((box) => !box.checked).map((box) => box.dataset.name)) }),
-        button("All", { class: "sm", on: () => set([]) })),
-    );
+    }, () => this.closePopover());
     this.root.append(this.popover);
     this.columnsButton.setAttribute("aria-expanded", "true");
     return this.popover.querySelector("input").focus();
@@ -230,25 +183,34 @@ export class Data {
 
   // -- reading -------------------------------------------------------------------------------------------------------
 
+  /** A request about the rows that are shown. */
   query() {
-    const body = { where: this.where, as_of: this.asOf, point: this.point ? this.point.name : null };
-    return body;
+    return { where: this.good.where, as_of: this.good.asOf, point: this.point.name };
   }
 
-  /** Takes a new read point: what is shown stays until the first of its rows are there. */
-  readAgain() {
-    this.point = null;
-    this.closeRow();
-    for (const slot of ["count", "facts", "row"]) this.explorer.channel.drop(slot);
+  /** Takes a new read point: what is shown stays, and can be used, until the first of its rows are there. */
+  readAgain({ where, asOf } = { where: this.where, asOf: this.asOf }, position = 0) {
     const begun = Date.now();
     this.reading = begun;
+    this.error = null;
+    this.failedRead = false;
     this.input.classList.remove("err");
     setTimeout(() => {
       if (this.reading !== begun) return;
       this.drawStatus();
       this.drawEmpty();
     }, SKELETON_MS);
-    this.ask(0, true);
+    const names = this.explorer.data.schema ? this.names(...this.span()) : null;
+    const body = { where, as_of: asOf, point: null, first: 0, count: PAGE_ROWS, columns: names, shown: this.shownColumns() };
+    this.explorer.ask("grid", "page", body, (answer) => {
+      if (answer.error) this.failed(answer.error, true);
+      else if (this.point && answer.point.name === this.point.name) this.took(answer);
+      else this.began(answer, { where, asOf }, position);
+    });
+  }
+
+  span() {
+    return this.grid.columns.length ? this.grid.span() : [0, 12];
   }
 
   names(from, to) {
@@ -256,63 +218,99 @@ export class Data {
     return columns.slice(Math.max(0, from - BESIDE), to + BESIDE).slice(0, 100);
   }
 
-  ask(page, isFirst) {
-    const [from, to] = this.grid.columns.length ? this.grid.span() : [0, 12];
-    const names = this.names(from, to);
-    const wanted = !this.explorer.data.schema ? null : isFirst ? names : this.store.missing(page, names);
-    const body = { ...this.query(), first: page * PAGE_ROWS, count: PAGE_ROWS, columns: wanted, shown: this.hidden.size ? this.columns().map((column) => column.name) : null };
+  shownColumns() {
+    return this.hidden.size ? this.columns().map((column) => column.name) : null;
+  }
+
+  ask(page) {
+    const columns = this.explorer.data.schema ? this.store.missing(page, this.names(...this.span()), this.grid.count) : null;
+    const body = { ...this.query(), first: page * PAGE_ROWS, count: PAGE_ROWS, columns, shown: this.shownColumns() };
     this.asked = page;
-    this.explorer.ask("page", "page", body, (answer) => (answer.error ? this.failed(answer.error) : this.took(answer, isFirst)));
+    this.explorer.ask("page", "page", body, (answer) => {
+      if (answer.error) this.failed(answer.error, false);
+      else if (answer.point.name === this.point.name) this.took(answer);
+      else this.lost();
+    });
+  }
+
+  /** The kernel does not have the point of this grid any more, but another one: all of it is read anew, at the same place. */
+  lost() {
+    this.readAgain(this.good, this.grid.position);
   }
 
   /** The lines for other columns, with the first rows again. */
   readCode() {
-    this.ask(Math.floor(this.grid.position / PAGE_ROWS), false);
+    if (this.point) this.ask(Math.floor(this.grid.position / PAGE_ROWS));
   }
 
-  took(answer, isFirst) {
-    this.asked = null;
-    if (isFirst || !this.point || answer.point.name !== this.point.name) {
-      if (!isFirst && this.point) return this.readAgain(); // the kernel has another point than this grid
-      this.store = new RowStore();
-      this.facts = new Map();
-      this.factsAsked = new Set();
-      this.point = answer.point;
-      this.error = null;
-      this.good = { where: this.where, asOf: this.asOf };
-      this.reading = 0;
-      this.grid.root.setAttribute("aria-label", `Rows of ${this.explorer.path}`);
-      this.store.take(answer);
-      this.counted(answer);
-      this.measure();
-      this.grid.moveTo(0);
-      if (answer.total == null) this.askCount();
-      this.explorer.say(`${answer.total == null ? "at least " : ""}${plural(answer.total ?? answer.at_least, "row")}`);
-    } else {
-      this.store.take(answer);
-      this.counted(answer);
-    }
+  /** The first rows of a new grid are there. */
+  began(answer, good, position) {
+    for (const slot of ["page", "count", "facts", "row"]) this.explorer.channel.drop(slot);
+    this.point = answer.point;
+    this.closeRow();
+    this.store = new RowStore();
+    this.facts = new Map();
+    this.factsAsked = new Set();
+    this.factRows = this.wrong = this.error = null;
+    this.failedRead = this.countFailed = false;
+    this.asked = answer.partial ? 0 : null;
+    this.good = good;
+    this.reading = 0;
+    this.grid.root.setAttribute("aria-label", `Rows of ${this.explorer.path}`);
+    this.take(answer);
+    this.measure();
+    this.grid.moveTo(position);
+    if (answer.total == null) this.askCount();
+    this.explorer.say(`${answer.total == null ? "at least " : ""}${plural(answer.total ?? answer.at_least, "row")}`);
+    this.drawn(answer);
+  }
+
+  /** More rows of the grid that is shown are there. */
+  took(answer) {
+    if (!answer.partial) this.asked = null;
+    if (!this.failedRead) this.error = null;
+    this.take(answer);
+    if (!this.widths.size) this.measure();
+    this.drawn(answer);
+  }
+
+  take(answer) {
+    this.store.take(answer);
+    this.counted(answer);
+  }
+
+  drawn(answer) {
     this.code = answer.code;
     if (!this.chosen) this.explorer.setCode(this.code);
-    this.explorer.keep("page", answer);
+    const { saved } = this, isOther = !saved || saved.point.name !== answer.point.name;
+    if (answer.from === 0 && (isOther || answer.columns.length >= saved.columns.length)) {
+      this.saved = firstRows(answer, SAVED_PAGE_MAX);
+      this.keep();
+    }
     this.drawEmpty();
     this.grid.later();
-    return this.drawStatus();
+    this.drawStatus();
   }
 
   counted({ total, at_least: atLeast }) {
+    if (this.total != null && total == null && this.counting === this.point.name) return;
+    this.counting = this.point.name;
     this.total = total;
     this.atLeast = atLeast;
     this.grid.setCount(total ?? atLeast);
   }
 
   askCount() {
+    this.countFailed = false;
     this.explorer.ask("count", "count", this.query(), (answer) => {
-      if (answer.error || !this.point || answer.point.name !== this.point.name) return;
-      this.counted(answer);
+      this.countFailed = Boolean(answer.error && answer.error.retriable);
+      if (answer.error) this.wrong = this.countFailed ? null : `not counted: ${answer.error.text}`;
+      else if (answer.point.name !== this.point.name) return this.lost();
+      else this.counted(answer);
       if (answer.total != null) this.explorer.say(plural(answer.total, "row"));
       this.drawEmpty();
-      this.drawStatus();
+      this.grid.later();
+      return this.drawStatus();
     });
   }
 
@@ -321,8 +319,20 @@ export class Data {
     if (!missing.length || this.explorer.channel.isWaiting("facts")) return;
     for (const name of missing) this.factsAsked.add(name);
     this.explorer.ask("facts", "facts", { ...this.query(), columns: missing }, (answer) => {
-      if (answer.error || !this.point || answer.point.name !== this.point.name) return;
+      if (answer.error) {
+        if (answer.error.retriable) for (const name of missing) this.factsAsked.delete(name);
+        else this.wrong = `no facts of columns: ${answer.error.text}`;
+        this.drawStatus();
+        return;
+      }
+      if (answer.point.name !== this.point.name) {
+        this.lost();
+        return;
+      }
       for (const facts of answer.columns) this.facts.set(facts.name, facts);
+      this.factRows = answer.rows;
+      this.keep();
+      this.drawStatus();
       this.grid.later();
     });
   }
@@ -331,7 +341,7 @@ export class Data {
   seen(first, last, missing) {
     const text = !this.grid.count ? "" : missing >= 0 ? `reading rows ${number(first + 1)}–${number(last)} …` : `rows ${number(first + 1)}–${number(last)}`;
     if (this.pageText.textContent !== text) this.pageText.textContent = text;
-    if (!this.point || this.explorer.isStatic) return;
+    if (!this.point || this.explorer.isStatic || (this.error && !this.failedRead)) return;
     const ahead = first >= (this.before || 0);
     this.before = first;
     const [from, to] = this.grid.span(), names = this.grid.columns.slice(from, to).map((column) => column.name);
@@ -339,16 +349,18 @@ export class Data {
     for (const row of wanted) {
       if (row < 0 || row >= this.grid.count) continue;
       const page = Math.floor(row / PAGE_ROWS);
-      if (!this.store.missing(page, names).length) continue;
-      if (this.asked !== page || !this.explorer.channel.isWaiting("page")) this.ask(page, false);
+      if (!this.store.missing(page, names, this.grid.count).length) continue;
+      if (this.asked !== page) this.ask(page);
       return;
     }
     this.askFacts(names);
   }
 
-  failed(error) {
-    this.asked = null;
-    this.reading = 0;
+  /** A read failed: a new one, or one of the rows that are shown, which stay. */
+  failed(error, isNew) {
+    if (isNew) this.reading = 0;
+    else this.asked = null;
+    this.failedRead = isNew;
     this.error = error;
     if (error.class === "InvalidFilterError") this.input.classList.add("err");
     this.explorer.say(error.text);
@@ -356,24 +368,74 @@ export class Data {
     this.drawStatus();
   }
 
+  tryAgain() {
+    const { failedRead } = this;
+    this.error = null;
+    if (failedRead) this.readAgain();
+    this.drawEmpty();
+    this.drawStatus();
+    this.grid.later();
+  }
+
+  // -- the saved view ------------------------------------------------------------------------------------------------
+
+  keep() {
+    if (!this.saved || this.explorer.isStatic) return;
+    const facts = [];
+    let size = 0;
+    for (const each of this.facts.values()) if ((size += JSON.stringify(each).length) <= SAVED_FACTS_MAX) facts.push(each);
+    const { where, asOf } = this.good;
+    this.explorer.keep("page", { ...this.saved, where, as_of: asOf, code: this.code, total: this.total, at_least: this.atLeast, facts, fact_rows: this.factRows });
+  }
+
   // -- what is shown -------------------------------------------------------------------------------------------------
 
   drawStatus() {
-    const { head } = this.explorer.data, again = button("Read again", { class: "sm ghost", on: () => this.readAgain(), off: this.explorer.isStatic, key: "again" });
+    const { head } = this.explorer.data;
+    if (this.explorer.isStatic) return this.point ? this.drawSavedStatus() : refill(this.status);
+    const again = button("Read again", { class: "sm ghost", on: () => this.readAgain(), key: "again" });
     const hadFocus = this.status.contains(document.activeElement);
     if (this.error && this.isShort(this.error)) {
-      const shown = this.good.where ? `where ${this.good.where}` : "all rows";
-      refill(this.status, h("span", { class: "bad st cut", role: "alert" }, icon("warn"), this.error.text), h("span", { class: "sp" }), h("span", { class: "hide-n cut" }, `shown: ${shown}`));
-    } else if (!this.point && this.reading) {
+      const retry = this.error.retriable ? button("Try again", { class: "sm", key: "retry", on: () => this.tryAgain() }) : null;
+      refill(this.status, h("span", { class: "bad st cut", role: "alert" }, icon("warn"), this.error.text), retry, h("span", { class: "sp" }), h("span", { class: "hide-n cut" }, `shown: ${this.shownText()}`));
+    } else if (this.reading && Date.now() - this.reading >= SKELETON_MS) {
       const buckets = head ? `snapshot and ${plural(head.buckets, "bucket")}` : "…";
       refill(this.status, h("span", null, `Reading ${this.explorer.path}: ${buckets} …`));
     } else if (this.point) {
-      const rows = this.total == null ? [h("b", null, `≥ ${number(this.atLeast)}`), " rows"] : [h("b", null, number(this.total)), this.good.where ? this.ofAll() : this.total === 1 ? " row" : " rows"];
-      const back = Math.max(0, this.explorer.nowMs() - this.point.moment_ms);
-      const when = this.good.asOf == null ? `read at ${clock(this.point.moment_ms, this.explorer.offsetMs, true)}` : `as of ${clock(this.point.moment_ms, this.explorer.offsetMs)}, ${age(back)} back`;
-      refill(this.status, h("span", null, rows), h("span", null, when), h("span", { class: "sp" }), this.pageText, again);
+      const wrong = this.wrong && h("span", { class: "bad cut", role: "alert" }, this.wrong);
+      refill(this.status, h("span", null, this.countText()), wrong, h("span", null, this.momentText()), this.sampleText(), h("span", { class: "sp" }), this.pageText, again);
       if (hadFocus) again.focus();
     } else refill(this.status);
+    return null;
+  }
+
+  /** Of a saved view: how much of what it is. */
+  drawSavedStatus() {
+    const { where, asOf } = this.good, saved = this.grid.count;
+    refill(this.status, h("span", null, h("b", null, number(saved)), " of ", this.countText(), " saved"), where ? h("span", { class: "cut" }, `where ${where}`) : null,
+      h("span", null, this.momentText(), asOf ? ` (${asOf})` : ""), this.sampleText());
+  }
+
+  countText() {
+    if (this.total == null) return [h("b", null, `≥ ${number(this.atLeast)}`), " rows"];
+    return [h("b", null, number(this.total)), this.good.where ? this.ofAll() : this.total === 1 ? " row" : " rows"];
+  }
+
+  momentText() {
+    const { explorer, point } = this;
+    if (this.good.asOf == null) return `read at ${clock(point.moment_ms, explorer.offsetMs, true)}`;
+    const back = explorer.isStatic ? "" : `, ${age(Math.max(0, explorer.nowMs() - point.moment_ms))} back`;
+    return `as of ${clock(point.moment_ms, explorer.offsetMs)}${back}`;
+  }
+
+  /** Of how many rows the columns' facts are, where not of all. */
+  sampleText() {
+    const isSample = [...this.facts.values()].some((facts) => facts.sampled);
+    return isSample ? h("span", { class: "hide-n" }, `columns: sample of ${plural(this.factRows, "row")}`) : null;
+  }
+
+  shownText() {
+    return this.good.where ? `where ${this.good.where}` : "all rows";
   }
 
   ofAll() {
@@ -381,27 +443,28 @@ export class Data {
     return head && head.kind === "log" ? ` of ${number(this.point.records)} rows` : " rows";
   }
 
-  /** Errors of what was typed stand in the status line; the last good rows stay. */
+  /** Errors of what was typed, and of what is asked again, stand in the status line; the last good rows stay. */
   isShort(error) {
-    return Boolean(this.point || this.grid.count) && /Filter|Timestamp|InvalidRequest/.test(error.class) && this.grid.count > 0;
+    return this.grid.count > 0 && (error.retriable || /Filter|Timestamp|InvalidRequest/.test(error.class));
   }
 
   drawEmpty() {
-    if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.readAgain()));
+    const { head } = this.explorer.data, { isStatic } = this.explorer;
+    if (isStatic && !this.point) return this.put(h("div", { class: "empty" }, h("h3", null, "No rows are saved"), h("p", null, "The rows of this table had not been looked at when this view was saved.")));
+    if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.tryAgain()));
     if (!this.point) return this.put(this.grid.count ? this.grid.root : this.loading());
     if (this.grid.count || this.total == null) return this.put(this.grid.root);
     if (this.good.where) {
-      const { head } = this.explorer.data, all = head && head.kind === "log" ? `All ${number(this.point.records)} rows were looked at.` : "All rows were looked at.";
-      return this.put(h("div", { class: "empty" }, h("h3", null, "No row fits the filter"), h("p", null, all), button("Clear the filter", { on: () => {
+      const all = head && head.kind === "log" ? `All ${number(this.point.records)} rows were looked at.` : "All rows were looked at.";
+      return this.put(h("div", { class: "empty" }, h("h3", null, "No row fits the filter"), h("p", null, all), isStatic ? null : button("Clear the filter", { on: () => {
         this.input.value = "";
         this.apply();
         this.input.focus();
       } })));
     }
-    const { head } = this.explorer.data;
     return this.put(h("div", { class: "empty" }, h("h3", null, "No rows yet"),
       h("p", null, `The table has ${plural(head ? head.buckets : 0, "bucket")} and nothing in them. Rows show here as soon as a writer’s call returns.`),
-      button("Read again", { icon: "rerun", on: () => this.readAgain() })));
+      isStatic ? null : button("Read again", { icon: "rerun", on: () => this.readAgain() })));
   }
 
   put(element) {
@@ -417,33 +480,22 @@ export class Data {
 
   openRow(i) {
     const row = this.store.row(i);
-    if (!row) return;
+    if (!row || this.explorer.isStatic) return;
     this.chosen = row;
     this.grid.choose(i);
     this.explorer.ask("row", "row", { ...this.query(), partition: row.partition, bucket: row.bucket, offset: row.offset }, (answer) => {
       if (this.chosen !== row) return;
+      if (!answer.error && answer.point.name !== this.point.name) {
+        this.lost();
+        return;
+      }
+      const body = answer.error ? this.explorer.errorView(answer.error, () => this.openRow(i)) : rowDetail(answer, () => this.explorer.openChanges(answer.partition, answer.bucket, answer.offset));
       this.side.hidden = false;
-      refill(this.side, this.rowHead(), answer.error ? this.explorer.errorView(answer.error, () => this.openRow(i)) : this.rowBody(answer));
+      refill(this.side, h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() })), body);
       this.rowCode = answer.code || this.code;
       this.explorer.setCode(this.rowCode);
       requestAnimationFrame(() => this.grid.reveal(i));
     });
-  }
-
-  rowHead() {
-    return h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() }));
-  }
-
-  rowBody(answer) {
-    const { place } = answer, known = (key, value, kind) => (value == null ? [] : [[key, value, kind]]);
-    const facts = [
-      ["source", sourceMark(place.source)], ...known("partition", answer.partition), ["bucket", String(answer.bucket)], ["offset", number(answer.offset)], ["timestamp", answer.timestamp],
-      ...known("file", place.file, "mono"), ...known("position", place.position), ...known("snapshot", place.snapshot_id, "mono"),
-      ...known("server", place.server == null ? null : `${place.server}${place.local == null ? "" : place.local ? ", local segment" : ", remote segment"}`), ...known("segment", place.segment, "mono"),
-    ];
-    const show = button("Show in changelog", { class: "sm", on: () => this.explorer.openChanges(answer.partition, answer.bucket, answer.offset) });
-    return h("div", { class: "two" }, h("div", null, pairs(facts), show),
-      h("div", null, h("h3", null, "Values"), pairs(answer.values.map(([name, text, isCut]) => [name, [shownValue(text), isCut ? h("span", { class: "mut" }, "… cut") : null]]))));
   }
 
   closeRow() {
@@ -459,12 +511,23 @@ export class Data {
   /** The saved rows, where there is no kernel. */
   restore(answer) {
     this.point = answer.point;
+    this.good = { where: answer.where || "", asOf: answer.as_of || null };
     this.store.take(answer);
-    this.counted({ total: answer.rows.length, at_least: answer.rows.length });
-    this.good = { where: "", asOf: null };
+    this.facts = new Map((answer.facts || []).map((facts) => [facts.name, facts]));
+    this.factRows = answer.fact_rows;
+    this.total = answer.total;
+    this.atLeast = answer.at_least;
+    this.grid.setCount(answer.rows.length);
+    this.code = answer.code || [];
+    this.input.value = this.good.where;
+    this.moment.restore(this.good.asOf);
+    const saved = new Set(answer.columns);
+    for (const column of this.columns()) if (!saved.has(column.name)) this.hidden.add(column.name);
+    this.columnsText();
     this.measure();
     this.drawEmpty();
-    refill(this.status, h("span", null, h("b", null, number(answer.rows.length)), ` of ${number(answer.total ?? answer.at_least)} rows saved`));
+    this.drawStatus();
+    if (this.explorer.tab === "data") this.explorer.setCode(this.code);
     for (const control of this.bar.querySelectorAll("input,button")) control.disabled = true;
   }
 
