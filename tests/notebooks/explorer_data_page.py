@@ -14,7 +14,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from tests.notebooks.explorer_page import STEP_TIMEOUT_MS, Found, Visit
+from tests.notebooks.browser_page import Found
+from tests.notebooks.explorer_visit import STEP_TIMEOUT_MS, Visit
 
 ROW_NUMBERS = "() => [...document.querySelectorAll('.fx-gr')].filter((row) => !row.querySelector('.sk')).map((row) => Number(row.getAttribute('aria-rowindex')) - 1)"
 SCROLL = "(top) => { document.querySelector('.fx-grid').scrollTop = top; }"

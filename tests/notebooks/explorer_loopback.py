@@ -31,7 +31,7 @@ const model = window.model = {
   get: () => saved,
   set: (_, text) => { saved = text; },
   send: (message) => { if (!asked.has("dead")) sent = sent.then(() => fetch("send", { method: "POST", body: JSON.stringify(message) })); },
-  on: (_, listener) => listeners.add(listener), off: (_, listener) => listeners.delete(listener), save_changes: () => {},
+  on: (name, listener) => name === "msg:custom" && listeners.add(listener), off: (_, listener) => listeners.delete(listener), save_changes: () => {},
 };
 if (!asked.has("dead")) {
   const events = new EventSource("events");
@@ -70,7 +70,7 @@ class Loopback:
 
     def take(self, content: Any) -> None:
         """Have a request answered."""
-        envelope = {"slot": content["slot"], "seq": content["seq"], "kind": content["kind"]}
+        envelope = {name: content[name] for name in ("slot", "seq", "view", "kind")}
         if content["kind"] in self.failing:
             error = {"class": "ServerUnavailableError", "text": "no server answered in 10 s", "retriable": True}
             self._answers.put({**envelope, "error": error})

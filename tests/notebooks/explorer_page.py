@@ -1,8 +1,8 @@
 """The explorer opened and used in a headless browser: a script for a Python that has playwright, which prints JSON.
 
-``python explorer_page.py CHROMIUM LAB_URL NOTEBOOK THEME FOLDER``: pictures go into the folder. The first cell of the notebook makes
-the lab, the second shows the explorer, the third keeps the kernel busy, the fourth drops the table that is shown.
-Nothing but the lab's own address can be reached.
+``python -m tests.notebooks.explorer_page CHROMIUM LAB_URL NOTEBOOK THEME FOLDER``: pictures go into the folder. The first cell of
+the notebook makes the lab, the second shows the explorer, the third keeps the kernel busy, the fourth drops the table that is
+shown. Nothing but the lab's own address can be reached.
 """
 
 from __future__ import annotations
@@ -10,119 +10,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
-from playwright.sync_api import Locator, Page, sync_playwright
+from tests.notebooks.browser_page import BEGIN_CELL, PROMPT
+from tests.notebooks.explorer_visit import Visit, visit_explorer
 
 SIZES = ((1700, 1000), (1150, 1000))
-START_TIMEOUT_MS = 120_000
-STEP_TIMEOUT_MS = 20_000
-
-#: Runs one cell; the promise is kept when it is done.
-RUN_CELL = """async (at) => {
-    const panel = window.jupyterapp.shell.currentWidget;
-    await panel.sessionContext.ready;
-    await panel.sessionContext.session.kernel.info;
-    panel.content.activeCellIndex = at;
-    panel.content.deselectAll();
-    await window.jupyterapp.commands.execute('notebook:run-cell');
-}"""
-BEGIN_CELL = "(at) => { (" + RUN_CELL + ")(at); }"
-ERRORS = """() => window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code').flatMap(c =>
-    Array.from({length: c.model.outputs.length}, (_, i) => c.model.outputs.get(i).toJSON())
-        .filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue))"""
-
-#: What stands beside a cell: ``[*]:`` while it runs.
-PROMPT = "(at) => window.jupyterapp.shell.currentWidget.content.widgets[at].promptNode.textContent"
-
-#: Every text of the explorer that can be seen, with the contrast of its colour to what is behind it.
-CONTRASTS = """() => {
-    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-    const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-    const light = ([r, g, b]) => { const f = (v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-    const over = (top, below) => top.slice(0, 3).map((v, i) => v * top[3] / 255 + below[i] * (1 - top[3] / 255));
-    const behind = (element) => {
-        const stack = [];
-        for (let e = element; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3]) stack.push(c); if (c[3] === 255) break; }
-        return stack.reduceRight((below, top) => over(top, below), [255, 255, 255]);
-    };
-    const root = document.querySelector('.fx'), walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
-    while (walker.nextNode()) {
-        const node = walker.currentNode, element = node.parentElement;
-        if (!node.data.trim() || !element.checkVisibility() || element.closest('.vh') || element.closest('title')) continue;
-        const style = getComputedStyle(element), back = behind(element);
-        const ink = over(rgb(element instanceof SVGElement ? style.fill : style.color), back);
-        const [a, b] = [light(ink), light(back)].sort((x, y) => y - x);
-        found.push([(a + 0.05) / (b + 0.05), node.data.slice(0, 40)]);
-    }
-    return found;
-}"""
-
-#: Whether anything lies outside the frame, or the frame itself scrolls.
-OUTSIDE = """() => {
-    const root = document.querySelector('.fx'), frame = root.getBoundingClientRect();
-    return {height: frame.height, scrolls: root.scrollHeight > root.clientHeight + 1 || root.scrollWidth > root.clientWidth + 1};
-}"""
-
-
-class Found(dict[str, Any]):
-    """What was seen: lists of texts by what went wrong, and the rest."""
-
-    def note(self, kind: str, text: str) -> None:
-        self.setdefault(kind, []).append(text)
-
-
-class Visit:
-    """One visit of the explorer in a notebook."""
-
-    def __init__(self, page: Page, found: Found, folder: Path, theme: str) -> None:
-        self.page, self.found, self.folder, self.theme = page, found, folder, theme
-        self.fx: Locator = page.locator(".fx").first
-
-    def resize(self, width: int, height: int) -> None:
-        """Change the window, and wait until the explorer has its width by it."""
-        self.page.set_viewport_size({"width": width, "height": height})
-        self.page.wait_for_timeout(400)
-
-    def run(self, cell: int) -> None:
-        self.page.evaluate(RUN_CELL, cell)
-
-    def picture(self, name: str) -> None:
-        """Make a picture, and measure the contrast of every text."""
-        self.page.wait_for_timeout(150)
-        worst = min(self.page.evaluate(CONTRASTS), default=[99, ""])
-        self.found["contrast"] = min(self.found.get("contrast", [99, ""]), [*worst, name])
-        frame = self.page.evaluate(OUTSIDE)
-        if frame["scrolls"] or abs(frame["height"] - 620) > 2:
-            self.found.note("frame", f"{name}: {frame}")
-        self.fx.screenshot(path=self.folder / f"{name}-{self.theme}-{self.page.viewport_size['width']}.png")
-
-    def text(self, selector: str) -> str:
-        return self.fx.locator(selector).first.inner_text()
-
-    def until(self, what: Callable[[], bool]) -> float:
-        """Wait until something is so; return after how many milliseconds, -1 when it never was."""
-        begin = time.monotonic()
-        while time.monotonic() - begin < STEP_TIMEOUT_MS / 1000:
-            if what():
-                return round((time.monotonic() - begin) * 1000)
-            self.page.wait_for_timeout(20)
-        return -1
-
-    def tab(self, name: str) -> None:
-        self.fx.get_by_role("tab", name=name).click()
-
-    def table(self, path: str) -> None:
-        menu = self.fx.locator(".fx-menu")
-        if menu.is_visible():
-            menu.click()
-        self.fx.locator(f'[data-path="{path}"]').click()
-
-    def wait_rows(self) -> float:
-        return self.until(lambda: self.fx.locator(".fx-gr .fx-src").count() > 3)
 
 
 def looks(visit: Visit) -> None:
@@ -265,47 +157,6 @@ def dropped(visit: Visit) -> None:
     visit.picture("dropped")
 
 
-def main(chromium: str, url: str, notebook: str, theme: str, folder: str) -> dict[str, Any]:
-    """Open, use, look; return what was seen."""
-    place, found = urlsplit(url), Found()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": 1400, "height": 1000}, color_scheme="dark" if theme == "dark" else "light"
-        )
-        page.set_default_timeout(STEP_TIMEOUT_MS)
-
-        def route(route: Any) -> None:
-            is_own = urlsplit(route.request.url).netloc == place.netloc or route.request.url.startswith(
-                ("data:", "blob:")
-            )
-            if not is_own:
-                found.note("elsewhere", route.request.url)
-            route.continue_() if is_own else route.abort()
-
-        page.route("**/*", route)
-        page.on("requestfailed", lambda request: found.note("failed", f"{request.url}: {request.failure}"))
-        page.on("response", lambda got: found.note("failed", f"{got.url}: {got.status}") if got.status >= 400 else None)
-        page.on("console", lambda said: found.note("console", said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: found.note("console", str(error)))
-        page.goto(f"{place.scheme}://{place.netloc}/lab/workspaces/explorer-{theme}/tree/{notebook}?{place.query}")
-        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_TIMEOUT_MS)
-        visit = Visit(page, found, Path(folder), theme)
-        page.set_default_timeout(START_TIMEOUT_MS)
-        visit.run(0)
-        visit.run(1)
-        page.set_default_timeout(STEP_TIMEOUT_MS)
-        found["first_ms"] = visit.until(lambda: visit.fx.locator(".fx-bands").count() > 0)
-        for part in (looks, words, keyboard, busy, dropped) if theme == "light" else (looks,):
-            try:
-                part(visit)
-            except Exception as error:
-                found.note("broken", f"{part.__name__}: {error}"[:2_000])
-                page.screenshot(path=visit.folder / f"broken-{part.__name__}.png")
-        found["errors"] = page.evaluate(ERRORS)
-        browser.close()
-    return found
-
-
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:])))
+    chosen = (looks, words, keyboard, busy, dropped) if sys.argv[4] == "light" else (looks,)
+    print(json.dumps(visit_explorer(chosen, *sys.argv[1:])))

@@ -78,11 +78,15 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
         server.wait(60)
 
 
-def run_in_browser(url: str, notebook: str, theme: str, picture: Path) -> dict[str, Any]:
-    """Open a notebook, run all its cells, make a picture; return what `tests/notebooks/jupyterlab_page.py` prints."""
+def run_page(script: str, *arguments: object) -> dict[str, Any]:
+    """Run one of this folder's scripts for a browser; return what it prints.
+
+    Args:
+        script: Its module's name: ``explorer_page``.
+        arguments: What it takes behind the browser's path.
+    """
     python, chromium = browser()
-    script = Path(__file__).with_name("jupyterlab_page.py")
-    command = [python, script, chromium, url, notebook, theme, picture]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_TIMEOUT_S)
+    command = [python, "-m", f"tests.notebooks.{script}", chromium, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_TIMEOUT_S, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

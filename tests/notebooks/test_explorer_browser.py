@@ -1,14 +1,12 @@
 """The table explorer in a real JupyterLab in a headless browser without a network."""
 
-import json
 import os
-import subprocess
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import PAGE_TIMEOUT_S, BrowserUnavailableError, browser, jupyterlab
+from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -96,13 +94,9 @@ def notebook(folder, name):
 def seen(request, lab_place, tmp_path_factory):
     """What a visit of the explorer in one theme has seen."""
     url, folder = lab_place
-    python, chromium = browser()
     pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
-    script = Path(__file__).with_name("explorer_page.py")
-    command = [python, script, chromium, url, notebook(folder, request.param), request.param, pictures]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_TIMEOUT_S)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) | {"asked": request.param}
+    name = notebook(folder, request.param)
+    return run_page("explorer_page", url, name, request.param, pictures) | {"asked": request.param}
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_in_browser
+from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
 from tests.notebooks.test_curated import NOTEBOOKS
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.slow]
@@ -28,7 +28,7 @@ def lab_url(tmp_path_factory):
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "jobs/daily_change_report"])
 def test_a_notebook_runs_without_a_network_or_an_error(lab_url, tmp_path, name, theme):
     pictures = Path(PICTURES or tmp_path)
-    found = run_in_browser(lab_url, f"{name}.ipynb", theme, pictures / f"{Path(name).name}-{theme}.png")
+    found = run_page("jupyterlab_page", lab_url, f"{name}.ipynb", theme, pictures / f"{Path(name).name}-{theme}.png")
     assert [cell["error"] for cell in found["cells"] if cell["error"]] == []
     assert all(cell["count"] for cell in found["cells"])
     assert {kind: found.get(kind) for kind in ("failed", "elsewhere", "console")} == dict.fromkeys(
