@@ -18,6 +18,7 @@ from fluss_lab.explorer.explorer_requests import (
     HeadRequest,
     LakePartRequest,
     LakeRequest,
+    LeaveRequest,
     PageRequest,
     RowRequest,
     SchemaRequest,
@@ -29,7 +30,7 @@ from fluss_lab.explorer.explorer_requests import (
 from fluss_lab.explorer.screens.change_answers import ChangeAnswers
 from fluss_lab.explorer.screens.diff_answers import DiffAnswers
 from fluss_lab.explorer.screens.lake_answers import LakeAnswers
-from fluss_lab.explorer.screens.live_tail import LiveTail
+from fluss_lab.explorer.screens.live_tail import LiveTails
 from fluss_lab.explorer.screens.row_answers import RowAnswers
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import TableAnswers
@@ -38,7 +39,7 @@ from fluss_lab.workbench.lake_upkeep import TableContext
 
 
 class ExplorerModel:
-    """Answers the requests of one view. Each kind of request is answered on one thread.
+    """Answers the requests of the views of one widget. Each kind of request is answered on one thread.
 
     Args:
         lab: Whose tables are shown.
@@ -54,10 +55,11 @@ class ExplorerModel:
         self._mask = ColumnMask(mask)
         self._read_only = read_only
         shown = ShownTables(lab, self._mask)
-        tables, changes = TableAnswers(shown, name), ChangeAnswers(shown)
+        tables = TableAnswers(shown, name)
+        self._changes = ChangeAnswers(shown)
         self.rows = RowAnswers(shown)
-        self._tail = LiveTail(shown)
         lake, diff = LakeAnswers(shown), DiffAnswers(shown)
+        self._tails = LiveTails(shown)
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
             TreeRequest: tables.tree,
@@ -70,12 +72,13 @@ class ExplorerModel:
             CountRequest: self.rows.count,
             FactsRequest: self.rows.facts,
             RowRequest: self.rows.row,
-            ChangesRequest: changes.answer,
-            TailRequest: self._tail.follow,
             LakeRequest: lake.timeline,
             LakePartRequest: lake.part,
             DiffRequest: diff.compare,
             DiffRowsRequest: diff.rows,
+            ChangesRequest: self._changes.answer,
+            TailRequest: self._tails.follow,
+            LeaveRequest: self._leave,
         }
 
     def steps(self, request: AnyRequest) -> Steps:
@@ -93,6 +96,12 @@ class ExplorerModel:
         found = self._answerers[type(request)](request)
         yield from [found] if isinstance(found, dict) else found
 
+    def _leave(self, request: LeaveRequest) -> Answer:
+        """Forget what is kept for a view that is gone."""
+        self._tails.forget(request.view)
+        self._changes.forget(request.view)
+        return {}
+
     def close(self) -> None:
         """End what is followed. No request is answered meanwhile."""
-        self._tail.close()
+        self._tails.close()

@@ -25,10 +25,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         slot: The place that the answer is for; a newer request of a slot replaces an older one.
         seq: The number of the request, given back with the answer.
+        view: The view that asks, given back with the answer: a widget may be shown at several places, and each hears all answers.
     """
 
     slot: str
     seq: int
+    view: str = ""
+
+
+class LeaveRequest(Request, frozen=True, tag="leave"):
+    """The view is gone: nothing of it is wanted any more."""
 
 
 class TreeRequest(Request, frozen=True, tag="tree"):
@@ -214,7 +220,8 @@ class DiffRowsRequest(TableRequest, frozen=True, kw_only=True, tag="diff_rows"):
 
 
 AnyRequest = (
-    TreeRequest
+    LeaveRequest
+    | TreeRequest
     | HeadRequest
     | SchemaRequest
     | BucketsRequest
@@ -243,8 +250,8 @@ def parse_request(content: object) -> AnyRequest:
         request: AnyRequest = msgspec.convert(content, type=AnyRequest)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
-    if len(request.slot) > _NAME_MAX:
-        raise InvalidRequestError(f"explorer: expected a slot of at most {_NAME_MAX} characters")
+    if len(request.slot) > _NAME_MAX or len(request.view) > _NAME_MAX:
+        raise InvalidRequestError(f"explorer: expected a slot and a view of at most {_NAME_MAX} characters")
     if isinstance(request, RowsRequest) and len(request.where) > _WHERE_MAX:
         raise InvalidRequestError(f"where: expected at most {_WHERE_MAX:,} characters, found {len(request.where):,}")
     if isinstance(request, PageRequest):

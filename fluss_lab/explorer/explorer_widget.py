@@ -57,7 +57,8 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
             self._worker.submit(parse_request(content))
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
-            self.send({"slot": asked.get("slot"), "seq": asked.get("seq"), "error": error_answer(error)})
+            where = {name: asked.get(name) for name in ("slot", "seq", "view")}
+            self.send({**where, "error": error_answer(error)})
 
     def close(self) -> None:
         """Stop answering, and take the view away."""

@@ -1,4 +1,4 @@
-"""The worker of a view: threads on which requests are answered, the newest of each slot only."""
+"""The worker of a widget: threads on which requests of its views are answered, the newest of each slot only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
 from fluss_lab.explorer.explorer_requests import (
     AnyRequest,
@@ -17,6 +18,7 @@ from fluss_lab.explorer.explorer_requests import (
     FactsRequest,
     LakePartRequest,
     LakeRequest,
+    LeaveRequest,
     PageRequest,
     RowRequest,
     TailRequest,
@@ -24,6 +26,8 @@ from fluss_lab.explorer.explorer_requests import (
 
 #: A thread without work ends after so long; the next request starts another.
 IDLE_S: Final = 30.0
+#: Requests of all views that are under way at once on a thread: of each some slots.
+WORK_MAX: Final = 256
 #: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So has the
 #: tail, which waits for records.
 _READS: Final = (
@@ -45,7 +49,16 @@ class RequestWorker:
 
     def submit(self, request: AnyRequest) -> None:
         """Have a request answered. One of the same slot that is not answered yet is given up. Never waits."""
-        name = "tail" if isinstance(request, TailRequest) else "rows" if isinstance(request, _READS) else "facts"
+        if isinstance(request, LeaveRequest):
+            for lane in self._lanes.values():
+                lane.forget(request.view)
+        name = (
+            "tail"
+            if isinstance(request, TailRequest | LeaveRequest)
+            else "rows"
+            if isinstance(request, _READS)
+            else "facts"
+        )
         self._lanes[name].submit(request)
 
     def close(self) -> None:
@@ -60,8 +73,8 @@ class _Lane:
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None], name: str) -> None:
         self._steps, self._send, self._name = steps, send, name
         self._ready = threading.Condition()
-        #: By slot: the newest request, and its steps once they have begun. The first is next.
-        self._work: dict[str, tuple[AnyRequest, Steps | None]] = {}
+        #: By view and slot: the newest request, and its steps once they have begun. The first is next.
+        self._work: dict[tuple[str, str], tuple[AnyRequest, Steps | None]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -69,11 +82,21 @@ class _Lane:
         with self._ready:
             if self._closed:
                 return
-            self._work[request.slot] = (request, None)
+            is_full = len(self._work) >= WORK_MAX and _key(request) not in self._work
+            if not is_full:
+                self._work[_key(request)] = (request, None)
             self._ready.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"fluss-explorer-{self._name}", daemon=True)
                 self._thread.start()
+        if is_full:
+            error = InvalidRequestError(f"explorer: {WORK_MAX} requests are under way; ask again")
+            self._answer(request, {"error": error_answer(error)})
+
+    def forget(self, view: str) -> None:
+        """Give up what a view has asked."""
+        with self._ready:
+            self._work = {key: work for key, work in self._work.items() if key[0] != view}
 
     def close(self) -> None:
         with self._ready:
@@ -94,8 +117,7 @@ class _Lane:
             if not self._work:
                 self._thread = None
                 return None
-            slot = next(iter(self._work))
-            return self._work[slot]
+            return next(iter(self._work.values()))
 
     def _take_a_step(self, request: AnyRequest, steps: Steps) -> None:
         """Take one step; it goes behind the others' then, or is done."""
@@ -108,16 +130,23 @@ class _Lane:
         except Exception as error:  # whatever it is, the view shows it
             answer, is_done = {"error": error_answer(error)}, True
         with self._ready:
-            known = self._work.get(request.slot)
+            known = self._work.get(_key(request))
             is_newest = known is not None and known[0] is request
             if is_newest:
-                del self._work[request.slot]
+                del self._work[_key(request)]
                 if not is_done:
-                    self._work[request.slot] = (request, steps)
+                    self._work[_key(request)] = (request, steps)
         if not is_newest:
             with suppress(Exception):  # a read that is given up
                 steps.close()  # type: ignore[attr-defined]
             return
         if answer is not None:
-            with suppress(Exception):  # the view is gone
-                self._send({"slot": request.slot, "seq": request.seq, **answer})
+            self._answer(request, answer)
+
+    def _answer(self, request: AnyRequest, answer: Answer) -> None:
+        with suppress(Exception):  # the view is gone
+            self._send({"slot": request.slot, "seq": request.seq, "view": request.view, **answer})
+
+
+def _key(request: AnyRequest) -> tuple[str, str]:
+    return request.view, request.slot

@@ -7,6 +7,7 @@ from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.disk_room import DISK_ROOM
+from tests.mutants.exploring import EXPLORING
 from tests.mutants.filtering import FILTERING
 from tests.mutants.giving_up import GIVING_UP
 from tests.mutants.guard import GUARD
@@ -57,6 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + STOPPING
     + KNOWN_BUCKETS
     + DAMAGE_RANGES
+    + EXPLORING
     + KV
     + KV_SNAPSHOTS
     + KV_TABLET

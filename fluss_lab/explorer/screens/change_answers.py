@@ -1,77 +1,49 @@
-"""The answers about a table's changelog: some records of every bucket, and those before and after them."""
+"""The answers about a table's changelog: some records in the order of their times, those beside them, and net changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.explorer.explorer_answers import Answer
+from fluss_lab.explorer.explorer_answers import Answer, Steps
 from fluss_lab.explorer.explorer_requests import ChangesRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
-from fluss_lab.explorer.texts.cell_texts import cell_texts
+from fluss_lab.explorer.texts.change_rows import Pairs, change_rows, net_pairs, update_pairs
 from fluss_lab.explorer.texts.typed_numbers import typed_number
-from fluss_lab.model import TablePath
+from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
-from fluss_lab.read.changelog.changelog import Changelog
-from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.changelog.change_pages import ChangeWindow, Offsets, Place, read_page
 from fluss_lab.workbench.table import Table
 
-#: Records of a page, of all buckets together; of each bucket at least one.
+#: Records of a page.
 PAGE_RECORDS: Final = 200
+#: Records that a view has at once; of more, those at the other end go.
+WINDOW_RECORDS: Final = 1_000
 #: Net changes that are shown.
 NET_MAX: Final = 400
-#: Windows that are kept to go on from.
-_WINDOWS_MAX: Final = 8
-
-_TYPE, _PARTITION, _BUCKET, _OFFSET, _TIME = (
-    "_change_type", "_partition", "_bucket", "_log_offset", "_commit_timestamp",
-)  # fmt: skip
+#: Records whose net changes are worked out: a second of work, and as much memory as the rows that changed.
+NET_RECORDS_MAX: Final = 200_000
+#: Views whose windows are kept, and windows of each: the one that is looked at, and the one before while an answer is on its way.
+VIEWS_MAX: Final = 8
+_WINDOWS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Offsets of each bucket that are shown, and how far the bucket goes on either side.
+class _Kept:
+    """A window, its table, and the one bucket that it is of; None: all."""
 
-    Attributes:
-        shown: By bucket, ``[from, to)``.
-        limits: By bucket, the earliest and the latest that there are.
-    """
-
-    shown: Mapping[BucketKey, tuple[int, int]]
-    limits: Mapping[BucketKey, tuple[int, int]]
-
-    def beside(self, *, older: bool) -> Window:
-        """Return the offsets just before these, or just after them."""
-        size = page_size(len(self.limits))
-        moved = {}
-        for key, (begin, end) in self.shown.items():
-            least, most = self.limits[key]
-            moved[key] = (max(least, begin - size), begin) if older else (end, min(most, end + size))
-        return Window(moved, self.limits)
-
-    @property
-    def has_older(self) -> bool:
-        """Return whether there are records before these."""
-        return any(begin > self.limits[key][0] for key, (begin, _) in self.shown.items())
-
-    @property
-    def has_newer(self) -> bool:
-        """Return whether there were records after these."""
-        return any(end < self.limits[key][1] for key, (_, end) in self.shown.items())
-
-
-def page_size(buckets: int) -> int:
-    """Return how many records of each bucket are shown at once."""
-    return max(1, PAGE_RECORDS // max(1, buckets))
+    table_id: int
+    window: ChangeWindow
+    only: BucketKey | None
 
 
 class ChangeAnswers:
-    """What a view shows of changelogs. For one thread.
+    """What views show of changelogs. For one thread.
 
     Args:
         tables: Those that requests mean.
@@ -79,110 +51,166 @@ class ChangeAnswers:
 
     def __init__(self, tables: ShownTables) -> None:
         self._tables = tables
-        self._windows: dict[str, Window] = {}
+        #: By view, then by name; what was used last is the last.
+        self._windows: dict[str, dict[str, _Kept]] = {}
         self._count = 0
 
-    def answer(self, request: ChangesRequest) -> Answer:
-        """Return records as a view shows them, oldest first by their times.
+    def forget(self, view: str) -> None:
+        """Forget what a view shows: it is gone. Of any thread."""
+        self._windows.pop(view, None)
 
-        ``types``, ``rows`` (partition, bucket, offset, time in epoch milliseconds), ``cells``, ``source`` (``g`` of what the
-        cluster holds, else ``L``), ``pairs`` (places of the two records of one update), ``window`` to go on from.
+    def answer(self, request: ChangesRequest) -> Steps:
+        """Yield what reading records takes, then records, in the order of time, partition, bucket and offset.
+
+        As `change_rows`, and ``window`` to go on from, ``kept`` (records of it, with these), ``records`` (that there are),
+        ``older`` and ``newer`` (whether there are any), ``code`` for the whole window.
 
         Raises:
             FlussError: A start that is none, or records that are held nowhere any more.
         """
         info = self._tables.info(request)
         table, columns = self._tables.table(info), self._tables.drawn_names(info)
-        named = columns if len(columns) < len(info.schema.columns) else None
+        shown = columns if len(columns) < len(info.schema.columns) else None
         if request.net:
-            return self._net(table, request, columns, named)
-        window = self._window(table, request)
-        read = {key: span for key, span in window.shown.items() if span[0] < span[1]}
-        log = table.changelog(
-            start={_key(key): begin for key, (begin, _) in read.items()},
-            end={_key(key): end for key, (_, end) in read.items()},
-            buckets=list(map(_key, read)),
-            columns=columns,
-        )
-        records = _records(log) if read else log.schema.empty_table()
+            yield from self._net(table, info, request, columns, shown)
+            return
+        kept, limits, older = self._begin(table, info.table_id, request)
+        page: Offsets = {}
+        records: pa.Table | None = None
+        for found in read_page(
+            lambda ranges: _records(table, ranges, columns),
+            kept.window.room(limits, older=older),
+            PAGE_RECORDS,
+            older=older,
+        ):
+            if found is None:
+                yield None
+            else:
+                page, records = found
+        assert records is not None
+        window = kept.window.with_page(page, older=older, records_max=WINDOW_RECORDS)
+        code = code_lines.changes_code(info.path, window.shown, shown)
+        yield self._made(table, records, columns, update_pairs(records)) | {
+            "window": self._keep(request.view, replace(kept, window=window)),
+            "kept": window.records,
+            "records": str(sum(stop - start for start, stop in limits.values())),
+            "older": bool(window.room(limits, older=True)),
+            "newer": bool(window.room(limits, older=False)),
+            "code": code,
+        }
+
+    def _begin(self, table: Table, table_id: int, request: ChangesRequest) -> tuple[_Kept, Offsets, bool]:
+        """Return the window that a page is added to, the offsets that are held, and whether the page is an older one."""
+        if request.window is not None:
+            kept = self._known(table_id, request)
+            return kept, _limits(table, kept.only), request.older
+        only = _bucket(request) if request.start == "offset" else None
+        limits = _limits(table, only)
+        if request.start in {"newest", "earliest"}:
+            at = 1 if request.start == "newest" else 0
+            low = {key: span[at] for key, span in limits.items()}
+            return _Kept(table_id, ChangeWindow(low), only), limits, request.start == "newest"
+        begun = {each.key: (each.start, each.stop) for each in table.changelog(_start(table, request)).offset_ranges}
+        # What has come since the limits were found out counts too.
+        limits = {**limits, **{key: span for key, span in begun.items() if key not in limits}}
+        low = {key: begun[key][0] if key in begun else most for key, (_, most) in limits.items()}
+        return _Kept(table_id, ChangeWindow(low), only), limits, False
+
+    def _known(self, table_id: int, request: ChangesRequest) -> _Kept:
+        windows = self._windows.pop(request.view, {})
+        self._windows[request.view] = windows
+        kept = windows.pop(request.window or "", None)
+        if kept is None or kept.table_id != table_id:
+            raise InvalidRequestError("changelog: what was shown is not known any more; read it again")
+        windows[request.window or ""] = kept
+        return kept
+
+    def _keep(self, view: str, kept: _Kept) -> str:
         self._count += 1
         name = f"w{self._count}"
-        self._windows[name] = window
-        while len(self._windows) > _WINDOWS_MAX:
+        windows = self._windows.pop(view, {})
+        windows[name] = kept
+        while len(windows) > _WINDOWS_MAX:
+            del windows[next(iter(windows))]
+        self._windows[view] = windows
+        while len(self._windows) > VIEWS_MAX:
             del self._windows[next(iter(self._windows))]
-        return self._made(table, records, columns) | {
-            "window": name,
-            "older": window.has_older,
-            "newer": window.has_newer,
-            "code": _code(table.path, request, len(window.limits), named),
-        }
+        return name
 
-    def _window(self, table: Table, request: ChangesRequest) -> Window:
-        if request.window is not None:
-            if (known := self._windows.get(request.window)) is None:
-                raise InvalidRequestError("changelog: what was shown is not known any more; ask for it again")
-            return known.beside(older=request.older)
-        held = {each.key: (each.start, each.stop) for each in table.changelog("earliest").offset_ranges}
-        size = page_size(len(held))
-        if request.start == "newest":
-            return Window({key: (max(begin, end - size), end) for key, (begin, end) in held.items()}, held)
-        ranges = table.changelog(_start(table, request)).offset_ranges
-        held = {each.key: (each.start, each.stop) for each in ranges} | held  # a partition may have come meanwhile
-        shown = {each.key: _span(each, held, size if request.start != "offset" else PAGE_RECORDS) for each in ranges}
-        return Window(shown, {key: held[key] for key in shown})
+    # -- net changes ---------------------------------------------------------------------------------------------------
 
     def _net(
-        self, table: Table, request: ChangesRequest, columns: list[str], named: list[str] | None
-    ) -> dict[str, Any]:
-        log = table.changelog(_start(table, request), columns=columns, net=True)
-        first = next(log.to_batches(NET_MAX), None)
-        records = pa.Table.from_batches([] if first is None else [first], log.schema)
-        answer = self._made(table, records, columns, ordered=False)
-        return answer | {
-            "window": None,
-            "older": False,
-            "newer": False,
-            "limited": records.num_rows == NET_MAX,
-            "code": _code(table.path, request, 0, named),
-        }
+        self, table: Table, info: TableInfo, request: ChangesRequest, columns: list[str], shown: list[str] | None
+    ) -> Steps:
+        """Yield what net changes take, then those of the window that is shown, or of all records from a start until now."""
+        spans: Offsets = {}
+        if request.window is not None:
+            spans = self._known(info.table_id, request).window.shown
+        elif request.start == "newest":
+            limits = _limits(table, None)
+            room = ChangeWindow({key: most for key, (_, most) in limits.items()}).room(limits, older=True)
+            for found in read_page(lambda ranges: _records(table, ranges, []), room, PAGE_RECORDS, older=True):
+                yield None
+                spans = found[0] if found is not None else spans
+        else:
+            spans = {
+                each.key: (each.start, each.stop) for each in table.changelog(_start(table, request)).offset_ranges
+            }
+        count = sum(stop - start for start, stop in spans.values())
+        if count > NET_RECORDS_MAX:
+            raise InvalidRequestError(
+                f"changelog: net changes of {count:,} records, more than {NET_RECORDS_MAX:,}; begin later, or use the lines"
+            )
+        wanted = list(dict.fromkeys([*columns, *info.schema.primary_key]))
+        log = _changelog(table, spans, wanted, net=True)
+        parts: list[pa.RecordBatch] = []
+        for part in log.plan() if spans else []:
+            parts += log.read(part)
+            yield None
+            if sum(batch.num_rows for batch in parts) > NET_MAX:
+                break
+        records = pa.Table.from_batches(parts, log.schema)
+        is_limited = records.num_rows > NET_MAX
+        records = records.slice(0, NET_MAX)
+        pairs = net_pairs(records, info.schema.primary_key)
+        first = NET_MAX if is_limited else None
+        code = code_lines.changes_code(info.path, spans, shown, net=True, first=first)
+        yield self._made(table, records, columns, pairs) | {
+            "window": None, "older": False, "newer": False, "limited": is_limited, "records": str(count), "code": code,
+        }  # fmt: skip
 
-    def _made(self, table: Table, records: pa.Table, columns: Sequence[str], *, ordered: bool = True) -> dict[str, Any]:
-        places = list(_places(records))
-        order = (
-            sorted(range(len(places)), key=lambda at: (places[at][3], places[at][:3]))
-            if ordered
-            else range(len(places))
-        )
-        types = records.column(_TYPE).to_pylist()
+    def _made(self, table: Table, records: pa.Table, columns: Sequence[str], pairs: Pairs) -> Answer:
         starts = {(row["partition"], row["bucket"]): row["start"] for row in table.buckets(patient=False)}
-        texts = [cell_texts(records.column(name).combine_chunks(), self._tables.time_zone)[0] for name in columns]
-        found = [places[at] for at in order]
-        return {
-            "columns": list(columns),
-            "types": [types[at] for at in order],
-            "rows": [[partition or None, bucket, str(offset), time] for partition, bucket, offset, time in found],
-            "cells": [[column[at] for column in texts] for at in order],
-            "source": "".join("g" if _is_in_log(starts, place) else "L" for place in found),
-            "pairs": _pairs([types[at] for at in order], found),
-        }
+
+        def is_in_log(place: Place) -> bool:
+            start = starts.get((place[1] or None, place[2]))
+            return start is not None and place[3] >= start
+
+        return change_rows(records, columns, self._tables.time_zone, pairs, is_in_log)
+
+
+def _limits(table: Table, only: BucketKey | None) -> dict[BucketKey, tuple[int, int]]:
+    """Return the offsets of each bucket that are held, of those that hold any."""
+    buckets = None if only is None else [_key(only)]
+    return {each.key: (each.start, each.stop) for each in table.changelog("earliest", buckets=buckets).offset_ranges}
+
+
+def _bucket(request: ChangesRequest) -> BucketKey:
+    if request.bucket is None:
+        raise InvalidRequestError("changelog: an offset needs its bucket")
+    return request.partition, request.bucket
 
 
 def _start(table: Table, request: ChangesRequest) -> Any:
     if request.start == "offset":
-        if request.bucket is None:
-            raise InvalidRequestError("changelog: an offset needs its bucket")
-        return {_key((request.partition, request.bucket)): _offset(request)}
+        return {
+            _key(_bucket(request)): typed_number(
+                request.value, f"changelog of {request.table}, bucket {request.bucket}"
+            )
+        }
     if request.start == "time":
         return table.seek(request.value)
     return "earliest"
-
-
-def _offset(request: ChangesRequest) -> int:
-    return typed_number(request.value, f"changelog of {request.table}, bucket {request.bucket}")
-
-
-def _span(each: LogRange, held: Mapping[BucketKey, tuple[int, int]], size: int) -> tuple[int, int]:
-    return each.start, min(held[each.key][1], each.start + size)
 
 
 def _key(key: BucketKey) -> Any:
@@ -190,44 +218,16 @@ def _key(key: BucketKey) -> Any:
     return bucket if partition is None else key
 
 
-def _records(log: Changelog) -> pa.Table:
-    """Return the records of a range, without its progress being shown in some cell."""
-    return pa.Table.from_batches(log.to_batches(), log.schema)
+def _changelog(table: Table, spans: Offsets, columns: Sequence[str], *, net: bool = False) -> Any:
+    return table.changelog(
+        start={_key(key): start for key, (start, _) in spans.items()},
+        end={_key(key): stop for key, (_, stop) in spans.items()},
+        columns=columns,
+        net=net,
+    )
 
 
-def _places(records: pa.Table) -> Iterator[tuple[str, int, int, int]]:
-    partitions = records.column(_PARTITION).to_pylist() if _PARTITION in records.schema.names else [""] * len(records)
-    times = records.column(_TIME).combine_chunks()
-    scale = 1_000 if pa.types.is_timestamp(times.type) and times.type.unit == "us" else 1
-    columns = (partitions, records.column(_BUCKET).to_pylist(), records.column(_OFFSET).to_pylist())
-    return zip(*columns, [(time or 0) // scale for time in times.cast(pa.int64()).to_pylist()], strict=True)
-
-
-def _is_in_log(starts: Mapping[BucketKey, int | None], place: tuple[str, int, int, int]) -> bool:
-    start = starts.get((place[0] or None, place[1]))
-    return start is not None and place[2] >= start
-
-
-def _pairs(types: Sequence[str], places: Sequence[tuple[str, int, int, int]]) -> list[list[int]]:
-    """Return the two records of each update that are both here: what was, and what is. Net ones follow each other."""
-    olds = {place[:3]: at for at, (kind, place) in enumerate(zip(types, places, strict=True)) if kind == "-U"}
-    pairs = []
-    for at, (kind, (partition, bucket, offset, _)) in enumerate(zip(types, places, strict=True)):
-        old = olds.get((partition, bucket, offset - 1)) if kind == "+U" else None
-        if kind == "UPDATE_AFTER" and at and types[at - 1] == "UPDATE_BEFORE":
-            old = at - 1
-        if old is not None:
-            pairs.append([old, at])
-    return pairs
-
-
-def _code(path: TablePath, request: ChangesRequest, buckets: int, columns: Sequence[str] | None) -> list[str]:
-    if request.start == "newest" and not request.net:
-        return code_lines.newest_code(path, page_size(buckets), columns)
-    if request.start == "time":
-        start = f"{code_lines.variable(path)}.seek({code_lines.quoted(request.value)})"
-    elif request.start == "offset" and request.bucket is not None:
-        return code_lines.fresh_code(path, request.partition, request.bucket, _offset(request), columns)
-    else:
-        start = '"earliest"'
-    return code_lines.changes_code(path, start, columns, net=request.net)
+def _records(table: Table, spans: Offsets, columns: Sequence[str]) -> pa.Table:
+    """Return the records of ranges, without its progress being shown in some cell."""
+    log = _changelog(table, spans, columns)
+    return pa.Table.from_batches(log.to_batches() if spans else [], log.schema)

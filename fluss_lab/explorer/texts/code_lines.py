@@ -9,9 +9,12 @@ from typing import Final
 
 from fluss_lab.display import visible
 from fluss_lab.model import TablePath
+from fluss_lab.read.changelog.change_pages import Offsets
 
 #: Names that a line must not take for a table.
-_TAKEN: Final = frozenset({"lab", "fl", "pa", "pd", "pc"})
+_TAKEN: Final = frozenset({"lab", "fl", "pa", "pd", "pc", "start", "end", "scanner", "batches"})
+#: Offsets of more buckets have lines of their own.
+_SPANS_INLINE_MAX: Final = 3
 
 
 def quoted(text: str) -> str:
@@ -79,18 +82,30 @@ def fresh_code(
     return [table_line(path), f"{variable(path)}.{call}.to_pandas()"]
 
 
-def changes_code(path: TablePath, start: str, columns: Sequence[str] | None, *, net: bool) -> list[str]:
-    """Return the lines for the changelog from a start, which is Python already."""
-    call = f"changelog(start={start}{_chosen(columns)}{', net=True' if net else ''})"
-    return [table_line(path), f"{variable(path)}.{call}.to_pandas()"]
+def changes_code(
+    path: TablePath, spans: Offsets, columns: Sequence[str] | None, *, net: bool = False, first: int | None = None
+) -> list[str]:
+    """Return the lines for records of a changelog, or for what they have changed in effect.
 
-
-def newest_code(path: TablePath, size: int, columns: Sequence[str] | None) -> list[str]:
-    """Return the lines for the newest records of every bucket, so many of each."""
-    name = variable(path)
-    key = '(row["partition"], row["bucket"])'
-    starts = f'starts = {{{key}: max(row["start"], row["end"] - {size}) for row in {name}.buckets()}}'
-    return [table_line(path), starts, f"{name}.changelog(start=starts{_chosen(columns)}).to_pandas()"]
+    Args:
+        path: The table.
+        spans: By bucket, the offsets ``[start, stop)``; none: no record.
+        columns: Those shown; None: all.
+        net: Whether only what has changed in effect is wanted.
+        first: So many rows of it; None: all.
+    """
+    name, more = variable(path), f"{_chosen(columns)}{', net=True' if net else ''}"
+    if not spans:
+        return [table_line(path), f'{name}.changelog(start="latest"{more}).to_pandas()']
+    start, end = (f"{{{', '.join(f'{_key(*key)}: {span[edge]}' for key, span in spans.items())}}}" for edge in (0, 1))
+    lines = [table_line(path)]
+    if len(spans) > _SPANS_INLINE_MAX:
+        lines += [f"start = {start}", f"end = {end}"]
+        start, end = "start", "end"
+    # The changelog's own order is by partition, bucket and offset.
+    order = '.sort_values("_commit_timestamp", kind="stable")' if len(spans) > 1 and not net else ""
+    head = "" if first is None else f".head({first})"
+    return [*lines, f"{name}.changelog(start={start}, end={end}{more}).to_pandas(){order}{head}"]
 
 
 def tail_code(path: TablePath, columns: Sequence[str] | None) -> list[str]:

@@ -1,25 +1,44 @@
 // Questions to the kernel and their answers: of each slot only the newest counts.
 
+/** A widget may be shown at several places, and each of them hears all answers: its own have its name. */
+const newName = () => [...crypto.getRandomValues(new Uint32Array(2))].map((part) => part.toString(36)).join("");
+
 export class Channel {
   constructor(model) {
     this.model = model;
+    this.view = newName();
+    /** Whether the kernel is gone: restarted, or shut down. What it knew of this widget is gone with it. */
+    this.hasEnded = false;
     this.waiting = new Map();
     this.seq = 0;
     this.heard = null;
     this.listen = (message) => this.take(message);
+    this.end = () => {
+      this.hasEnded = true;
+    };
     model.on("msg:custom", this.listen);
+    model.on("comm_live_update", this.end);
   }
 
   /** Asks; `then` is called with each answer, errors included, unless a newer question of the slot was asked. */
   ask(slot, kind, body, then) {
     const seq = ++this.seq;
     this.waiting.set(slot, { seq, then, kind, since: Date.now() });
-    this.model.send({ slot, seq, kind, ...body });
+    this.send({ slot, seq, kind, ...body });
+  }
+
+  send(message) {
+    try {
+      this.model.send({ ...message, view: this.view });
+    } catch {
+      this.end();
+    }
   }
 
   take(message) {
-    const asked = message && this.waiting.get(message.slot);
+    const asked = message && message.view === this.view && this.waiting.get(message.slot);
     if (!asked || asked.seq !== message.seq) return;
+    this.hasEnded = false;
     this.heard = Date.now();
     asked.answered = true;
     asked.then(message);
@@ -47,6 +66,8 @@ export class Channel {
 
   close() {
     this.model.off("msg:custom", this.listen);
+    this.model.off("comm_live_update", this.end);
+    this.send({ slot: "leave", seq: ++this.seq, kind: "leave" });
     this.waiting.clear();
   }
 }

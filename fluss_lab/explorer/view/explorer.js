@@ -93,7 +93,7 @@ export class Explorer {
     const now = Date.now();
     if (this.isSeen) this.lastSeen = now;
     this.drawBanner();
-    if (now - this.lastSeen > UNSEEN_MS || this.channel.isWaiting("tree")) return;
+    if (now - this.lastSeen > UNSEEN_MS || this.channel.hasEnded || this.channel.isWaiting("tree")) return;
     if (this.away ? now >= this.away.next : now - (this.polled || 0) >= (document.hidden ? BACKGROUND_MS : SEEN_MS)) this.poll();
   }
 
@@ -184,6 +184,11 @@ export class Explorer {
       if (this.screens[this.tab]) this.screens[this.tab].update("buckets");
       this.keep();
     });
+  }
+
+  /** Whether no kernel knows of this view: what is shown stays as it was. */
+  get isAlone() {
+    return this.isStatic || this.channel.hasEnded;
   }
 
   nowMs() {
@@ -314,7 +319,7 @@ export class Explorer {
     if (silent && !this.channel.heard && this.kept.head) this.isStatic = true;
     const left = this.away ? Math.max(0, Math.ceil((this.away.next - Date.now()) / 1000)) : 0;
     const at = this.headAt ? clock(this.headAt, this.offsetMs) : null;
-    const state = this.isStatic ? "static" : this.away ? `away ${left} ${this.away.attempt}` : silent ? "silent" : "";
+    const state = this.isStatic ? "static" : this.channel.hasEnded ? "ended" : this.away ? `away ${left} ${this.away.attempt}` : silent ? "silent" : "";
     if (state === this.bannerState) return;
     this.bannerState = state;
     const hadFocus = this.banner.contains(document.activeElement);
@@ -322,6 +327,7 @@ export class Explorer {
     this.header.draw();
     this.tree.draw();
     if (this.isStatic) refill(this.banner, icon("clock"), h("b", null, `Saved view of ${at}.`), h("span", { class: "mut cut" }, "No kernel is attached: the first 200 rows and all facts are here, nothing can be read or written."));
+    else if (this.channel.hasEnded) refill(this.banner, icon("warn"), h("b", null, "The kernel has ended or was restarted."), h("span", { class: "mut cut" }, `Run the cell again.${at ? ` What you see is from ${at}.` : ""}`));
     else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut cut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
     else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut cut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
     else refill(this.banner);

@@ -1,9 +1,14 @@
 """The live tail: what comes is shown or counted, held in a pause, and never lost."""
 
 import itertools
+import json
+import time
 
 import pytest
 
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
+from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens import live_tail
 from tests.unit.explorer.explorer_kit import ask, refused, request
 
@@ -15,11 +20,12 @@ def table(lab, request):
 
 @pytest.fixture
 def tail(model, table):
-    def say(op):
-        return (each for each in model.steps(request("tail", table=str(table.path), op=op)) if each is not None)
-
-    yield say
+    yield lambda op, view="": say(model, table, op, view)
     model.close()
+
+
+def say(model, table, op, view=""):
+    return (each for each in model.steps(request("tail", table=str(table.path), op=op, view=view)) if each is not None)
 
 
 def until(steps, enough):
@@ -50,10 +56,34 @@ def test_what_comes_is_shown_or_counted(table, tail):
     found = until(steps, lambda answer, _: answer["types"])
     assert found[-1]["cells"] == [["0", "a@example.org"]]
     assert found[-1]["types"] == ["+A"]
+    begin = time.monotonic()
     table.append(rows(2_000, 1))
     found = until(steps, lambda _, found: seen(found) == 2_000)
-    assert all(len(each["types"]) <= live_tail.SHOWN_MAX for each in found)
+    shown = sum(len(each["types"]) for each in found)
+    assert 0 < shown <= live_tail.SHOWN_PER_S * (2 + time.monotonic() - begin)
     assert found[-1]["held"] == 0
+    assert max(each["rate"] for each in found) > 100
+
+
+def test_what_one_call_writes_by_hand_is_shown_whole(table, tail):
+    steps = tail("start")
+    next(steps)
+    table.append(rows(12))
+    found = until(steps, lambda _, found: seen(found) == 12)
+    assert sum(each["skipped"] for each in found) == 0
+    assert [row[3] for each in found for row in each["rows"]] == sorted(
+        row[3] for each in found for row in each["rows"]
+    )
+
+
+def test_reading_keeps_up_with_more_than_is_held(table, tail, monkeypatch):
+    monkeypatch.setattr(live_tail, "HELD_MAX", 100)
+    steps = tail("start")
+    next(steps)
+    for begin in range(0, 20_000, 1_000):
+        table.append(rows(1_000, begin))
+    found = until(steps, lambda _, found: seen(found) == 20_000)
+    assert {each["state"] for each in found} == {"following"}
 
 
 def test_a_pause_holds_so_many_and_loses_nothing(table, tail, monkeypatch):
@@ -73,6 +103,90 @@ def test_a_pause_holds_so_many_and_loses_nothing(table, tail, monkeypatch):
     assert found[-1]["state"] == "following"
 
 
+def test_a_pause_holds_so_many_bytes(table, tail, monkeypatch):
+    monkeypatch.setattr(live_tail, "HELD_BYTES_MAX", 10_000)
+    next(tail("start"))
+    steps = tail("pause")
+    table.append([{"id": n, "email": "x" * 1_000} for n in range(200)])
+    assert until(steps, lambda answer, _: answer["state"] == "full")[-1]["held"] < live_tail.HELD_MAX
+
+
+def test_a_view_that_says_it_is_there_changes_nothing(table, tail):
+    steps = tail("start")
+    next(steps)
+    table.append(rows(3_000))
+    before = until(steps, lambda _, found: seen(found) == 3_000)[-1]
+    table.append(rows(3_000, 3_000))
+    found = until(tail("resume"), lambda _, found: seen(found) == 3_000)
+    assert all(len(each["types"]) <= live_tail.SHOWN_PER_S for each in found)
+    assert found[0]["rate"] > before["rate"] / 4, "the rate goes on"
+
+
+def test_views_follow_each_on_its_own(table, tail, monkeypatch):
+    first, second = tail("start", "one"), tail("start", "two")
+    next(first), next(second)
+    next(tail("pause", "two"))
+    table.append(rows(5))
+    until(first, lambda _, found: seen(found) == 5)
+    assert until(tail("pause", "two"), lambda answer, _: answer["held"] == 5)[-1]["state"] == "paused"
+    monkeypatch.setattr(live_tail, "TAILS_MAX", 2)
+    assert "2 views follow" in next(tail("start", "three"))["error"]["text"]
+    assert [each["state"] for each in tail("stop", "one")] == ["ended"]
+    assert next(tail("start", "three"))["state"] == "following"
+
+
+def test_a_view_that_is_gone_follows_nothing(model, table, tail):
+    next(tail("start", "mine"))
+    ask(model, "leave", view="mine")
+    assert "nothing is followed" in next(tail("resume", "mine"))["error"]["text"]
+
+
+def test_an_error_ends_it(lab, model, table, tail):
+    steps = tail("start")
+    next(steps)
+    lab.drop_table(table.path)
+    error = next(each for each in itertools.islice(steps, 200) if "error" in each)["error"]
+    assert error["class"] == "TableNotFoundError"
+    assert "nothing is followed" in next(tail("resume"))["error"]["text"]
+
+
+def test_what_is_closed_while_it_begins_leaves_no_scanner_open(table):
+    tail, opened = live_tail.LiveTail(table.info, ["id"], None), []
+
+    def open_scanner():
+        opened.append(table.subscribe("latest"))
+        tail.close()
+        return opened[0]
+
+    with pytest.raises(InvalidRequestError):
+        tail.begin(open_scanner)
+    assert "closed" in repr(opened[0])
+
+
+def test_the_two_records_of_an_update_belong_together(lab, model):
+    planes = lab.create_table("shop.followed", {"id": "int", "n": "int"}, primary_key=["id"], buckets=1)
+    planes.upsert([{"id": 1, "n": 1}])
+    steps = say(model, planes, "start")
+    next(steps)
+    planes.upsert([{"id": 1, "n": 2}])
+    answer = until(steps, lambda answer, _: len(answer["types"]) == 2)[-1]
+    assert (answer["types"], answer["pairs"]) == (["-U", "+U"], [[0, 1]])
+    model.close()
+
+
+def test_wide_tables_are_cut_to_what_a_message_holds(lab, model):
+    wide = lab.create_table("shop.followed_wide", {f"c{n}": "string" for n in range(130)})
+    next(say(model, wide, "start"))
+    steps = say(model, wide, "pause")
+    wide.append([{f"c{n}": "y" * 190 for n in range(130)} for _ in range(300)])
+    until(steps, lambda answer, _: answer["held"] == 300)
+    answer = next(say(model, wide, "resume"))
+    assert len(json.dumps(answer)) <= ANSWER_BYTES_MAX
+    assert len(answer["cells"]) == live_tail.RESUMED_MAX
+    assert [0, 0] in answer["cut"]
+    model.close()
+
+
 def test_a_view_that_is_silent_ends_it(table, tail, monkeypatch):
     monkeypatch.setattr(live_tail, "SILENT_S", 0.4)
     assert list(tail("start"))[-1]["state"] == "ended"
@@ -85,8 +199,6 @@ def test_it_is_stopped(model, table, tail):
 
 
 def test_masked_columns_are_not_followed(lab, table):
-    from fluss_lab.explorer.explorer_model import ExplorerModel
-
     model = ExplorerModel(lab, "lab", mask=["email"])
     steps = (each for each in model.steps(request("tail", table=str(table.path), op="start")) if each is not None)
     next(steps)

@@ -28,8 +28,8 @@ class Gate:
         self.sent.append(answer)
 
 
-def page(slot):
-    return request("page", slot, table="a.b")
+def page(slot, view=""):
+    return request("page", slot, table="a.b", view=view)
 
 
 def test_only_the_newest_request_of_a_slot_is_answered():
@@ -45,6 +45,48 @@ def test_only_the_newest_request_of_a_slot_is_answered():
     wait_until(lambda: len(gate.sent) == 2)
     assert {answer["seq"] for answer in gate.sent} == {other.seq, second.seq}
     assert all(answer["n"] == answer["seq"] for answer in gate.sent)
+    worker.close()
+
+
+def test_slots_of_different_views_are_apart():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    asked = [page("page", "one"), page("page", "two")]
+    for each in asked:
+        worker.submit(each)
+    wait_until(lambda: len(gate.begun) == 2)
+    gate.open.set()
+    wait_until(lambda: len(gate.sent) == 2)
+    assert {(answer["view"], answer["seq"]) for answer in gate.sent} == {(each.view, each.seq) for each in asked}
+    worker.close()
+
+
+def test_what_a_view_that_is_gone_has_asked_is_given_up():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    gone, stays = [page("page", "gone"), page("count", "gone")], page("page", "stays")
+    for each in (*gone, stays):
+        worker.submit(each)
+    wait_until(lambda: len(gate.begun) == 3)
+    leave = request("leave", view="gone")
+    worker.submit(leave)
+    wait_until(lambda: {each.seq for each in gone} <= set(gate.ended))
+    gate.open.set()
+    wait_until(lambda: len(gate.sent) == 2)
+    assert {answer["seq"] for answer in gate.sent} == {stays.seq, leave.seq}
+    worker.close()
+
+
+def test_requests_under_way_are_bounded(monkeypatch):
+    monkeypatch.setattr(request_worker, "WORK_MAX", 3)
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    for number in range(4):
+        worker.submit(page("page", f"view {number}"))
+    assert [(each["view"], each["error"]["class"]) for each in gate.sent] == [("view 3", "InvalidRequestError")]
+    worker.submit(page("page", "view 0"))  # in the place of one that is under way
+    gate.open.set()
+    wait_until(lambda: len(gate.sent) == 4)
     worker.close()
 
 

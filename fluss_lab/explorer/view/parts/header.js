@@ -60,7 +60,7 @@ export class Header {
   }
 
   badges(head) {
-    const { explorer } = this, stamp = explorer.away || explorer.isStatic;
+    const { explorer } = this, stamp = explorer.away || explorer.isAlone;
     const kind = head.kind === "pk" ? `primary key ${head.key.join(", ")}` : "log table";
     const state = stamp ? h("span", { class: "st mut" }, h("span", { class: "dot off" }), `as of ${clock(explorer.headAt, explorer.offsetMs)}`)
       : head.lake_enabled || head.state === "bad" ? stateMark(...STATES[head.state]) : h("span", { class: "st mut" }, h("span", { class: "dot off" }), "not in the lake");

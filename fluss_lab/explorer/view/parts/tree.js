@@ -23,14 +23,14 @@ export class Tree {
   }
 
   draw() {
-    const { tree } = this.explorer.data, { away, isStatic, path } = this.explorer;
-    const shown = JSON.stringify([tree && [tree.lab, tree.zone, tree.servers, tree.databases], this.words, away ? 1 : 0, isStatic, path]);
+    const { tree } = this.explorer.data, { away, isAlone, path } = this.explorer;
+    const shown = JSON.stringify([tree && [tree.lab, tree.zone, tree.servers, tree.databases], this.words, away ? 1 : 0, isAlone, path]);
     if (shown === this.shown) return;
     this.shown = shown;
     refill(this.lab, tree ? tree.lab : "lab");
     refill(this.servers, tree ? tree.servers.text : "");
     this.lab.title = tree ? `${tree.lab}, times in ${tree.zone}` : "";
-    refill(this.mark, isStatic ? dot("off", "no kernel") : away ? dot("bad", "server does not answer") : tree ? dot(tree.servers.ok ? "ok" : "warn", tree.servers.ok ? "servers answer" : "a server is away") : dot("off", "not asked yet"));
+    refill(this.mark, isAlone ? dot("off", "no kernel") : away ? dot("bad", "server does not answer") : tree ? dot(tree.servers.ok ? "ok" : "warn", tree.servers.ok ? "servers answer" : "a server is away") : dot("off", "not asked yet"));
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.path : null, where = this.list.scrollTop;
     refill(this.list, tree ? this.content(tree) : null);
     this.list.scrollTop = where;

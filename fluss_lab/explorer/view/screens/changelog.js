@@ -1,21 +1,16 @@
 // The screen Changelog: what happened when, and where each record is read from.
 
-import { button, field, h, pairs, refill, segmented, shownValue, sourceMark, stateMark } from "../parts/dom.js";
-import { clock, number } from "../parts/figures.js";
+import { ChangeList, joinUpdates, recordsOf } from "../parts/change_list.js";
+import { button, field, h, refill, segmented, stateMark } from "../parts/dom.js";
+import { number, plural } from "../parts/figures.js";
 
 const STARTS = [["earliest", "Earliest"], ["newest", "Newest"], ["time", "Time"], ["offset", "Offset"]];
-/** Records that are kept in view. */
-const KEPT_MAX = 1000;
-const COLUMNS_MAX = 12;
 /** Records of the live tail that are kept in view. */
 const TAIL_MAX = 500;
 /** So often the kernel hears that the tail is still looked at. */
 const BEAT_MS = 20000;
-
-export const isOld = (type) => type === "-U" || type === "UPDATE_BEFORE";
-const isNew = (type) => type === "+U" || type === "UPDATE_AFTER";
-const KINDS = { "+A": "A", "+I": "I", "-U": "P", "+U": "U", "-D": "D", INSERT: "I", DELETE: "D", UPDATE_BEFORE: "P", UPDATE_AFTER: "U" };
-const changeMark = (type) => h("span", { class: `ct ${KINDS[type] || "P"}` }, type);
+/** Farther down the list, records that come are counted and not shown: what is read stays where it is. */
+const AWAY_PX = 12;
 
 export class Changelog {
   constructor(explorer) {
@@ -26,21 +21,31 @@ export class Changelog {
     this.records = [];
     this.bar = h("div", { class: "bar" });
     this.status = h("div", { class: "status", role: "status" });
-    this.list = h("div", { class: "fx-scroll" });
+    this.list = new ChangeList(explorer, (record) => this.choose(record));
     this.side = h("aside", { class: "fx-side w", "aria-label": "Record", hidden: true, onkeydown: (event) => event.key === "Escape" && this.choose(null) });
-    this.root = h("div", { class: "fx-col" }, this.bar, this.status, h("div", { class: "fx-split v" }, this.list, this.side));
+    this.root = h("div", { class: "fx-col" }, this.bar, this.status, h("div", { class: "fx-split v" }, this.list.root, this.side));
+    this.root.addEventListener("keydown", (event) => this.key(event));
     this.makeBar();
   }
 
   show() {
     this.explorer.setCode(this.code);
-    if (!this.asked) this.ask();
+    if (this.explorer.isStatic && !this.asked) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, "The changelog is read from the cluster and the lake. Run the cell again to see it.")));
+    else if (!this.asked && !this.tail) this.ask();
   }
 
-  update() {}
+  /** What failed since no server answered is asked again when one does. */
+  update(what) {
+    const { again } = this;
+    if (what === "schema") this.draw();
+    if (what !== "head" || !again) return;
+    this.again = null;
+    again();
+  }
 
   /** Shows the records of a bucket from an offset on. */
   openAt(partition, bucket, offset) {
+    if (this.tail) this.follow("stop");
     this.bucket = { partition, bucket };
     this.start = "offset";
     this.value = String(offset);
@@ -50,63 +55,82 @@ export class Changelog {
     this.ask();
   }
 
+  key(event) {
+    if (event.key !== " " || !this.tail || event.target.closest("button, input")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.follow(this.tail.op === "pause" ? "resume" : "pause");
+  }
+
   // -- the live tail -------------------------------------------------------------------------------------------------
 
   follow(op) {
     const was = this.tail;
-    this.tail = op === "stop" ? null : { op: op === "start" ? "resume" : op, rate: was ? was.rate : 0, held: was ? was.held : 0, limit: 10000, state: op === "pause" ? "paused" : "following", skipped: 0 };
+    this.tail = op === "stop" ? null : { rate: 0, held: 0, limit: 10000, skipped: 0, ...was, op: op === "start" ? "resume" : op, state: op === "pause" ? "paused" : "following" };
     clearInterval(this.beating);
     if (this.tail) this.beating = setInterval(() => this.tailAsk(this.tail.op), BEAT_MS);
     if (op === "start") {
+      this.explorer.channel.drop("changes");
+      this.asked = true;
       this.records = [];
+      this.answer = null;
       this.newestFirst = true;
       this.net = false;
       this.choose(null);
+      this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Nothing new yet"), h("p", null, "Records show here as they are written.")));
     }
+    const hadFocus = this.bar.contains(document.activeElement);
     this.makeBar();
+    if (hadFocus) this.bar.querySelector(`[data-key="${this.tail ? "pause" : "tail"}"]`).focus();
     this.tailAsk(op);
-    if (op === "stop") this.draw();
-    else this.drawTail();
+    if (this.tail) this.drawTail();
+    else this.draw();
   }
 
   tailAsk(op) {
     this.explorer.ask("tail", "tail", { op }, (answer) => {
-      if (answer.error) {
-        this.tail = null;
-        clearInterval(this.beating);
-        this.makeBar();
-        return this.failed(answer.error);
-      }
-      return this.cameIn(answer);
+      if (!this.tail) return undefined;
+      if (!answer.error) return this.cameIn(answer);
+      this.follow("stop");
+      return this.failed(answer.error, () => this.follow("start"));
     });
   }
 
   cameIn(answer) {
-    if (!this.tail) return;
-    const before = this.tail.state;
-    this.tail = { ...this.tail, ...answer };
     if (answer.state === "ended") return void this.follow("stop");
+    const before = this.tail.state, isAway = this.list.root.scrollTop > AWAY_PX, count = answer.types.length;
+    this.tail = { ...this.tail, rate: answer.rate, held: answer.held, limit: answer.limit, state: answer.state, skipped: this.tail.skipped + answer.skipped + (isAway ? count : 0) };
     if (answer.code) this.explorer.setCode((this.code = answer.code));
-    if (answer.types.length) {
+    if (count && !isAway) {
+      const fresh = recordsOf(answer);
       this.answer = answer;
-      this.earliest = this.latest = { older: false, newer: false };
-      this.records = [...this.records, ...this.made(answer)].slice(-TAIL_MAX);
-      if (this.explorer.tab === "changelog") this.drawList();
+      this.window = null;
+      this.records = [...this.records, ...fresh].slice(-TAIL_MAX);
+      this.list.add(fresh.reverse(), answer.columns, TAIL_MAX);
     }
     if (before !== answer.state) this.explorer.say(answer.state === "full" ? "Buffer full: reading has stopped, nothing is lost" : answer.state);
     this.drawTail();
   }
 
   drawTail() {
-    const { state, rate, held, limit } = this.tail, isPaused = state !== "following";
+    const { state, rate, held, limit, skipped } = this.tail, isPaused = state !== "following";
     refill(this.status, stateMark(isPaused ? "warn" : "ok", isPaused ? "Paused" : "Following"), h("span", null, h("b", null, number(isPaused ? 0 : rate)), " records/s"),
-      isPaused ? null : h("span", { class: "hide-m" }, "20 records/s are shown"),
+      skipped && state !== "full" ? h("span", { "data-key": "skipped" }, h("b", null, number(skipped)), " more came, not shown") : null,
       h("span", { class: "st" }, "buffer", h("span", { class: "prog" }, h("i", { style: { width: `${Math.min(100, (held / limit) * 100)}%` } })), h("span", null, `${number(held)} of ${number(limit)}`)),
-      h("span", { class: "sp" }), state === "full" ? h("span", { class: "warn" }, "buffer full: reading has stopped, nothing is lost") : null);
+      h("span", { class: "sp" }), state === "full" ? h("span", { class: "warn cut" }, "buffer full: reading has stopped, nothing is lost") : null);
   }
+
+  // -- what is asked for ---------------------------------------------------------------------------------------------
 
   makeBar() {
     const isKeyed = this.explorer.data.head && this.explorer.data.head.kind === "pk", isTime = this.start === "time", isOffset = this.start === "offset";
+    const { tail } = this;
+    if (tail) {
+      const isPaused = tail.op === "pause";
+      refill(this.bar, h("span", { class: "mut sm" }, "new records as they come"), h("span", { class: "sp" }),
+        button(isPaused ? "Resume" : "Pause", { icon: isPaused ? "play" : "pause", on: () => this.follow(isPaused ? "resume" : "pause"), key: "pause" }), button("Stop", { icon: "x", on: () => this.follow("stop") }));
+      return;
+    }
     const starts = segmented("Start", STARTS, this.start, (start) => {
       this.start = start;
       this.newestFirst = start === "newest";
@@ -121,27 +145,22 @@ export class Changelog {
       if (this.value) this.ask();
     };
     const value = field({ class: `mono ${isTime ? "when" : "short"}`, label: isTime ? "Time" : "Offset", value: this.value, placeholder: isTime ? "10 minutes ago" : "0", onchange: apply });
-    const order = button(h("span", { class: "hide-n" }, this.newestFirst ? "Newest first" : "Oldest first"), { icon: this.newestFirst ? "down" : "up", title: "Turn the order round", on: () => {
+    const order = button(h("span", { class: "hide-m" }, this.newestFirst ? "Newest first" : "Oldest first"), { icon: this.newestFirst ? "down" : "up", title: "Turn the order round", off: this.net, on: () => {
       this.newestFirst = !this.newestFirst;
       this.makeBar();
+      this.bar.querySelector('[title="Turn the order round"]').focus();
       this.draw();
     } });
-    const net = h("button", { type: "button", class: "sw", role: "switch", "aria-checked": String(this.net), onclick: () => {
+    const net = h("button", { type: "button", class: "sw", role: "switch", "aria-label": "Net changes", "aria-checked": String(this.net), onclick: () => {
       this.net = !this.net;
       this.makeBar();
       this.bar.querySelector('[role="switch"]').focus();
-      this.ask();
-    } }, h("i"), "Net changes");
-    const { tail } = this;
-    if (tail) {
-      const isPaused = tail.op === "pause";
-      refill(this.bar, h("span", { class: "mut sm" }, "new records as they come"), h("span", { class: "sp" }),
-        button(isPaused ? "Resume" : "Pause", { icon: isPaused ? "play" : "pause", on: () => this.follow(isPaused ? "resume" : "pause"), key: "pause" }), button("Stop", { icon: "x", on: () => this.follow("stop") }));
-      return;
-    }
-    refill(this.bar, h("span", { class: "mut sm" }, "from"), starts, isTime || isOffset ? value : null,
-      isOffset && this.bucket ? h("span", { class: "sm mut cut" }, `of ${this.bucketName(this.bucket)}`) : null, order, h("span", { class: "sp" }), isKeyed ? net : null,
-      button("Read again", { class: "ghost", on: () => this.ask() }), button("Live tail", { class: "pri", icon: "play", on: () => this.follow("start") }));
+      // Of the newest records, the net changes are those of what is shown.
+      this.ask(this.net && this.start === "newest" && this.window ? { window: this.window } : {});
+    } }, h("i"), "Net", h("span", { class: "hide-m" }, " changes"));
+    refill(this.bar, h("span", { class: "mut sm hide-n" }, "from"), starts, isTime || isOffset ? value : null,
+      isOffset && this.bucket ? h("span", { class: "sm mut cut", style: { minWidth: "56px" } }, `of ${this.bucketName(this.bucket)}`) : null, order, h("span", { class: "sp" }), isKeyed ? net : null,
+      button(h("span", { class: "hide-m" }, "Read again"), { class: "ghost", icon: "rerun", title: "Read again", on: () => this.ask() }), button("Live tail", { class: "pri", icon: "play", on: () => this.follow("start"), key: "tail" }));
   }
 
   firstBucket() {
@@ -153,129 +172,60 @@ export class Changelog {
     return partition == null ? `bucket ${bucket}` : `${partition} / ${bucket}`;
   }
 
-  ask(window = null, older = true) {
+  /** Asks for records from the start that is chosen, or for those beside a window. */
+  ask(more = {}) {
     this.asked = true;
-    const body = { start: this.start, value: this.value || "", net: this.net, window, older };
+    this.again = null;
+    const body = { start: this.start, value: this.value || "", net: this.net, ...more };
     if (this.start === "offset") Object.assign(body, this.bucket || this.firstBucket());
     refill(this.status, h("span", null, `Reading the changelog of ${this.explorer.path} …`));
-    this.explorer.ask("changes", "changes", body, (answer) => {
-      if (answer.error) return this.failed(answer.error);
-      return this.took(answer, window, older);
-    });
+    this.explorer.ask("changes", "changes", body, (answer) => (answer.error ? this.failed(answer.error, () => this.ask(more)) : this.took(answer, more)));
   }
 
-  failed(error) {
+  failed(error, again) {
     refill(this.status);
-    if (this.records.length) refill(this.status, h("span", { class: "bad st cut", role: "alert" }, error.text));
-    else refill(this.list, this.explorer.errorView(error, () => this.ask()));
+    if (error.retriable) this.again = again;
+    if (this.records.length) refill(this.status, h("span", { class: "bad st cut", role: "alert" }, error.text), h("span", { class: "sp" }), button("Try again", { class: "sm ghost", on: again }));
+    else this.list.showNone(this.explorer.errorView(error, again));
   }
 
-  made(answer) {
-    const found = answer.types.map((type, at) => {
-      const [partition, bucket, offset, time] = answer.rows[at];
-      return { type, partition, bucket, offset, time, cells: answer.cells[at], source: answer.source[at] === "L" ? "lake" : "log", other: null };
-    });
-    for (const [old, fresh] of answer.pairs) {
-      found[old].other = found[fresh];
-      found[fresh].other = found[old];
-    }
-    return found;
-  }
-
-  took(answer, window, older) {
-    const found = this.made(answer);
-    if (window == null) {
+  took(answer, { window, older }) {
+    const found = recordsOf(answer), isBeside = window != null && !this.net;
+    if (!isBeside) {
       this.records = found;
-      this.earliest = this.latest = answer;
-      this.chosen = null;
-    } else if (older) this.records = [...found, ...this.records].slice(0, KEPT_MAX);
-    else this.records = [...this.records, ...found].slice(-KEPT_MAX);
-    if (window == null || older) this.earliest = answer;
-    if (window == null || !older) this.latest = answer;
+      this.list.choose(null);
+      this.side.hidden = true;
+      this.list.root.scrollTop = 0;
+    } else this.records = older ? [...found, ...this.records].slice(0, answer.kept) : [...this.records, ...found].slice(-answer.kept);
+    joinUpdates(this.records);
     this.answer = answer;
+    this.isOfShown = this.net && window != null;
+    this.window = answer.window;
     this.code = answer.code;
     this.explorer.setCode(this.code);
     this.draw();
-    this.explorer.say(`${number(found.length)} records`);
+    this.explorer.say(plural(found.length, "record"));
   }
 
   draw() {
-    if (!this.answer) return;
-    if (this.tail) {
-      this.drawTail();
-      this.drawList();
-      return;
-    }
-    const { head } = this.explorer.data, count = this.records.length;
-    const from = this.start === "newest" ? "the newest of every bucket" : this.start === "earliest" ? "from the earliest" : this.start === "time" ? `from ${this.value}` : `from offset ${number(this.value)}`;
-    refill(this.status, h("span", null, h("b", null, number(count)), this.net ? ` net changes${this.answer.limited ? ", the first" : ""}` : ` of ${number(head ? head.rows : null)} records`), h("span", null, from),
-      h("span", { class: "hide-n" }, this.newestFirst ? "newest first" : "oldest first"), h("span", { class: "sp" }),
-      this.earliest.older ? button("Older", { class: "sm ghost", on: () => this.ask(this.earliest.window, true) }) : null,
-      this.latest.newer ? button("Newer", { class: "sm ghost", on: () => this.ask(this.latest.window, false) }) : null);
-    this.drawList();
-  }
-
-  drawList() {
-    if (!this.records.length) {
-      refill(this.list, h("div", { class: "empty" }, h("h3", null, "No record there"), h("p", null, "Nothing was written from that start on. Records show here when they are read again.")));
-      return;
-    }
-    const where = this.list.scrollTop, focused = this.list.contains(document.activeElement) ? Number(document.activeElement.dataset.at) : null;
-    refill(this.list, this.table());
-    this.list.scrollTop = where;
-    if (focused !== null) this.list.querySelector(`tr[data-at="${focused}"]`)?.focus();
-  }
-
-  table() {
-    const { columns } = this.answer, shown = columns.slice(0, COLUMNS_MAX), parted = this.records.some((record) => record.partition != null);
-    const kinds = new Map((this.explorer.data.schema ? this.explorer.data.schema.columns : []).map((column) => [column.name, column.kind]));
-    const order = this.records.map((_, at) => at);
-    if (this.newestFirst) order.reverse();
-    const heads = [["change"], [parted ? "partition / bucket" : "bucket", parted ? "" : "num"], ["offset", "num"], ["timestamp"], ["in"], ...shown.map((name) => [name, kinds.get(name) === "number" ? "num" : ""])];
-    return h("table", { class: "fx-t d" }, h("caption", { class: "vh" }, "Changelog"),
-      h("thead", null, h("tr", null, heads.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
-      h("tbody", null, order.map((at) => {
-        const record = this.records[at], pick = () => this.choose(record);
-        return h("tr", { class: `pick${record === this.chosen ? " sel" : ""}`, tabindex: 0, "data-at": at, onclick: pick, onkeydown: (event) => event.key === "Enter" && pick() },
-          h("td", null, changeMark(record.type)), h("td", { class: parted ? "" : "num" }, parted ? `${record.partition} / ${record.bucket}` : String(record.bucket)), h("td", { class: "num" }, number(record.offset)),
-          h("td", { class: "mut" }, clock(record.time, this.explorer.offsetMs, true)), h("td", null, sourceMark(record.source)),
-          shown.map((name, k) => h("td", { class: kinds.get(name) === "number" ? "num" : "" }, this.cell(record, k))));
-      })));
-  }
-
-  cell(record, k) {
-    const text = record.cells[k], isChanged = record.other && record.other.cells[k] !== text, shown = shownValue(text == null ? text : text.slice(0, 60) + (text.length > 60 ? "…" : ""));
-    if (isOld(record.type)) return h("span", { class: isChanged ? "old" : "mut" }, shown);
-    return isChanged && isNew(record.type) ? h("mark", null, shown) : shown;
+    const { answer, records } = this;
+    if (this.tail || !answer) return;
+    const count = records.length, beside = (text, older) => button(text, { class: "sm ghost", on: () => this.ask({ window: this.window, older }) });
+    const from = this.isOfShown ? "what was shown" : { newest: answer.newer ? "before the newest" : "the newest", earliest: "from the earliest", time: `from ${this.value}`, offset: `from offset ${this.value}` }[this.start];
+    const all = answer.records == null ? "" : this.net ? ` of ${plural(answer.records, "record")}` : ` of ${number(answer.records)} records`;
+    refill(this.status, h("span", null, answer.limited ? "the first " : null, h("b", null, number(count)), this.net ? ` net changes${all}` : all || " records that came"), answer.records == null ? null : h("span", null, from),
+      h("span", { class: "hide-n" }, this.net ? "by bucket and offset" : this.newestFirst ? "newest first" : "oldest first"), h("span", { class: "sp" }),
+      answer.older ? beside("Older", true) : null, answer.newer ? beside("Newer", false) : null);
+    if (!count) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "No record there"), h("p", null, "Nothing was written from that start on. Records show here when they are read again.")));
+    else this.list.show(this.newestFirst && !this.net ? [...records].reverse() : records, answer.columns);
   }
 
   choose(record) {
-    const hadFocus = this.side.contains(document.activeElement);
-    this.chosen = record;
+    const hadFocus = this.side.contains(document.activeElement), before = this.list.chosen;
+    this.list.choose(record);
     this.side.hidden = !record;
-    if (record) refill(this.side, this.detail(record));
-    this.draw();
-    if (!record && hadFocus) this.list.querySelector("tr[data-at]")?.focus();
-  }
-
-  detail(record) {
-    const { columns } = this.answer, both = record.other ? (isOld(record.type) ? [record, record.other] : [record.other, record]) : null;
-    const keys = new Set(this.explorer.data.head ? this.explorer.data.head.key : []);
-    const isChanged = (k) => both && both[0].cells[k] !== both[1].cells[k];
-    const rank = (k) => (keys.has(columns[k]) ? 0 : isChanged(k) ? 1 : 2);
-    const order = columns.map((_, k) => k).sort((a, b) => rank(a) - rank(b) || a - b);
-    const changed = order.filter(isChanged).length;
-    const title = both ? `Update: ${changed} of ${columns.length} fields changed` : /D/.test(record.type) ? "Deleted row" : "Record";
-    const values = both
-      ? h("table", { class: "ba" }, h("thead", null, h("tr", null, h("td"), both.map((each) => h("th", { scope: "col" }, changeMark(each.type))))),
-        h("tbody", null, order.map((k) => h("tr", null, h("th", { scope: "row" }, columns[k]), both.map((each, side) => h("td", { class: isChanged(k) ? "" : "mut" }, isChanged(k) ? h(side ? "mark" : "span", { class: side ? "" : "old" }, shownValue(each.cells[k])) : shownValue(each.cells[k])))))))
-      : pairs(order.map((k) => [columns[k], shownValue(record.cells[k])]));
-    const offset = both ? `${number(both[0].offset)} and ${number(both[1].offset)}` : number(record.offset);
-    return [
-      h("div", { class: "fx-sh" }, h("h3", null, title), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close record (Esc)", on: () => this.choose(null) })),
-      h("div", { class: "two" }, h("div", null, values),
-        h("div", null, h("h3", null, "Where"), pairs([["bucket", this.bucketName(record)], ["offset", offset], ["timestamp", clock(record.time, this.explorer.offsetMs, true)], ["read from", sourceMark(record.source)]]))),
-    ];
+    if (record) refill(this.side, this.list.detail(record, button("", { class: "sm ghost icon", icon: "x", title: "Close record (Esc)", on: () => this.choose(null) })));
+    else if (hadFocus) (before && before.row && before.row.isConnected ? before.row : this.list.root.querySelector("tr.pick"))?.focus();
   }
 
   close() {

@@ -135,7 +135,7 @@ def test_a_change_that_is_missing_is_seen(make_keyed, monkeypatch):
     for delay in range(4):
         table.upsert([(1, "", delay, None, None)])
     table.delete([(1, "")])
-    before = row_history.read_log_part
+    before = row_history.read_range
 
     def leave_out(missing):
         def reading(*args, **options):

@@ -25,22 +25,16 @@ def handler():
     signal.signal(signal.SIGINT, before)
 
 
-class StageExecutor(LocalTieringExecutor):
-    """Waits at one stage of the round until its tasks are cancelled, by what it begins there."""
+class Stopped(LocalTieringExecutor):
+    """Waits, at one stage of the round, until it is cancelled: by the interrupt that it sends."""
 
     def __init__(self, stage: str) -> None:
         super().__init__()
         self._stage, self.heard = stage, Flag()
-        self.states: list[RoundState] = []
-
-    def begin_cancel(self) -> None:
-        """Do what must lead to a cancel."""
-        raise NotImplementedError
 
     def __call__(self, state):
-        self.states.append(state)
         if state.stage == self._stage and not self.heard.is_set():
-            self.begin_cancel()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             assert self.heard.wait(WAIT_S)
 
     def cancel(self) -> None:
@@ -48,18 +42,11 @@ class StageExecutor(LocalTieringExecutor):
         self.heard.set()
 
 
-class Interrupted(StageExecutor):
-    """Interrupts the main thread."""
-
-    def begin_cancel(self) -> None:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, stage):
     info = tables.create(buckets=2)
     tables.append(info, 300)
-    executor = Interrupted(stage)
+    executor = Stopped(stage)
     with pytest.raises(KeyboardInterrupt):
         tables.tier(info, executor=executor, progress=executor)
     state = next(iter(tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states))
@@ -78,15 +65,23 @@ def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, s
     tables.check(info)
 
 
-class Cancelled(StageExecutor):
-    """Sets an event in a thread of its own."""
+class Cancelled(LocalTieringExecutor):
+    """Sets an event at one stage of the round, in a thread of its own, and waits there until its tasks are cancelled."""
 
     def __init__(self, stage: str) -> None:
-        super().__init__(stage)
-        self.event = threading.Event()
+        super().__init__()
+        self._stage, self.event, self.heard = stage, threading.Event(), Flag()
+        self.states: list[RoundState] = []
 
-    def begin_cancel(self) -> None:
-        threading.Thread(target=self.event.set).start()
+    def __call__(self, state):
+        self.states.append(state)
+        if state.stage == self._stage and not self.heard.is_set():
+            threading.Thread(target=self.event.set).start()
+            assert self.heard.wait(WAIT_S)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.heard.set()
 
 
 @pytest.mark.parametrize("stage", STAGES)

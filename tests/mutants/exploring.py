@@ -1,0 +1,67 @@
+"""Mutants of the explorer: which records a window has, whose answers they are, and how much is held for views."""
+
+from tests.mutants.mutant import Mutant
+
+PAGES = "fluss_lab/read/changelog/change_pages.py"
+CHANGES = "fluss_lab/explorer/screens/change_answers.py"
+TAIL = "fluss_lab/explorer/screens/live_tail.py"
+WORKER = "fluss_lab/explorer/request_worker.py"
+
+IN_PAGES = "tests/unit/read/changelog/test_change_pages.py"
+IN_CHANGES = "tests/unit/explorer/test_changes.py"
+IN_TAIL = "tests/unit/explorer/test_live_tail.py"
+IN_WORKER = "tests/unit/explorer/test_request_worker.py"
+
+EXPLORING = (
+    # P11: no record is missing between those that are shown.
+    Mutant(
+        "pages_without_the_rest_of_a_busy_bucket", "P11", PAGES,
+        "        due = [key for key, (start, stop) in rest.items() if start < stop]",
+        "        due = []",
+        (f"{IN_PAGES}::test_a_window_slides_over_exactly_the_records_in_their_order",),
+    ),
+    Mutant(
+        "windows_go_on_from_where_the_first_page_was", "P11", PAGES,
+        "                low |= {key: stop for key, (_, stop) in gone.items()}",
+        "                pass",
+        (f"{IN_PAGES}::test_a_window_slides_over_exactly_the_records_in_their_order",),
+    ),
+    # P13: what is shown of one table is not gone on with in another.
+    Mutant(
+        "windows_of_any_table", "P13", CHANGES,
+        "if kept is None or kept.table_id != table_id:",
+        "if kept is None:",
+        (f"{IN_CHANGES}::test_a_window_is_of_its_own_table",),
+    ),
+    # P14: views hold a bounded part of the memory and of the connections.
+    Mutant(
+        "pauses_that_hold_everything", "P14", TAIL,
+        "            if kept is None and self._is_full:",
+        "            if kept is None and self._closed:",
+        (f"{IN_TAIL}::test_a_pause_holds_so_many_and_loses_nothing",),
+    ),
+    Mutant(
+        "scanner_of_a_closed_tail_left_open", "P14", TAIL,
+        "            if not self._closed:\n                self._scanner = scanner\n                return\n",
+        "            self._scanner = scanner\n            return\n",
+        (f"{IN_TAIL}::test_what_is_closed_while_it_begins_leaves_no_scanner_open",),
+    ),
+    Mutant(
+        "tails_without_limit", "P14", TAIL,
+        "            if self._closed or len(self._tails) >= TAILS_MAX:",
+        "            if self._closed:",
+        (f"{IN_TAIL}::test_views_follow_each_on_its_own",),
+    ),
+    Mutant(
+        "requests_of_views_without_limit", "P14", WORKER,
+        "            is_full = len(self._work) >= WORK_MAX and _key(request) not in self._work",
+        "            is_full = False",
+        (f"{IN_WORKER}::test_requests_under_way_are_bounded",),
+    ),
+    Mutant(
+        "views_share_slots", "P13", WORKER,
+        "    return request.view, request.slot",
+        '    return "", request.slot',
+        (f"{IN_WORKER}::test_slots_of_different_views_are_apart",),
+    ),
+)  # fmt: skip
