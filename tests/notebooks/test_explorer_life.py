@@ -1,0 +1,72 @@
+"""Explorers in a real JupyterLab: several at once, one at two places, a kernel that is restarted, a notebook that is opened again."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+#: Where the pictures go; None: into the test's own folder.
+PICTURES = os.environ.get("EXPLORER_PICTURES")
+
+LAB = """
+import fluss_lab as fl
+
+lab = fl.Lab.open("life", config={"server.grace": "200ms"})
+lab.create_database("life", if_not_exists=True)
+for name in ("one", "two", "three"):
+    table = lab.create_table(f"life.{name}", {"id": "int", "name": "string"}, buckets=2, if_not_exists=True)
+    if not table.count():
+        table.append([{"id": n, "name": name} for n in range(500)])
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    try:
+        browser()
+    except BrowserUnavailableError as error:
+        pytest.skip(str(error))
+    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
+    with jupyterlab(folder, home) as url:
+        cells = [LAB.strip(), *['lab.explore("life.one")'] * 3]
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+        nbformat.write(made, Path(folder) / "life.ipynb")
+        pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
+        return run_page("explorer_life_page", url, "life.ipynb", "light", pictures)
+
+
+def test_nothing_goes_wrong(seen):
+    kinds = ("broken", "failed", "elsewhere", "console")
+    assert {kind: seen.get(kind) for kind in kinds} == dict.fromkeys(kinds)
+    assert seen["errors"] == []
+
+
+def test_three_explorers_at_once_show_what_each_was_asked(seen):
+    assert seen["three"] == ["life.one", "life.two", "life.three"]
+
+
+def test_two_views_of_one_explorer_take_their_own_answers(seen):
+    assert seen["two"] == [["life.three", "three"], ["life.two", "two"]]
+    assert seen["two_banners"] == 0
+    assert seen["one_left"] >= 0
+
+
+def test_a_kernel_that_was_restarted_is_said_and_the_cell_run_again_takes_up(seen):
+    assert "The kernel has ended or was restarted." in seen["restarted"]
+    assert "Run the cell again" in seen["restarted"]
+    assert seen["rows_stay"]
+    assert seen["mark"] == "no kernel"
+    assert seen["taken_up_ms"] >= 0
+    assert seen["others"] == 2, "those whose cells were not run again still say so"
+
+
+def test_a_notebook_opened_again_shows_what_was_shown(seen):
+    assert "Saved view of" in seen["static"]
+    assert seen["static_path"] == "life.two"
+    assert seen["static_rows"] >= 0
+    assert "Not in the saved view" in seen["static_changes"]
