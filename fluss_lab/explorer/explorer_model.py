@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.explored_lab import ExploredLab
 from fluss_lab.explorer.explorer_answers import Answer, Steps, bounded, error_answer
 from fluss_lab.explorer.explorer_requests import (
     AnyRequest,
@@ -16,6 +18,8 @@ from fluss_lab.explorer.explorer_requests import (
     DiffRowsRequest,
     FactsRequest,
     HeadRequest,
+    HealthRequest,
+    JobsRequest,
     LakePartRequest,
     LakeRequest,
     LeaveRequest,
@@ -29,13 +33,14 @@ from fluss_lab.explorer.explorer_requests import (
 )
 from fluss_lab.explorer.screens.change_answers import ChangeAnswers
 from fluss_lab.explorer.screens.diff_answers import DiffAnswers
+from fluss_lab.explorer.screens.health_answers import HealthAnswers
+from fluss_lab.explorer.screens.job_answers import JobAnswers
 from fluss_lab.explorer.screens.lake_answers import LakeAnswers
 from fluss_lab.explorer.screens.live_tail import LiveTails
 from fluss_lab.explorer.screens.row_answers import RowAnswers
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import TableAnswers
 from fluss_lab.explorer.texts.column_mask import ColumnMask
-from fluss_lab.workbench.lake_upkeep import TableContext
 
 
 class ExplorerModel:
@@ -51,7 +56,7 @@ class ExplorerModel:
         rows: The answers about grids of rows.
     """
 
-    def __init__(self, lab: TableContext, name: str, mask: Iterable[str] = (), *, read_only: bool = False) -> None:
+    def __init__(self, lab: ExploredLab, name: str, mask: Iterable[str] = (), *, read_only: bool = False) -> None:
         self._mask = ColumnMask(mask)
         self._read_only = read_only
         shown = ShownTables(lab, self._mask)
@@ -60,9 +65,12 @@ class ExplorerModel:
         self.rows = RowAnswers(shown)
         lake, diff = LakeAnswers(shown), DiffAnswers(shown)
         self._tails = LiveTails(shown)
+        jobs, health = JobAnswers(lab, shown), HealthAnswers(lab, shown)
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
-            TreeRequest: tables.tree,
+            TreeRequest: lambda asked: tables.tree(asked) | {"jobs": jobs.count(), "findings": health.count()},
+            JobsRequest: jobs.answer,
+            HealthRequest: health.answer,
             HeadRequest: tables.head,
             SchemaRequest: tables.schema,
             BucketsRequest: tables.buckets,
@@ -93,6 +101,8 @@ class ExplorerModel:
             yield {"kind": kind, "error": answer}
 
     def _answers(self, request: AnyRequest) -> Steps:
+        if self._read_only and request.writes:
+            raise InvalidRequestError("explore: this explorer is read-only (read_only=True): it changes nothing")
         found = self._answerers[type(request)](request)
         yield from [found] if isinstance(found, dict) else found
 

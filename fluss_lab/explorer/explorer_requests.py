@@ -32,6 +32,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     seq: int
     view: str = ""
 
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something: refused where nothing may be changed."""
+        return False
+
 
 class LeaveRequest(Request, frozen=True, tag="leave"):
     """The view is gone: nothing of it is wanted any more."""
@@ -39,6 +44,33 @@ class LeaveRequest(Request, frozen=True, tag="leave"):
 
 class TreeRequest(Request, frozen=True, tag="tree"):
     """Databases, tables and servers."""
+
+
+class JobsRequest(Request, frozen=True, kw_only=True, tag="jobs"):
+    """The jobs of the lab and their runs, or something done about one.
+
+    Attributes:
+        op: ``show``; ``log`` of a run; ``start``, ``pause``, ``resume`` a job; ``cancel``, ``rerun`` a run.
+        name: The job's name, or the run's id; to show: only the runs of this job.
+    """
+
+    op: Literal["show", "log", "start", "pause", "resume", "cancel", "rerun"] = "show"
+    name: str | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something."""
+        return self.op not in {"show", "log"}
+
+
+class HealthRequest(Request, frozen=True, kw_only=True, tag="health"):
+    """Servers, room and findings.
+
+    Attributes:
+        age_s: How old what is costly may be: the room on the disks, and what the doctor finds.
+    """
+
+    age_s: int = 300
 
 
 class TableRequest(Request, frozen=True, kw_only=True):
@@ -222,6 +254,8 @@ class DiffRowsRequest(TableRequest, frozen=True, kw_only=True, tag="diff_rows"):
 AnyRequest = (
     LeaveRequest
     | TreeRequest
+    | JobsRequest
+    | HealthRequest
     | HeadRequest
     | SchemaRequest
     | BucketsRequest
@@ -252,6 +286,8 @@ def parse_request(content: object) -> AnyRequest:
         raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
     if len(request.slot) > _NAME_MAX or len(request.view) > _NAME_MAX:
         raise InvalidRequestError(f"explorer: expected a slot and a view of at most {_NAME_MAX} characters")
+    if isinstance(request, JobsRequest) and request.name is not None and len(request.name) > _NAME_MAX:
+        raise InvalidRequestError(f"jobs: expected a name of at most {_NAME_MAX} characters")
     if isinstance(request, RowsRequest) and len(request.where) > _WHERE_MAX:
         raise InvalidRequestError(f"where: expected at most {_WHERE_MAX:,} characters, found {len(request.where):,}")
     if isinstance(request, PageRequest):

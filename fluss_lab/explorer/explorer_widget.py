@@ -11,13 +11,13 @@ import anywidget
 import traitlets
 
 from fluss_lab.errors import FlussError
+from fluss_lab.explorer.explored_lab import ExploredLab
 from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.explorer.request_worker import RequestWorker
 from fluss_lab.explorer.view_script import view_script, view_style
 from fluss_lab.model import TablePath
-from fluss_lab.workbench.lake_upkeep import TableContext
 
 
 class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no types
@@ -41,7 +41,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
     saved = traitlets.Unicode("{}").tag(sync=True)
 
     def __init__(
-        self, lab: TableContext, name: str, *, table: TablePath | None, mask: Iterable[str], read_only: bool
+        self, lab: ExploredLab, name: str, *, table: TablePath | None, mask: Iterable[str], read_only: bool
     ) -> None:
         self._model = ExplorerModel(lab, name, mask, read_only=read_only)
         widget = weakref.ref(self)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
+    from fluss_lab.explorer.explored_lab import ExploredLab
     from fluss_lab.explorer.explorer_widget import ExplorerWidget
-    from fluss_lab.workbench.lake_upkeep import TableContext
-
-    class ExploredLab(TableContext, Protocol):
-        """A lab as an explorer uses it; see `fluss_lab.Lab`."""
-
-        folder: Path | None
 
 
 def explore(

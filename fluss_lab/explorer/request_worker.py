@@ -16,6 +16,8 @@ from fluss_lab.explorer.explorer_requests import (
     DiffRequest,
     DiffRowsRequest,
     FactsRequest,
+    HealthRequest,
+    JobsRequest,
     LakePartRequest,
     LakeRequest,
     LeaveRequest,
@@ -36,6 +38,16 @@ _READS: Final = (
 )  # fmt: skip
 
 
+def _lane_of(request: AnyRequest) -> str:
+    if isinstance(request, TailRequest | LeaveRequest):
+        return "tail"
+    if isinstance(request, HealthRequest):
+        return "health"  # a second or two
+    if isinstance(request, JobsRequest) and request.writes:
+        return "jobs"  # a run that is cancelled is waited for
+    return "rows" if isinstance(request, _READS) else "facts"
+
+
 class RequestWorker:
     """Answers requests on threads of its own; those of different slots take turns, step by step.
 
@@ -45,21 +57,14 @@ class RequestWorker:
     """
 
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None]) -> None:
-        self._lanes = {name: _Lane(steps, send, name) for name in ("facts", "rows", "tail")}
+        self._lanes = {name: _Lane(steps, send, name) for name in ("facts", "rows", "tail", "health", "jobs")}
 
     def submit(self, request: AnyRequest) -> None:
         """Have a request answered. One of the same slot that is not answered yet is given up. Never waits."""
         if isinstance(request, LeaveRequest):
             for lane in self._lanes.values():
                 lane.forget(request.view)
-        name = (
-            "tail"
-            if isinstance(request, TailRequest | LeaveRequest)
-            else "rows"
-            if isinstance(request, _READS)
-            else "facts"
-        )
-        self._lanes[name].submit(request)
+        self._lanes[_lane_of(request)].submit(request)
 
     def close(self) -> None:
         """Give up what is under way. Twice is fine; requests after it are not answered."""

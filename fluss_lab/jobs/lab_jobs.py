@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -249,14 +250,28 @@ class Jobs:
         task = self._task(notebook, parameters, secrets, timeout, memory)
         secret_values(task.secrets, os.environ)
         make_lab_folder(self.folder)
-        return self._run_now(_folder_name(Path(task.notebook)), None, task, "call", on_line)
+        return self._run_now(_folder_name(Path(task.notebook)), task, "call", on_line)
 
-    def run_again(self, run: RunRecord) -> Run:
+    def start(self, name: str) -> Run:
+        """Run a job now, in the background of this process, also while it is paused; return the run, which has begun.
+
+        It stands in the history under the job's name. A failure is not tried again, and sends no notice. When this process
+        ends before it, it is ended too.
+
+        Raises:
+            NotFoundError: There is no such job, or its notebook is gone; nothing was started.
+            InvalidError: The notebook's parameters are others now, or a secret is not in this process's environment; nothing
+                was started.
+        """
+        job = self.store.job(name)
+        return self._start(job.name, job.task, "call")
+
+    def run_again(self, run: RunRecord, *, wait: bool = True) -> Run:
         """Run what a run did once more, now. See `Run.rerun`."""
-        notebook = read_notebook(Path(run.task.notebook))
-        check_parameters(notebook, run.task.parameters)
-        secret_values(run.task.secrets, os.environ)
-        return self._run_now(run.job, None, run.task, "rerun", None)
+        if not wait:
+            return self._start(run.job, run.task, "rerun")
+        _check_again(run.task)
+        return self._run_now(run.job, run.task, "rerun", None)
 
     def cancel(self, run: Run | str) -> None:
         """End a run, wherever it runs, and wait until it has; a queued one never starts. One that has ended stays as it is.
@@ -323,37 +338,58 @@ class Jobs:
             memory_bytes=_memory(memory),
         )
 
-    def _run_now(
-        self, name: str, job_id: int | None, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None
-    ) -> Run:
-        now_ms = self._clock.now_ms()
-        record = RunRecord(
-            id=new_run_id(now_ms), job=name, job_id=job_id, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms
-        )  # fmt: skip
-        self.store.add_run(record)
-        execution = RunExecution(self.store, self.folder, record, self._clock, self._command, on_line)
-        try:
-            execution.begin()
-        except BaseException as error:
-            reason = failure_text(error) if isinstance(error, FlussError) else "interrupted"
-            self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
-            raise
-        try:
-            # Whoever takes the log's lines shows them instead.
-            with nullcontext() if on_line is not None else _waiting(Path(task.notebook).name, execution):
-                while not execution.poll():
-                    time.sleep(_POLL_INTERVAL_S)
-        except BaseException:
-            execution.end("cancelled", "interrupted")
-            execution.poll()
-            raise
-        remove_old_runs(self.store, name, CALLS_KEPT)
-        run = Run(self, execution.record)
+    def _run_now(self, name: str, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None) -> Run:
+        execution = self._begin(name, task, trigger, on_line)
+        # Whoever takes the log's lines shows them instead.
+        with nullcontext() if on_line is not None else _waiting(Path(task.notebook).name, execution):
+            run = self._follow(execution)
         if run.state != "succeeded":
             raise NotebookError(
                 f"notebook {run.notebook.name}: {run.error or run.state}; see {run.output} and {run.log_file}"
             )
         return run
+
+    def _start(self, name: str, task: RunTask, trigger: Trigger) -> Run:
+        _check_again(task)
+        execution = self._begin(name, task, trigger, None)
+
+        def follow() -> None:
+            with suppress(FlussError):  # of a store that cannot be written: whoever asks for the run meets it too
+                self._follow(execution)
+
+        threading.Thread(target=follow, name=f"fluss-run-{name}", daemon=True).start()
+        return Run(self, execution.record)
+
+    def _begin(self, name: str, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None) -> RunExecution:
+        now_ms = self._clock.now_ms()
+        record = RunRecord(
+            id=new_run_id(now_ms), job=name, job_id=None, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms
+        )  # fmt: skip
+        self.store.add_run(record)
+        execution = RunExecution(self.store, self.folder, record, self._clock, self._command, on_line)
+        try:
+            has_begun = execution.begin()
+        except BaseException as error:
+            reason = failure_text(error) if isinstance(error, FlussError) else "interrupted"
+            self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
+            raise
+        if not has_begun:
+            raise NotebookError(f"notebook {Path(task.notebook).name}: cancelled before it began")
+        return execution
+
+    def _follow(self, execution: RunExecution) -> Run:
+        """Return a run once it has ended; an interrupt ends it."""
+        try:
+            while not execution.poll():
+                time.sleep(_POLL_INTERVAL_S)
+        except BaseException:
+            execution.end("cancelled", "interrupted")
+            execution.poll()
+            raise
+        name = execution.record.job
+        kept = [job.keep for job in self.store.jobs() if job.name == name]
+        remove_old_runs(self.store, name, max([CALLS_KEPT, *kept]))
+        return Run(self, execution.record)
 
     def __iter__(self) -> Iterator[Job]:
         return iter([_job(record) for record in self.store.jobs()])
@@ -397,6 +433,16 @@ def _waiting(notebook: str, execution: RunExecution) -> Waiting:
         return line, progress_html(line, (cell - 1) / cells if cells else 0.0)
 
     return Waiting(f"running {notebook}", render=shown)
+
+
+def _check_again(task: RunTask) -> None:
+    """Check what was entered once: notebook and environment may have changed since.
+
+    Raises:
+        InvalidError, NotFoundError: It cannot be run here any more.
+    """
+    check_parameters(read_notebook(Path(task.notebook)), task.parameters)
+    secret_values(task.secrets, os.environ)
 
 
 def _folder_name(notebook: Path) -> str:

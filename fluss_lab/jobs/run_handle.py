@@ -26,7 +26,7 @@ class RunKeeper(Protocol):
 
     store: JobStore
 
-    def run_again(self, run: RunRecord) -> Run:
+    def run_again(self, run: RunRecord, *, wait: bool = True) -> Run:
         """Run what a run did once more."""
         ...
 
@@ -133,14 +133,17 @@ class Run:
         except FileNotFoundError:
             return ""
 
-    def rerun(self) -> Run:
+    def rerun(self, *, wait: bool = True) -> Run:
         """Run it again now, in this process, with the same notebook file, parameters, secrets and limits; return the new run.
+
+        Args:
+            wait: Whether to wait for its end; else it goes on in the background of this process.
 
         Raises:
             InvalidError, NotFoundError: The notebook has changed so that the parameters do not fit, or is gone.
-            NotebookError: The new run failed.
+            NotebookError: The new run failed, and its end was waited for.
         """
-        return self._jobs.run_again(self.record)
+        return self._jobs.run_again(self.record, wait=wait)
 
     def cancel(self) -> None:
         """End it, wherever it runs. See `Jobs.cancel`."""

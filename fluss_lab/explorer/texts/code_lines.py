@@ -131,3 +131,36 @@ def empty_lab_code() -> list[str]:
         'lab.create_database("nyc", if_not_exists=True)',
         'lab.create_table("nyc.flights", schema={"id": "bigint", "dest": "string", "delay": "int"}, buckets=4)',
     ]
+
+
+def jobs_code(job: str | None, limit: int) -> list[str]:
+    """Return the lines for the runs of a job, or of all."""
+    if job is None:
+        return [f"lab.jobs.history(limit={limit})"]
+    return [f"job = lab.jobs.job({quoted(job)})", f"lab.jobs.history(job.name, limit={limit})"]
+
+
+def first_job_code() -> list[str]:
+    """Return the line that enters a first job."""
+    return [
+        'lab.jobs.schedule("refresh", "jobs/tier_and_maintain", cron="*/5 * * * *", parameters={"table": "nyc.flights"})'
+    ]
+
+
+def run_code(run_id: str) -> list[str]:
+    """Return the lines for the log of a run."""
+    return [f"run = lab.jobs.find_run({quoted(run_id)})", "run.log"]
+
+
+def job_action_code(action: str, name: str) -> list[str]:
+    """Return the line that does something about a job, or a run."""
+    if action == "start":
+        return [f"run = lab.jobs.start({quoted(name)})"]
+    if action == "rerun":
+        return [f"run = lab.jobs.find_run({quoted(name)}).rerun(wait=False)"]
+    return [f"lab.jobs.{action}({quoted(name)})"]
+
+
+def health_code() -> list[str]:
+    """Return the lines for servers, room and findings."""
+    return ["findings = lab.doctor()", "lab.status()"]

@@ -11,6 +11,7 @@ from fluss_lab.errors import FlussError, InvalidRequestError
 from fluss_lab.model import Column, Schema, TableInfo
 
 _HIDDEN_TEXT: Final = "not shown: the text may name a hidden column"
+_FOREIGN_TEXT: Final = "not shown: the text may quote a hidden column"
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -32,6 +33,11 @@ class ColumnMask:
             if not isinstance(name, str) or not name:
                 raise InvalidRequestError(f"explore: mask: expected names of columns, found {name!r}")
         self._names = frozenset(name.lower() for name in listed)
+
+    @property
+    def hides(self) -> bool:
+        """Whether any column is hidden."""
+        return bool(self._names)
 
     def shows(self, name: str) -> bool:
         """Return whether a column is not hidden."""
@@ -61,6 +67,10 @@ class ColumnMask:
     def visible_text(self, text: str) -> str:
         """Return a text of a person or an error, or a sentence in its place when it names a hidden column."""
         return _HIDDEN_TEXT if self.is_named_in(text) else text
+
+    def foreign_text(self, text: str) -> str:
+        """Return a text of other programs, or a sentence in its place where columns are hidden: it may quote their values."""
+        return _FOREIGN_TEXT if self._names and text else text
 
     def visible_error(self, error: BaseException, text: str) -> str:
         """Return an error's text, or a sentence in its place when it names a hidden column, or could quote a value of one."""

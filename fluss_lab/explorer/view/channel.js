@@ -49,9 +49,9 @@ export class Channel {
     this.waiting.delete(slot);
   }
 
-  /** Forgets every slot but one. */
-  dropAllBut(kept) {
-    for (const slot of [...this.waiting.keys()]) if (slot !== kept) this.waiting.delete(slot);
+  /** Forgets the slots of a table; those of the lab stay. */
+  dropTable() {
+    for (const slot of [...this.waiting.keys()]) if (slot !== "tree" && !slot.startsWith("lab ")) this.waiting.delete(slot);
   }
 
   isWaiting(slot) {

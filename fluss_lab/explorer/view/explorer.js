@@ -10,8 +10,10 @@ import { button, h, icon, refill, stateMark } from "./parts/dom.js";
 import { clock } from "./parts/figures.js";
 import { Header } from "./parts/header.js";
 import { Lake } from "./screens/lake.js";
+import { Health } from "./screens/health.js";
+import { Jobs } from "./screens/jobs.js";
 import { Overview } from "./screens/overview.js";
-import { Tree } from "./parts/tree.js";
+import { PAGE_TITLES, Tree } from "./parts/tree.js";
 
 /** A table's screens, in the order of their tabs. */
 const TABS = [
@@ -32,6 +34,12 @@ const SCREENS = {
 };
 /** What these ask may fail for reasons of the lake's own: the server is there all the same. */
 const OF_THE_LAKE = new Set(["lake", "lake_part", "diff", "diff_rows"]);
+/** The screens of the lab, below the tree. */
+const PAGES = { jobs: Jobs, health: Health };
+/** What is asked of the lab, not of the table that is shown. */
+const OF_LAB = new Set(["tree", "jobs", "health"]);
+/** The doctor and the disk are looked at when the explorer has been open for so long, then so often; on their screen more often. */
+const FIRST_LOOK_MS = 4000, LOOK_MS = 300000;
 const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 /** Without an answer for so long the view says what it waits for. */
 const SILENT_MS = 4000;
@@ -54,6 +62,10 @@ export class Explorer {
     this.data = {};
     this.kept = {};
     this.screens = {};
+    this.pages = {};
+    this.ofLab = {};
+    this.page = null;
+    this.nextLook = Date.now() + FIRST_LOOK_MS;
     this.path = null;
     this.tab = "overview";
     this.away = null;
@@ -100,12 +112,27 @@ export class Explorer {
   poll() {
     this.polled = Date.now();
     this.ask("tree", "tree", {}, (answer) => this.tookTree(answer));
-    if (this.path && !this.dropped) this.askHead();
+    if (this.page) this.pages[this.page].poll();
+    else if (this.path && !this.dropped) this.askHead();
+    if (this.data.tree && this.page !== "health" && Date.now() >= this.nextLook) this.askHealth(LOOK_MS / 1000);
+  }
+
+  /** Asks how the lab is; what is costly of it only when it is older than that. */
+  askHealth(ageS) {
+    this.askedHealth = Date.now();
+    this.nextLook = this.askedHealth + LOOK_MS;
+    this.ask("lab health", "health", { age_s: ageS }, (answer) => {
+      if (!answer.error) this.ofLab.health = answer;
+      if (!this.pages.health) return;
+      this.pages.health.error = answer.error;
+      if (this.page === "health") this.pages.health.draw();
+      this.keep();
+    });
   }
 
   /** Asks of the present table, or of the lab; the table's id goes along: another one of its path is not shown in its place. */
   ask(slot, kind, body, then) {
-    const about = kind === "tree" ? {} : { table: this.path, table_id: (this.data.head && this.data.head.table_id) || null };
+    const about = OF_LAB.has(kind) ? {} : { table: this.path, table_id: (this.data.head && this.data.head.table_id) || null };
     this.channel.ask(slot, kind, { ...about, ...body }, (answer) => {
       this.back(kind, answer.error);
       then(answer);
@@ -114,9 +141,12 @@ export class Explorer {
 
   /** An answer came: the server is there, unless it says that it is not. */
   back(kind, error) {
+    if (OF_LAB.has(kind) && kind !== "tree") return;
     if (this.isStatic) {
+      const { page } = this;
       this.isStatic = false;
       this.open(this.path, true);
+      if (page) this.openPage(page);
     }
     if (error && ((error.retriable && !OF_THE_LAKE.has(kind)) || kind === "tree")) {
       const attempt = (this.away ? this.away.attempt : 0) + (this.away && Date.now() < this.away.next ? 0 : 1);
@@ -133,8 +163,8 @@ export class Explorer {
     this.data.tree = answer;
     this.offsetMs = answer.offset_ms;
     const paths = answer.databases.flatMap(({ tables }) => tables.map((table) => table.path));
-    if (!this.path && paths.length) this.open(paths[0]);
-    if (!this.path) this.drawEmptyLab(answer);
+    if (!this.path && !this.page && paths.length) this.open(paths[0]);
+    if (!this.path && !this.page) this.drawEmptyLab(answer);
     this.keep();
     return this.tree.draw();
   }
@@ -150,6 +180,7 @@ export class Explorer {
       const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
       if (moved || !this.data.buckets) this.askBuckets();
       this.header.draw();
+      if (this.page) return this.keep();
       if (!before) this.showTab();
       else this.screens[this.tab] && this.screens[this.tab].update("head");
       return this.keep();
@@ -160,10 +191,10 @@ export class Explorer {
     if (error.class === "TableNotFoundError") {
       this.dropped = { at: Date.now() + (this.clockSkew || 0) };
       this.header.draw();
-      return this.drawDropped();
+      return this.page ? null : this.drawDropped();
     }
     this.header.draw();
-    if (!this.data.head && !error.retriable) refill(this.body, this.errorView(error, () => this.poll()));
+    if (!this.data.head && !error.retriable && !this.page) refill(this.body, this.errorView(error, () => this.poll()));
     return null;
   }
 
@@ -199,9 +230,11 @@ export class Explorer {
 
   open(path, again = false) {
     this.drawer(false);
-    if (path === this.path && !this.dropped && !again) return;
+    const wasPage = this.page;
+    this.page = null;
+    if (path === this.path && !this.dropped && !again) return wasPage ? this.leavePage() : undefined;
     for (const screen of Object.values(this.screens)) screen.close();
-    this.channel.dropAllBut("tree");
+    this.channel.dropTable();
     this.screens = {};
     this.data = { tree: this.data.tree };
     this.kept = {};
@@ -213,18 +246,48 @@ export class Explorer {
     this.setCode([]);
     refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
     if (path) this.askHead();
+    return undefined;
+  }
+
+  /** Opens a screen of the lab; the table that was shown keeps its place. */
+  openPage(page) {
+    this.drawer(false);
+    this.page = page;
+    const screen = (this.pages[page] ??= new PAGES[page](this));
+    this.header.draw();
+    this.tree.draw();
+    this.body.setAttribute("role", "region");
+    this.body.removeAttribute("aria-labelledby");
+    this.body.setAttribute("aria-label", PAGE_TITLES[page]);
+    if (this.body.firstChild !== screen.root) this.body.replaceChildren(screen.root);
+    screen.show();
+    this.keep();
+  }
+
+  /** Back to the table. */
+  leavePage() {
+    this.header.draw();
+    this.tree.draw();
+    if (this.dropped) return this.drawDropped();
+    this.askHead();
+    this.keep();
+    return this.data.head ? this.showTab() : refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
   }
 
   openTab(tab) {
-    if (this.tab === tab) return;
+    if (this.tab === tab && !this.page) return;
     this.tab = tab;
+    this.page = null;
+    this.tree.draw();
     this.header.draw();
     this.showTab();
     this.keep();
   }
 
   showTab() {
-    if (!this.data.head || this.dropped) return;
+    if (!this.data.head || this.dropped || this.page) return;
+    this.body.setAttribute("role", "tabpanel");
+    this.body.removeAttribute("aria-label");
     const screen = (this.screens[this.tab] ??= new SCREENS[this.tab](this));
     this.body.setAttribute("aria-labelledby", `fx-${this.id}-tab-${this.tab}`);
     if (this.body.firstChild !== screen.root) this.body.replaceChildren(screen.root);
@@ -275,6 +338,10 @@ export class Explorer {
     event.stopPropagation();
   }
 
+  copy(text) {
+    navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying"));
+  }
+
   say(text) {
     this.live.textContent = "";
     setTimeout(() => (this.live.textContent = text), 30);
@@ -311,7 +378,7 @@ export class Explorer {
     const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [general || (error.retriable ? "The server does not answer" : "That cannot be read")];
     return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
-      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying")) })));
+      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));
   }
 
   drawBanner() {
@@ -329,6 +396,7 @@ export class Explorer {
     if (this.isStatic) refill(this.banner, icon("clock"), h("b", null, `Saved view of ${at}.`), h("span", { class: "mut cut" }, "No kernel is attached: the first 200 rows and all facts are here, nothing can be read or written."));
     else if (this.channel.hasEnded) refill(this.banner, icon("warn"), h("b", null, "The kernel has ended or was restarted."), h("span", { class: "mut cut" }, `Run the cell again.${at ? ` What you see is from ${at}.` : ""}`));
     else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut cut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
+    else if (silent && this.opening.host === "command") refill(this.banner, stateMark("run", ""), h("b", null, "The command does not answer."), h("span", { class: "mut cut" }, "Trying again. If it has ended, start fluss-lab explore again, and open its new link."));
     else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut cut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
     else refill(this.banner);
     if (hadFocus) (this.banner.querySelector("button") || this.tree.search).focus();
@@ -345,9 +413,11 @@ export class Explorer {
       this.saving = 0;
       const { tree, head, schema, buckets } = this.data;
       this.kept = { ...this.kept, tree, head, schema, buckets };
-      const view = { ...this.opening, table: this.path, tab: this.tab, offset_ms: this.offsetMs, kept: this.kept };
+      const view = { ...this.opening, table: this.path, tab: this.tab, page: this.page, offset_ms: this.offsetMs, kept: this.kept };
+      // Of the lab's screens the one that is shown.
+      if (this.page) view.kept = { ...view.kept, ofLab: { [this.page]: this.ofLab[this.page] } };
       let text = JSON.stringify(view);
-      for (const left of ["page", "buckets", "schema"]) {
+      for (const left of ["page", "buckets", "schema", "ofLab"]) {
         if (text.length <= SAVED_MAX) break;
         view.kept = { ...view.kept, [left]: undefined };
         text = JSON.stringify(view);
@@ -358,11 +428,12 @@ export class Explorer {
 
   restore() {
     const saved = JSON.parse(this.model.get("saved") || "{}");
-    this.opening = { read_only: saved.read_only };
+    this.opening = { read_only: saved.read_only, host: saved.host };
     this.tab = SCREENS[saved.tab] ? saved.tab : "overview";
     this.path = saved.table || null;
     this.header.draw();
     const { kept } = saved;
+    if (kept && kept.ofLab) this.ofLab = kept.ofLab;
     if (kept && kept.head) {
       this.kept = kept;
       this.offsetMs = saved.offset_ms || 0;
@@ -377,13 +448,14 @@ export class Explorer {
         this.screens.data.restore(kept.page);
       }
     } else refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+    if (PAGES[saved.page]) this.openPage(saved.page);
   }
 
   close() {
     clearInterval(this.timer);
     clearTimeout(this.saving);
     this.watching.disconnect();
-    for (const screen of Object.values(this.screens)) screen.close();
+    for (const screen of [...Object.values(this.screens), ...Object.values(this.pages)]) screen.close();
     this.channel.close();
     this.root.remove();
   }

@@ -76,6 +76,16 @@ class Schedule:
             raise InvalidRequestError(f"cron {shown!r}: {reason[:1].lower()}{reason[1:]}; {_FORM}") from None
         return Schedule(" ".join(text.split()), name)
 
+    @property
+    def words(self) -> str:
+        """Return when it is due in words.
+
+        >>> Schedule("30 2 * * *", "UTC").words
+        'at 02:30 every day'
+        """
+        text = CronSim(self.cron, _EPOCH).explain()
+        return text[:1].lower() + text[1:]
+
     def after(self, moment_ms: int) -> int:
         """Return the first due time behind a moment, in epoch milliseconds."""
         return next(self._times(moment_ms))

@@ -157,6 +157,48 @@ def test_a_run_is_recorded_and_run_again(scripts):
     assert f"<Run {run.id} of s: succeeded, " in repr(run)
 
 
+def test_a_job_is_started_by_hand_and_goes_on_in_the_background(scripts, tmp_path):
+    jobs, notebook = scripts
+    gate = tmp_path / "gate"
+    waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
+    jobs.schedule("refresh", notebook, cron="@daily", parameters={"code": f"{waits}report(end=True)"})
+    jobs.pause("refresh")
+    first, second = jobs.start("refresh"), jobs.start("refresh")
+    assert (first.job, first.state, first.record.trigger) == ("refresh", "running", "call")
+    second.cancel()
+    assert second.state == "cancelled"
+    again = second.rerun(wait=False)
+    gate.touch()
+    wait_until(lambda: first.state == again.state == "succeeded")
+    assert [(run.id, run.job) for run in jobs.history("refresh")] == [
+        (each.id, "refresh") for each in (again, second, first)
+    ]
+
+
+def test_what_cannot_be_started_is_in_no_history(scripts):
+    jobs, notebook = scripts
+    jobs.schedule("refresh", notebook, cron="@daily", secrets=["NO_SUCH_SECRET"])
+    with pytest.raises(FlussError, match="NO_SUCH_SECRET"):
+        jobs.start("refresh")
+    notebook.unlink()
+    with pytest.raises(NotFoundError):
+        jobs.start("refresh")
+    with pytest.raises(NotFoundError, match="there are: refresh"):
+        jobs.start("other")
+    assert list(jobs.history()) == []
+
+
+def test_a_run_by_hand_leaves_the_runs_that_its_job_keeps(scripts):
+    jobs, notebook = scripts
+    jobs.schedule("refresh", notebook, cron="@daily", parameters={"code": "report(end=True)"}, keep=60)
+    for number in range(58):
+        jobs.store.add_run(make_run(f"r{number}", job="refresh", due_ms=number, state="succeeded"))
+    run = jobs.start("refresh")
+    wait_until(lambda: run.state == "succeeded")
+    run.rerun()
+    assert len(jobs.history("refresh")) == 60
+
+
 def test_a_run_shows_its_cell_where_nobody_takes_its_lines(scripts, tmp_path, monkeypatch):
     jobs, notebook = scripts
     views = []

@@ -53,7 +53,7 @@ CLASSES = [
 REFUSED_ONLY = {
     ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "start_spark"), ("Table", "stream"),
     ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"), ("Jobs", "run"),
-    ("Jobs", "run_again"),
+    ("Jobs", "run_again"), ("Jobs", "start"),
     # Any text is a path that a file may be written to.
     ("Scan", "to_parquet"), ("Changelog", "to_parquet"), ("NetChangelog", "to_parquet"),
 }  # fmt: skip
@@ -137,6 +137,7 @@ PLANS = {
     ("Jobs", "pause"): {"name": "job"}, ("Jobs", "resume"): {"name": "job"}, ("Jobs", "remove"): {"name": "removed"},
     ("Jobs", "job"): {"name": "job"}, ("Jobs", "history"): {}, ("Jobs", "find_run"): {"run_id": "r1"},
     ("Jobs", "cancel"): {"run": "r1"}, ("Jobs", "run_again"): {"run": "record"},
+    ("Jobs", "start"): {"name": "job"},
 }  # fmt: skip
 #: Between modules of the house: their callers are not people.
 INNER = {("Connection", name) for name in ("call_coordinator", "attempts", "refresh_leader", "admin")}

@@ -27,6 +27,17 @@ export function refill(element, ...children) {
   return put(element, null, children);
 }
 
+/** Gives an element other children; the place in it and the focus stay, by the keys of what has it. */
+export function redraw(element, ...children) {
+  const active = element.contains(document.activeElement) ? document.activeElement : null, where = element.scrollTop;
+  const key = active && active.dataset.key, row = active && active.closest("tr[data-key]"), rowKey = row && row.dataset.key;
+  refill(element, ...children);
+  element.scrollTop = where;
+  if (!active) return;
+  const keyed = [...element.querySelectorAll("[data-key]")];
+  (keyed.find((each) => each.dataset.key === key && !each.disabled) || keyed.find((each) => each.dataset.key === rowKey))?.focus();
+}
+
 const ICONS = {
   log: "M3 4h10M3 8h10M3 12h6",
   pk: "M6.5 9.5a3 3 0 1 1 2-2L13 12v1.5h-2V12H9.5z",
@@ -42,6 +53,8 @@ const ICONS = {
   up: "M4 10l4-4 4 4",
   down: "M4 6l4 4 4-4",
   rerun: "M12.5 8a4.5 4.5 0 1 1-1.300-3.200M12.5 2.5v2.800H9.700",
+  jobs: "M3 4.500h10v8.500H3zM6 4.500V3h4v1.500M3 8h10",
+  health: "M2.500 8.500h2.500l1.500-4 3 7.500 1.500-3.500h2.500",
   warn: "M8 2.5 14 13H2zM8 6.5v3M8 11.200v.1",
 };
 

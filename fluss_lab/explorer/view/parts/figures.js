@@ -38,5 +38,12 @@ export const clock = (ms, offsetMs, exact = false) => {
   return exact ? `${text}.${String(at.getUTCMilliseconds()).padStart(3, "0")}` : text;
 };
 
+/** A time of today by its clock, another one with its day. */
+export const dayClock = (ms, offsetMs, nowMs) => {
+  if (ms == null) return "–";
+  const day = (at) => new Date(at + (offsetMs || 0)).toISOString().slice(0, 10);
+  return day(ms) === day(nowMs) ? clock(ms, offsetMs) : `${day(ms)} ${clock(ms, offsetMs).slice(0, 5)}`;
+};
+
 export const percent = (share) => (!share ? "" : share * 100 < 0.1 ? "<0.1 % null" : `${(share * 100).toFixed(1).replace(".0", "")} % null`);
 export const plural = (count, noun) => `${number(count)} ${noun}${String(count) === "1" ? "" : "s"}`;

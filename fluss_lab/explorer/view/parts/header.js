@@ -3,7 +3,7 @@
 import { bandOf, drawSpine } from "./bands.js";
 import { clipped, h, icon, refill, roving, stateMark } from "./dom.js";
 import { age, clock, number } from "./figures.js";
-import { STATES } from "./tree.js";
+import { PAGE_TITLES, STATES } from "./tree.js";
 
 export class Header {
   constructor(explorer, tabs, menu) {
@@ -38,7 +38,7 @@ export class Header {
 
   draw() {
     const { explorer } = this, { head } = explorer.data, { path } = explorer;
-    this.list.hidden = !path || Boolean(explorer.dropped);
+    this.list.hidden = !path || Boolean(explorer.dropped) || Boolean(explorer.page);
     this.facts.hidden = this.spine.hidden = this.list.hidden;
     this.list.setAttribute("aria-label", `Views of ${path}`);
     this.tabs.forEach(([key], at) => {
@@ -46,8 +46,8 @@ export class Header {
       this.list.children[at].setAttribute("aria-selected", String(isShown));
       this.list.children[at].tabIndex = isShown ? 0 : -1;
     });
-    if (!path) {
-      refill(this.title, "No table");
+    if (explorer.page || !path) {
+      refill(this.title, explorer.page ? PAGE_TITLES[explorer.page] : "No table");
       refill(this.marks);
       return;
     }

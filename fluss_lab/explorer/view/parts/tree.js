@@ -1,9 +1,11 @@
 // The tree: a lab's databases and tables, with the rows and one mark of each.
 
-import { button, clipped, dot, field, h, icon, refill } from "./dom.js";
-import { compact, number } from "./figures.js";
+import { button, clipped, dot, field, h, icon, redraw, refill } from "./dom.js";
+import { clock, compact, number, plural } from "./figures.js";
 
 export const STATES = { ok: ["ok", "within freshness"], warn: ["warn", "behind"], bad: ["bad", "failed"], off: ["off", "not in the lake"] };
+/** What is of the lab, and of no table. */
+export const PAGE_TITLES = { jobs: "Jobs", health: "Health" };
 
 export class Tree {
   constructor(explorer) {
@@ -17,14 +19,16 @@ export class Tree {
       this.draw();
     } });
     this.list = h("div", { class: "fx-tl" });
+    this.foot = h("div", { class: "fx-tf" });
     this.root = h("nav", { class: "fx-tree", "aria-label": "Tables" },
-      h("div", { class: "fx-th" }, this.lab, this.servers, h("span", { class: "sp" }), this.mark), h("div", { class: "fx-ts" }, this.search), this.list);
+      h("div", { class: "fx-th" }, this.lab, this.servers, h("span", { class: "sp" }), this.mark), h("div", { class: "fx-ts" }, this.search), this.list, this.foot);
     this.list.addEventListener("keydown", (event) => this.key(event));
   }
 
   draw() {
-    const { tree } = this.explorer.data, { away, isAlone, path } = this.explorer;
-    const shown = JSON.stringify([tree && [tree.lab, tree.zone, tree.servers, tree.databases], this.words, away ? 1 : 0, isAlone, path]);
+    const { tree } = this.explorer.data, { away, isAlone, path, page } = this.explorer;
+    this.drawFoot(tree);
+    const shown = JSON.stringify([tree && [tree.lab, tree.zone, tree.servers, tree.databases], this.words, away ? 1 : 0, isAlone, path, page]);
     if (shown === this.shown) return;
     this.shown = shown;
     refill(this.lab, tree ? tree.lab : "lab");
@@ -51,13 +55,30 @@ export class Tree {
   }
 
   leaf(table, stop) {
-    const { path } = this.explorer, isShown = table.path === path;
+    const { path, page } = this.explorer, isShown = table.path === path && !page;
     return h(
       "button",
       { type: "button", class: "fx-n", role: "treeitem", "aria-level": 2, "aria-selected": String(isShown), tabindex: table.path === stop ? 0 : -1, "data-path": table.path, onclick: () => this.explorer.open(table.path) },
       icon(table.kind || "log"), clipped(table.path.slice(table.path.indexOf(".") + 1)), h("span", { class: "r" }, table.rows == null ? "" : compact(table.rows)),
       table.state ? dot(...STATES[table.state]) : dot("off", "not asked yet"),
     );
+  }
+
+  /** What is of the lab: its jobs, its health. Counts are those that are known; of the doctor's findings the title says when. */
+  drawFoot(tree) {
+    const { page, offsetMs } = this.explorer, { jobs, findings } = tree || {};
+    const wrong = findings && (findings.problems ? ["bad", plural(findings.problems, "problem")] : findings.warnings ? ["warn", plural(findings.warnings, "warning")] : ["ok", "fine"]);
+    const leaves = [
+      ["jobs", jobs ? (jobs.jobs ? `${number(jobs.jobs - jobs.paused)} scheduled` : "none") : "", jobs && jobs.paused ? `${number(jobs.paused)} paused` : null, null],
+      ["health", wrong ? wrong[1] : "", findings ? `Looked at ${clock(findings.at_ms, offsetMs)}` : "The doctor has not looked yet", wrong && wrong[0]],
+    ];
+    const shown = JSON.stringify([leaves, page]);
+    if (shown === this.footShown) return;
+    this.footShown = shown;
+    redraw(this.foot, leaves.map(([key, text, title, mark]) => h(
+      "button", { type: "button", class: "fx-n", "aria-current": page === key ? "page" : null, title, "data-key": key, onclick: () => this.explorer.openPage(key) },
+      icon(key), PAGE_TITLES[key], h("span", { class: "r" }, text), mark ? dot(mark, "") : null,
+    )));
   }
 
   buttons() {
