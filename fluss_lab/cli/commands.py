@@ -15,6 +15,7 @@ from typing import Final
 
 import click
 
+from fluss_lab.cli.explore_command import explore
 from fluss_lab.cli.file_commands import FILE_COMMANDS
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
 from fluss_lab.cli.lab_command import lab
@@ -273,7 +274,7 @@ def _deep(folder: Path, *, is_json: bool) -> bool:
     return failed
 
 
-for _command in (lab, *TABLE_COMMANDS):
+for _command in (lab, explore, *TABLE_COMMANDS):
     commands.add_command(_command)
 for _reader in (*READ_COMMANDS, *FILE_COMMANDS, completion):
     commands.add_command(_reader)

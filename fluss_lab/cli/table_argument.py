@@ -42,6 +42,11 @@ def table_argument(command: Command) -> Command:
     return click.argument("path", metavar="TABLE", shell_complete=_completed)(command)
 
 
+def optional_table_argument(command: Command) -> Command:
+    """Add the argument [TABLE] to a command, as ``path``, None without it."""
+    return click.argument("path", metavar="[TABLE]", required=False, shell_complete=_completed)(command)
+
+
 def tables_argument(command: Command) -> Command:
     """Add the argument [TABLES]... to a command, as ``paths``."""
     return click.argument("paths", metavar="[TABLES]...", nargs=-1, shell_complete=_completed)(command)

@@ -40,6 +40,7 @@ KEEPERS = {
     # An extra: without it, everything but pictures works.
     "matplotlib": ("fluss_lab.display",),
     "anywidget": ("fluss_lab.explorer",),
+    "tornado": ("fluss_lab.explorer.loopback",),
 }
 
 #: Calls that make files durable or swap them in; one module may.

@@ -7,6 +7,7 @@ from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.disk_room import DISK_ROOM
+from tests.mutants.explorer_pages import EXPLORER_PAGES
 from tests.mutants.exploring import EXPLORING
 from tests.mutants.filtering import FILTERING
 from tests.mutants.giving_up import GIVING_UP
@@ -101,4 +102,5 @@ MUTANTS: tuple[Mutant, ...] = (
     + GIVING_UP
     + NOTEBOOK_JOBS
     + WORKBENCH_OBJECTS
+    + EXPLORER_PAGES
 )
