@@ -77,7 +77,7 @@ def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dic
     from papermill.engines import papermill_engines
 
     papermill_engines.register(_ENGINE, _engine(task, reports, redactor))
-    with _kernel_sockets() as config:
+    with kernel_sockets() as config:
         executed = papermill.execute_notebook(
             _literal(task["source"]),
             _literal(task["output"]),
@@ -141,7 +141,7 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
 
 
 @contextmanager
-def _kernel_sockets() -> Iterator[Any]:
+def kernel_sockets() -> Iterator[Any]:
     """Yield the settings by which the kernel listens on sockets in a private folder, not on TCP ports."""
     from traitlets.config import Config
 

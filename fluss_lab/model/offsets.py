@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,12 @@ class LakeOffset:
     end: int
     max_timestamp_ms: int = -1
     partition: str | None = None
+
+
+def newest_ms(offsets: Iterable[LakeOffset]) -> int | None:
+    """Return the timestamp of the newest record before the ends of buckets; None when none is known."""
+    found = max((each.max_timestamp_ms for each in offsets), default=-1)
+    return found if found >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

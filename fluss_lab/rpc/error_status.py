@@ -89,9 +89,5 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
             )
         case grpc.StatusCode.CANCELLED:
             return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return errors.UnsupportedError(
-                f"{what}: the server does not know this call ({details}): it is of an older release; start it with this one"
-            )
         case other:
             return errors.InternalError(f"{what}: {other.name}: {details}")

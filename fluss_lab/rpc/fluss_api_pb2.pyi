@@ -969,12 +969,14 @@ class LocateRecordRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class LocateRecordResponse(_message.Message):
-    __slots__ = ("local", "remote")
+    __slots__ = ("local", "remote", "remote_error")
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     REMOTE_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_ERROR_FIELD_NUMBER: _ClassVar[int]
     local: PbSegmentPlace
     remote: PbSegmentPlace
-    def __init__(self, local: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote: _Optional[_Union[PbSegmentPlace, _Mapping]] = ...) -> None: ...
+    remote_error: str
+    def __init__(self, local: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote: _Optional[_Union[PbSegmentPlace, _Mapping]] = ..., remote_error: _Optional[str] = ...) -> None: ...
 
 class PbSegmentPlace(_message.Message):
     __slots__ = ("file", "segment_base_offset", "segment_end_offset", "position", "batch_base_offset", "batch_end_offset", "batch_size_in_bytes", "timestamp", "remote_log_segment_id")
@@ -1411,7 +1413,7 @@ class PbLakeTieringTableInfo(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., tiering_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code", "round")
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code", "round", "is_upkeep")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1419,6 +1421,7 @@ class PbHeartbeatReqForTable(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    IS_UPKEEP_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
@@ -1426,7 +1429,8 @@ class PbHeartbeatReqForTable(_message.Message):
     error_message: str
     error_code: int
     round: PbRoundFacts
-    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ..., round: _Optional[_Union[PbRoundFacts, _Mapping]] = ...) -> None: ...
+    is_upkeep: bool
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ..., round: _Optional[_Union[PbRoundFacts, _Mapping]] = ..., is_upkeep: _Optional[bool] = ...) -> None: ...
 
 class PbRoundFacts(_message.Message):
     __slots__ = ("row_count", "event_count", "files", "size_in_bytes", "splits", "snapshot_id", "is_limited", "plan_ms", "write_ms", "commit_ms", "maintain_ms", "total_ms", "records_before", "lag_ms_before", "records_after", "lag_ms_after")

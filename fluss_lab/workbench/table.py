@@ -19,8 +19,6 @@ from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.changelog.row_history import RowHistory
 from fluss_lab.read.changelog.table_diff import Diff
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.read.moment.record_place import RecordPlace
-from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_text
@@ -34,16 +32,25 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-def _of_upkeep(method: Callable[Concatenate[LakeUpkeep, P], R]) -> Callable[Concatenate[Table, P], R]:
-    """Return a method of tables that their upkeep has, with its contract."""
+def _of(part: Callable[[Table], T], method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Table, P], R]:
+    """Return a method of tables that a part of them has, with its contract."""
 
     @functools.wraps(method)
     def call(table: Table, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(table._upkeep, *args, **kwargs)
+        return method(part(table), *args, **kwargs)
 
     return call
+
+
+def _of_upkeep(method: Callable[Concatenate[LakeUpkeep, P], R]) -> Callable[Concatenate[Table, P], R]:
+    return _of(lambda table: table._upkeep, method)
+
+
+def _of_reader(method: Callable[Concatenate[TableReader, P], R]) -> Callable[Concatenate[Table, P], R]:
+    return _of(lambda table: table._reader(), method)
 
 
 @checked
@@ -343,25 +350,8 @@ class Table:
             partitions=partitions, buckets=buckets, with_source=with_source, gaps=gaps,
         )  # fmt: skip
 
-    def seek(self, moment: Moment) -> Seek:
-        """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives; else the bucket's end."""
-        return self._reader().seek(moment)
-
-    def locate(self, partition: str | None, bucket: int, offset: int) -> RecordPlace:
-        """Return where one record lives: file, row and snapshot of the lake, segment and byte of the log, or both.
-
-        Args:
-            partition: Name of its partition; None of a table without partitions.
-            bucket: The bucket's number.
-            offset: The record's offset.
-
-        Raises:
-            OffsetOutOfRangeError: It is held nowhere any more: the text says which offsets are, and from when on. Or there
-                is no such record yet.
-            BucketNotFoundError, PartitionNotFoundError, InvalidRequestError: There is no such bucket.
-            CorruptDataError, StorageError, UnavailableError: The cluster does not know where it is.
-        """
-        return self._reader().locate(partition, bucket, offset)
+    seek = _of_reader(TableReader.seek)
+    locate = _of_reader(TableReader.locate)
 
     def changelog(
         self,

@@ -59,8 +59,8 @@ ACROSS = (
     ),
     Mutant(
         "interrupted_replay_begins_again", "P4", "fluss_lab/read/changelog/changelog.py",
-        "for records in _read_once(source, part, position, projection, previous_offsets):",
-        "for records in _read_once(source, part, part.start, projection, previous_offsets):",
+        "for records in read_once(part, position):",
+        "for records in read_once(part, part.start):",
         (MUCH_LEFT,),
     ),
     Mutant(

@@ -106,9 +106,24 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "record_that_is_nowhere_given_a_place", "P11", "fluss_lab/read/moment/record_place.py",
-        "    if not times:\n        raise _gone(source, state, bucket, offset)\n",
+        "    if not times:\n        return None\n",
         "    times = times or [0]\n",
         (f"{IN_PLACES}::test_a_record_that_is_held_nowhere_any_more_says_what_is",),
+    ),
+    Mutant(
+        "record_that_moved_into_the_lake_called_gone", "P11", "fluss_lab/read/moment/record_place.py",
+        "        found, later = source.answered(lambda state: (_located(source, state, key, offset), state))\n",
+        "        found, later = None, state\n",
+        (f"{IN_PLACES}::test_a_record_that_moves_into_the_lake_meanwhile_is_found_there",),
+    ),
+    Mutant(
+        "remote_storage_that_cannot_be_read_taken_for_empty", "P11", "fluss_lab/server/tablet/requests/record_location.py",
+        "        remote, response.remote_error = None, str(error)\n",
+        "        remote = None\n",
+        (
+            "tests/unit/server/tablet/requests/test_record_location.py"
+            "::test_a_damaged_block_of_remote_storage_is_said_where_only_that_has_the_record",
+        ),
     ),
     Mutant(
         "history_with_a_change_missing", "P11", HISTORY,

@@ -9,6 +9,8 @@ from typing import Any, Final
 import nbformat
 import papermill
 
+from fluss_lab.jobs.notebook_process import kernel_sockets
+
 SUMMARY: Final = "application/vnd.fluss-lab.summary+json"
 
 
@@ -18,10 +20,11 @@ def run_notebook(notebook: Path, output: Path, **parameters: str) -> Any:
     Raises:
         Exception: A cell failed, or the kernel died.
     """
-    papermill.execute_notebook(
-        str(notebook), str(output), parameters=parameters, kernel_name="python3", cwd=str(output.parent),
-        progress_bar=False, start_timeout=120,
-    )  # fmt: skip
+    with kernel_sockets() as config:  # a free port may be taken by the time that a kernel binds it
+        papermill.execute_notebook(
+            str(notebook), str(output), parameters=parameters, kernel_name="python3", cwd=str(output.parent),
+            progress_bar=False, start_timeout=120, config=config,
+        )  # fmt: skip
     return nbformat.read(output, as_version=4)
 
 

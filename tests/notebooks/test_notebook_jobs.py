@@ -14,6 +14,7 @@ import pytest
 
 from fluss_lab.errors import NotebookError
 from fluss_lab.jobs import SUMMARY_MIME, Jobs, Scheduler
+from fluss_lab.jobs.notebook_process import kernel_sockets
 from fluss_lab.jobs.run_processes import run_processes
 from fluss_lab.server import cluster
 from fluss_lab.testing import MockClock, wait_until
@@ -80,14 +81,16 @@ def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monke
     with Lab.open(tmp_path / "lab") as lab:
         run = lab.run_notebook(notebook, count=5)
         assert (run.state, run.summary, run.error) == ("succeeded", {"rows": 5}, None)
-        done = papermill.execute_notebook(
-            str(notebook), str(tmp_path / "out.ipynb"), {"count": 3}, progress_bar=False, cwd=str(tmp_path)
-        )
-        assert _rows(done) == 8
-        client = nbclient.NotebookClient(
-            nbformat.read(notebook, as_version=4), resources={"metadata": {"path": str(tmp_path)}}
-        )
-        assert _rows(client.execute()) == 10
+        with kernel_sockets() as config:
+            done = papermill.execute_notebook(
+                str(notebook), str(tmp_path / "out.ipynb"), {"count": 3}, progress_bar=False, cwd=str(tmp_path),
+                config=config,
+            )  # fmt: skip
+            assert _rows(done) == 8
+            client = nbclient.NotebookClient(
+                nbformat.read(notebook, as_version=4), resources={"metadata": {"path": str(tmp_path)}}, config=config
+            )
+            assert _rows(client.execute()) == 10
         assert lab.table("db.log").scan().count() == 10
         (recorded,) = lab.jobs.history()
         assert (recorded.id, recorded.state, recorded.parameters) == (run.id, "succeeded", {"count": 5})

@@ -49,8 +49,10 @@ class SegmentPlace:
 
 def segment_places(
     connection: ClusterClient, info: TableInfo, bucket: TableBucket, offset: int
-) -> tuple[SegmentPlace | None, SegmentPlace | None]:
+) -> tuple[SegmentPlace | None, SegmentPlace | None, str | None]:
     """Return where the cluster holds a record: on the server's disk, and in remote storage; None where it does not.
+
+    The third is why it is not known whether remote storage holds what the disk does; None: it is.
 
     Raises:
         OffsetOutOfRangeError: There is no such record yet.
@@ -69,7 +71,8 @@ def segment_places(
     answer = call_leader(connection, bucket, what, lambda gateway: gateway.locate_record(request))
     server = connection.leaders((bucket,))[bucket]
     local = _place(answer.local, server) if answer.HasField("local") else None
-    return local, _place(answer.remote, server) if answer.HasField("remote") else None
+    remote = _place(answer.remote, server) if answer.HasField("remote") else None
+    return local, remote, answer.remote_error or None
 
 
 def _place(found: pb.PbSegmentPlace, server: int) -> SegmentPlace:

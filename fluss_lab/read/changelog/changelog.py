@@ -350,24 +350,69 @@ def read_changes(
         CorruptDataError: A record is missing, or there twice.
     """
     projection = tuple(stored_columns(source.info, columns))
-    failures = 0
-    position = part.start
+
+    def read_once(part: ChangelogRange, position: int) -> Iterator[LogRecords]:
+        if position < part.lake_stop and part.snapshot_id is not None:
+            context = FetchContext(
+                position, part.lake_stop, part.partition, part.bucket.bucket, part.snapshot_id, projection
+            )
+            what = f"table {source.info.path}, bucket {part.bucket}"
+            yield from checked_lake_records(
+                source.log_source, context, what, keyed=not source.info.is_log_table, previous_offsets=previous_offsets
+            )
+        yield from read_log_part(source, part, position, projection, previous_offsets=previous_offsets)
+
+    return follow_range(source, part, read_once)
+
+
+def follow_range(
+    source: TableSource,
+    part: ChangelogRange,
+    read_once: Callable[[ChangelogRange, int], Iterator[LogRecords]],
+    *,
+    is_whole: bool = True,
+) -> Iterator[LogRecords]:
+    """Yield the records of a range in order, wherever they move meanwhile.
+
+    Args:
+        source: The table.
+        part: The range.
+        read_once: Yields its records from an offset on, from where they were when the range was divided.
+        is_whole: Whether every offset has a record: fewer are a loss then.
+
+    Raises:
+        OffsetOutOfRangeError: Some are held nowhere any more; the text names the earliest that are.
+    """
+    failures, position = 0, part.start
     while position < part.stop:
         try:
-            for records in _read_once(source, part, position, projection, previous_offsets):
-                failures = 0
-                position = records.next_offset
+            for records in read_once(part, position):
+                failures, position = 0, records.next_offset
                 yield records
+            if not is_whole:
+                return
             if position < part.stop:
-                raise lost(source, part, position)
+                raise _lost(source, part, position)
         except MOVED as error:
             failures += 1
             if failures >= FAILURES_MAX:
-                raise lost(source, part, position) from error
-            part = divide_again(source, part)
+                raise _lost(source, part, position) from error
+            part = _divide_again(source, part)
 
 
-def lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+def read_log_part(
+    source: TableSource, part: ChangelogRange, position: int, names: tuple[str, ...], *, previous_offsets: bool
+) -> Iterator[LogRecords]:
+    """Yield what of a range the cluster holds, from an offset on."""
+    start = max(position, part.lake_stop)
+    if start < part.stop:
+        yield from read_range(
+            source.connection, source.info, part.bucket, start, part.stop,
+            partition=part.partition, projection=names, lake=False, previous_offsets=previous_offsets,
+        )  # fmt: skip
+
+
+def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
     """Return the error that says which records of a range are held nowhere any more, and the earliest that are."""
     error = gone(source, part.bucket, part.partition, position, part.stop)
     try:
@@ -379,26 +424,7 @@ def lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutO
     return OffsetOutOfRangeError(f"{error}. The earliest available is offset {low}") if position < low else error
 
 
-def _read_once(
-    source: TableSource, part: ChangelogRange, position: int, projection: tuple[str, ...], previous_offsets: bool
-) -> Iterator[LogRecords]:
-    if position < part.lake_stop and part.snapshot_id is not None:
-        context = FetchContext(
-            position, part.lake_stop, part.partition, part.bucket.bucket, part.snapshot_id, projection
-        )
-        what = f"table {source.info.path}, bucket {part.bucket}"
-        yield from checked_lake_records(
-            source.log_source, context, what, keyed=not source.info.is_log_table, previous_offsets=previous_offsets
-        )
-    if part.lake_stop < part.stop:
-        start = max(position, part.lake_stop)
-        yield from read_range(
-            source.connection, source.info, part.bucket, start, part.stop,
-            partition=part.partition, projection=projection, lake=False, previous_offsets=previous_offsets,
-        )  # fmt: skip
-
-
-def divide_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
+def _divide_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
     """Return a range with what of it comes from the lake now."""
     state = source.look()
     if (bucket := state.by_bucket.get(part.bucket)) is None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.client.kv.lookuper import as_rows
-from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
@@ -31,8 +30,8 @@ from fluss_lab.read.changelog.changelog import (
     Changelog,
     ChangelogRange,
     changelog_batch,
-    divide_again,
-    lost,
+    follow_range,
+    read_log_part,
 )
 from fluss_lab.read.changelog.net_changes import as_bits, take_records
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LogRange
@@ -40,8 +39,6 @@ from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
 from fluss_lab.read.moment.log_retention import bucket_text, known_start, log_starts, time_at
 from fluss_lab.read.moment.table_state import TableSource, TableState
 from fluss_lab.read.union.read_columns import stored_columns
-from fluss_lab.read.union.read_parts import MOVED
-from fluss_lab.read.union.read_plan import FAILURES_MAX
 from fluss_lab.records import LogRecords
 
 _ENDS: Final = (ChangeType.UPDATE_BEFORE, ChangeType.DELETE)
@@ -128,29 +125,15 @@ class RowHistory(Changelog):
             CorruptDataError: A change is missing: a record ends another row than the history has.
         """
         schema, chain = self.schema, _Chain(self, part)
-        for records in self._records(part):
+        for records in follow_range(self.source, part, self._read_once, is_whole=False):
             at = np.flatnonzero(self._is_key(records.rows))
             if len(at):
                 mine = records if len(at) == len(records) else take_records(records, at)
                 chain.follow(mine)
                 yield changelog_batch(mine, part, schema)
 
-    def _records(self, part: ChangelogRange) -> Iterator[LogRecords]:
-        """Yield all records that can be of the key, in order, wherever they move meanwhile."""
-        failures, position = 0, part.start
-        while position < part.stop:
-            try:
-                for records in self._read_once(part, position):
-                    failures, position = 0, records.next_offset
-                    yield records
-                return
-            except MOVED as error:
-                failures += 1
-                if failures >= FAILURES_MAX:
-                    raise lost(self.source, part, position) from error
-                part = divide_again(self.source, part)
-
     def _read_once(self, part: ChangelogRange, position: int) -> Iterator[LogRecords]:
+        """Yield all records that can be of the key, in order."""
         source, names = self.source, self._names
         if position < part.lake_stop and part.snapshot_id is not None:
             context = FetchContext(
@@ -164,12 +147,7 @@ class RowHistory(Changelog):
                     )
                 position = records.next_offset
                 yield records
-        start = max(position, part.lake_stop)
-        if start < part.stop:
-            yield from read_range(
-                source.connection, source.info, part.bucket, start, part.stop,
-                partition=part.partition, projection=names, lake=False, previous_offsets=True,
-            )  # fmt: skip
+        yield from read_log_part(source, part, position, names, previous_offsets=True)
 
     def _from_lake(self, context: FetchContext) -> Iterator[LogRecords]:
         where = self._filter

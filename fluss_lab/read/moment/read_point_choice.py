@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluss_lab.client import BucketOffset, UnknownBucket
@@ -18,8 +18,9 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import SupportsMaintenance
 from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX
-from fluss_lab.model import LakeOffset, LakeSnapshot
+from fluss_lab.model import LakeSnapshot
 from fluss_lab.model.names import BucketKey
+from fluss_lab.model.offsets import newest_ms
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
@@ -122,7 +123,7 @@ def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
     snapshot = source.snapshot(number)
     if snapshot is not None:
         stops = {place.key: place for place in _places(snapshot)}
-        return SnapshotMoment(number, stops, _newest_ms(snapshot.offsets.values()))
+        return SnapshotMoment(number, stops, newest_ms(snapshot.offsets.values()))
     if number <= TIMESTAMP_MS_MAX:
         return None
     found = _moment_in_lake(source, number)
@@ -159,13 +160,8 @@ def _moment_in_lake(source: TableSource, snapshot_id: int) -> SnapshotMoment | N
     for each in snapshots:
         if each.snapshot_id == snapshot_id and each.ours and each.complete:
             stops = {key: PointBucket(None, None, key[1], 0, offset.end) for key, offset in each.offsets.items()}
-            return SnapshotMoment(snapshot_id, stops, _newest_ms(each.offsets.values()))
+            return SnapshotMoment(snapshot_id, stops, newest_ms(each.offsets.values()))
     return None
-
-
-def _newest_ms(offsets: Iterable[LakeOffset]) -> int | None:
-    newest_ms = max((each.max_timestamp_ms for each in offsets), default=-1)
-    return newest_ms if newest_ms >= 0 else None
 
 
 def _point(

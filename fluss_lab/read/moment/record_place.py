@@ -37,6 +37,7 @@ class RecordPlace:
         lake: File, row and snapshot, where the lake holds it.
         local: Segment and batch on its server's disk, while they are there.
         remote: Segment and batch in remote storage, while they are there.
+        remote_error: Why it is not known whether remote storage holds it too; None: it is known.
     """
 
     path: TablePath
@@ -47,6 +48,7 @@ class RecordPlace:
     lake: LakeRecordPlace | None
     local: SegmentPlace | None
     remote: SegmentPlace | None
+    remote_error: str | None = None
 
     @property
     def log(self) -> SegmentPlace | None:
@@ -71,6 +73,8 @@ class RecordPlace:
                 found.append(
                     (kind, f"{kind} segment {short(each.file, 80)} at byte {each.position}, server {each.server}")
                 )
+        if self.remote_error is not None:
+            found.append(("remote", f"remote storage not known: {short(self.remote_error, 120)}"))
         return found
 
     def _repr_html_(self) -> str:
@@ -95,6 +99,7 @@ class RecordPlace:
                 ("offset", self.offset),
                 ("time", format_moment(self.timestamp_ms)),
             ],
+            notes=[self.remote_error and f"Whether remote storage holds it is not known: {self.remote_error}"],
             grid=Grid(["in", "file", "position", "of"], rows),
             noun="place",
         )
@@ -112,13 +117,27 @@ def locate(source: TableSource, partition: str | None, bucket: int, offset: int)
         )
     if offset < 0:
         raise InvalidRequestError(f"table {info.path}: locate: expected an offset of at least 0, found {offset}")
-    return source.answered(lambda state: _located(source, state, (partition, bucket), offset))
+    key = partition, bucket
+    found, state = source.answered(lambda state: (_located(source, state, key, offset), state))
+    while found is None:
+        # It may have left the cluster since the look, for the lake; or for good.
+        found, later = source.answered(lambda state: (_located(source, state, key, offset), state))
+        if found is None and later.snapshot_id == state.snapshot_id:
+            raise _gone(source, later, _bucket(source, later, key), offset)
+        state = later
+    return found
 
 
-def _located(source: TableSource, state: TableState, key: BucketKey, offset: int) -> RecordPlace:
+def _bucket(source: TableSource, state: TableState, key: BucketKey) -> BucketState:
     bucket = next((each for each in state.buckets if each.key == key), None)
     if bucket is None:
         raise PartitionNotFoundError(f"table {source.info.path}: no partition {key[0]!r}, in cluster or lake")
+    return bucket
+
+
+def _located(source: TableSource, state: TableState, key: BucketKey, offset: int) -> RecordPlace | None:
+    """Return where a record is by a look at the table; None where neither lake nor cluster has it."""
+    bucket = _bucket(source, state, key)
     if offset >= bucket.end:
         raise OffsetOutOfRangeError(
             f"table {source.info.path}, bucket {bucket_text(key)}: expected the offset of a record, below its end "
@@ -127,13 +146,13 @@ def _located(source: TableSource, state: TableState, key: BucketKey, offset: int
     lake = None
     if offset < bucket.lake_end and state.snapshot is not None:
         lake = source.log_source.locate_record(*key, offset, state.snapshot.snapshot_id)
-    local, remote = None, None
+    local, remote, remote_error = None, None, None
     if not bucket.is_dropped:
-        local, remote = segment_places(source.connection, source.info, bucket.bucket, offset)
+        local, remote, remote_error = segment_places(source.connection, source.info, bucket.bucket, offset)
     times = [each.timestamp_ms for each in (local, remote, lake) if each is not None]
     if not times:
-        raise _gone(source, state, bucket, offset)
-    return RecordPlace(source.info.path, *key, offset, times[0], lake, local, remote)
+        return None
+    return RecordPlace(source.info.path, *key, offset, times[0], lake, local, remote, remote_error)
 
 
 def _gone(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> OffsetOutOfRangeError:

@@ -245,7 +245,7 @@ def _link(home: Path, linked: Path, parts: Iterable[str]) -> None:
     if linked.is_dir() and all((linked / name).exists() for name in wanted):
         return
     draft = linked.with_name(f"{_DRAFT}home-{os.getpid()}-{threading.get_ident()}")
-    for old in (draft, linked):  # of a crash, or with links that somebody has removed
+    for old in (draft, linked):  # of a crash, or with links that are missing
         if old.is_dir():
             shutil.rmtree(old)
     draft.mkdir(mode=0o700)

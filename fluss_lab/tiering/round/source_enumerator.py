@@ -171,7 +171,7 @@ class FailedTieringEvent:
         assignment: Whose round.
         message: What went wrong, in one text.
         error_code: Its wire code, of a `FlussError`.
-        facts: What the coordinator keeps of the round.
+        facts: What the coordinator keeps of the round; None: the table was held for its upkeep, or a repair.
     """
 
     assignment: TieringAssignment
@@ -254,7 +254,7 @@ class TieringSourceEnumerator:
         Args:
             assignment: The table held.
             on_lost: Called, in the background, when the table turns out to be held by another tierer.
-            facts: Returns what the coordinator keeps of a round that fails.
+            facts: Returns what the coordinator keeps of a round that fails; None: what the table is held for is no round.
         """
         done = Flag()
 
@@ -298,6 +298,7 @@ class TieringSourceEnumerator:
                 error = _error_of(response.finished_table_resp, event.assignment)
             else:
                 table.error_message = event.message[:MESSAGE_LENGTH_MAX]
+                table.is_upkeep = event.facts is None
                 if event.error_code is not None:
                     table.error_code = event.error_code
                 response = self._send(pb.LakeTieringHeartbeatRequest(failed_tables=[table]))

@@ -1,4 +1,4 @@
-"""How far the lake lags behind a table: records, and the age of the oldest of them; now, and over its rounds."""
+"""The lag of the lake behind a table: records, and the age of the oldest of them; now, and over its rounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fluss_lab.client import BucketStatus, Connection, KnownBucket, TieringRound
 from fluss_lab.errors import LakeSnapshotNotFoundError
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
+from fluss_lab.model.offsets import newest_ms
 
 #: Rounds take what is durable, which trails what is written by so long (``log.flush.interval``).
 DURABLE_MS: Final = 1_000
@@ -90,12 +91,12 @@ def lag_of(
     # A bucket's next record is no older than the newest one in the lake, of one without any than the table, and no older
     # than the last plan that took all.
     least_ms = max(info.created_ms, complete_ms or 0)
-    floors = [max(_newest_ms(offsets.get(each.bucket)) or 0, least_ms) for each in behind]
-    newest = [found for each in offsets.values() if (found := _newest_ms(each)) is not None]
+    tiered = [offsets.get(each.bucket) for each in behind]
+    floors = [max(least_ms if each is None else each.max_timestamp_ms, least_ms) for each in tiered]
     return TableLag(
         sum(_missing(each, offsets) for each in behind),
         max((max(0, now_ms - floor) for floor in floors), default=0),
-        max(newest, default=None),
+        newest_ms(offsets.values()),
         DATALAKE_FRESHNESS.of(info.descriptor.properties),
         not errors,
         str(errors[0]) if errors else None,
@@ -110,10 +111,6 @@ def _is_doubtful(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset])
 def _missing(bucket: KnownBucket, offsets: Mapping[TableBucket, LakeOffset]) -> int:
     held = offsets.get(bucket.bucket)
     return max(0, bucket.end_offset - (held.end if held is not None else bucket.start_offset))
-
-
-def _newest_ms(offset: LakeOffset | None) -> int | None:
-    return offset.max_timestamp_ms if offset is not None and offset.max_timestamp_ms >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,10 +181,12 @@ class TieringRound:
         with self._enumerator.hold(self._assignment, self._on_lost, self._facts):
             failpoint("tiering.heartbeat.after")
             report = self._maintain(self._tier())
+            with self._meter.time_stage("finish"):  # the table is still held: a server that hangs takes its time
+                after = self._lag_after(report)
             failpoint("tiering.finish.before")
         self._meter.enter("finish")
         with self._meter.time_stage("finish"):
-            records, facts = report.rows + report.events, self._facts(report, self._lag_after(report))
+            records, facts = report.rows + report.events, self._facts(report, after)
             event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited, facts)
             self._enumerator.handle(event)
         return replace(report, seconds=self._meter.seconds())

@@ -1,4 +1,4 @@
-"""What a notebook gets beside the objects: SQL in cells (``%load_ext fluss_lab``), the curated notebooks, JupyterLab's settings."""
+"""The workbench inside a notebook, beside its objects: SQL in cells (``%load_ext fluss_lab``), the curated notebooks, JupyterLab's settings."""
 
 from fluss_lab.workbench.notebook.sql_magic import load_ipython_extension
 

@@ -63,14 +63,19 @@ class RoundHistory:
             now_ms: The time.
             facts: What its tierer says; None: the table was held for something else than a round, which is forgotten.
         """
+        if facts is None:
+            self.forget(table_id, epoch)
+            return
         with self._store.write() as db:
-            if facts is None:
-                db.execute("DELETE FROM tiering_rounds WHERE table_id = ? AND epoch = ?", (table_id, epoch))
-                return
             _end(db, table_id, epoch, now_ms, facts)
             if not facts.row_count and not facts.event_count and not facts.is_limited:
                 _merge_idle(db, table_id, epoch)
             self._prune(db, table_id)
+
+    def forget(self, table_id: int, epoch: int) -> None:
+        """Leave out what was begun and is no round: the table was held for its upkeep, or a repair."""
+        with self._store.write() as db:
+            db.execute("DELETE FROM tiering_rounds WHERE table_id = ? AND epoch = ?", (table_id, epoch))
 
     def fail(
         self,

@@ -31,7 +31,13 @@ def answer_heartbeat(
     def fail(table: pb.PbHeartbeatReqForTable) -> None:
         code = table.error_code if table.HasField("error_code") else None
         tiering.fail(
-            table.table_id, table.coordinator_epoch, table.tiering_epoch, table.error_message, code, _facts(table)
+            table.table_id,
+            table.coordinator_epoch,
+            table.tiering_epoch,
+            table.error_message,
+            code,
+            _facts(table),
+            is_upkeep=table.is_upkeep,
         )
 
     def renew(table: pb.PbHeartbeatReqForTable) -> None:

@@ -200,6 +200,8 @@ class TieringManager:
         message: str,
         error_code: int | None = None,
         facts: pb.PbRoundFacts | None = None,
+        *,
+        is_upkeep: bool = False,
     ) -> None:
         """End a holder's round as failed: the table becomes pending after a back-off.
 
@@ -209,6 +211,7 @@ class TieringManager:
             message: The reason, as text.
             error_code: The reason, as a wire code; one of `FOR_A_PERSON` has the longest back-off.
             facts: What the tierer says of the round, for the history.
+            is_upkeep: Whether it was no round: the history does not keep it.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -217,7 +220,9 @@ class TieringManager:
             self.leaving.left(table_id, epoch)
             held = self._holder(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
-            self._fail(table_id, message, unfinished=held.takeover, error_code=error_code, facts=facts)
+            self._fail(
+                table_id, message, unfinished=held.takeover, error_code=error_code, facts=facts, is_upkeep=is_upkeep
+            )
 
     def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
         """Note that a holder's round is still running.
@@ -397,6 +402,7 @@ class TieringManager:
         unfinished: bool,
         error_code: int | None = None,
         facts: pb.PbRoundFacts | None = None,
+        is_upkeep: bool = False,
     ) -> None:
         table, now_ms, message = self._tables[table_id], self._clock.now_ms(), message[:ERROR_LENGTH_MAX]
         kind = ERROR_CODES.get(error_code) if error_code is not None else None
@@ -405,10 +411,14 @@ class TieringManager:
             failed = replace(table, unfinished=unfinished)
         else:
             self.stats.failed(table_id)
-        self._move(
-            failed, TieringState.FAILED, TieringState.PENDING,
-            note=lambda: self._history.fail(table_id, table.epoch, now_ms, message, error_code, facts),
-        )  # fmt: skip
+
+        def note() -> None:
+            if is_upkeep:
+                self._history.forget(table_id, table.epoch)
+            else:
+                self._history.fail(table_id, table.epoch, now_ms, message, error_code, facts)
+
+        self._move(failed, TieringState.FAILED, TieringState.PENDING, note=note)
         for_a_person, failures = kind in FOR_A_PERSON, max(1, failed.failures)
         delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
         self._queue[table_id] = self._clock.monotonic_ms() + delay_ms

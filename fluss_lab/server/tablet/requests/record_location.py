@@ -14,7 +14,7 @@ def locate_record(bucket: Bucket, offset: int) -> pb.LocateRecordResponse:
     Raises:
         OffsetOutOfRangeError: There is no such record yet.
         CorruptDataError, StorageError: It may lie in what is damaged, or in remote storage, which cannot be read; of a
-            record that is on this disk only the former.
+            record that is on this disk only the former; ``remote_error`` says the latter then.
 
     Cost: an index, and the headers between two of its entries; a block of remote storage, if it is there too.
     """
@@ -29,10 +29,10 @@ def locate_record(bucket: Bucket, offset: int) -> pb.LocateRecordResponse:
     local = _local(bucket, offset)
     try:
         remote = None if bucket.remote is None else bucket.remote.locate(offset)
-    except FlussError:
+    except FlussError as error:
         if local is None:
             raise
-        remote = None
+        remote, response.remote_error = None, str(error)
     if local is None and remote is None:
         bucket.log.reader.check_start()
     for found, place in ((local, response.local), (remote, response.remote)):

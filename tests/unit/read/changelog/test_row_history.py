@@ -135,7 +135,7 @@ def test_a_change_that_is_missing_is_seen(make_keyed, monkeypatch):
     for delay in range(4):
         table.upsert([(1, "", delay, None, None)])
     table.delete([(1, "")])
-    before = row_history.read_range
+    before = row_history.read_log_part
 
     def leave_out(missing):
         def reading(*args, **options):
@@ -148,7 +148,7 @@ def test_a_change_that_is_missing_is_seen(make_keyed, monkeypatch):
 
     log = table.logs[None, 0]
     for event in log[:-1]:  # the last one is missed by nobody
-        monkeypatch.setattr(row_history, "read_range", leave_out(event.offset))
+        monkeypatch.setattr(row_history, "read_log_part", leave_out(event.offset))
         if event.change == "-U":
             with pytest.raises(
                 CorruptDataError, match=r"an end of the row of offset .* before it, found none: a record is missing"

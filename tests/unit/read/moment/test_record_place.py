@@ -7,6 +7,7 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
+from fluss_lab.client.log.segment_place import segment_places
 from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidRequestError,
@@ -15,6 +16,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.lake import FlussLogSource
+from fluss_lab.read.moment import record_place
 from fluss_lab.records.batch import read_header
 from tests.unit.display.card_rules import check
 from tests.unit.read.kit import BUCKETS
@@ -117,6 +119,23 @@ def test_a_record_that_is_held_nowhere_any_more_says_what_is(make_table):
     with pytest.raises(OffsetOutOfRangeError, match=rf"any more; held are the offsets \[{start}, {end}\) \(2026-"):
         table.reader().locate(None, bucket, 0)
     assert table.reader().locate(None, bucket, start).log is not None
+
+
+def test_a_record_that_moves_into_the_lake_meanwhile_is_found_there(make_keyed, seed, monkeypatch):
+    rng = random.Random(seed)
+    table = make_keyed(partitioned=False, buckets=1, keys=8)
+    table.write(rng, 10)
+
+    def after_the_move(*asked):
+        monkeypatch.undo()
+        table.tier()
+        table.leave()
+        return segment_places(*asked)
+
+    monkeypatch.setattr(record_place, "segment_places", after_the_move)
+    place = table.reader().locate(None, 0, 0)
+    assert place.log is None
+    check_lake(place)
 
 
 def test_what_there_is_not_is_refused(make_table):

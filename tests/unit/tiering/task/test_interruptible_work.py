@@ -25,16 +25,22 @@ def handler():
     signal.signal(signal.SIGINT, before)
 
 
-class Stopped(LocalTieringExecutor):
-    """Waits, at one stage of the round, until it is cancelled: by the interrupt that it sends."""
+class StageExecutor(LocalTieringExecutor):
+    """Waits at one stage of the round until its tasks are cancelled, by what it begins there."""
 
     def __init__(self, stage: str) -> None:
         super().__init__()
         self._stage, self.heard = stage, Flag()
+        self.states: list[RoundState] = []
+
+    def begin_cancel(self) -> None:
+        """Do what must lead to a cancel."""
+        raise NotImplementedError
 
     def __call__(self, state):
+        self.states.append(state)
         if state.stage == self._stage and not self.heard.is_set():
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            self.begin_cancel()
             assert self.heard.wait(WAIT_S)
 
     def cancel(self) -> None:
@@ -42,11 +48,18 @@ class Stopped(LocalTieringExecutor):
         self.heard.set()
 
 
+class Interrupted(StageExecutor):
+    """Interrupts the main thread."""
+
+    def begin_cancel(self) -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, stage):
     info = tables.create(buckets=2)
     tables.append(info, 300)
-    executor = Stopped(stage)
+    executor = Interrupted(stage)
     with pytest.raises(KeyboardInterrupt):
         tables.tier(info, executor=executor, progress=executor)
     state = next(iter(tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states))
@@ -65,23 +78,15 @@ def test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done(tables, s
     tables.check(info)
 
 
-class Cancelled(LocalTieringExecutor):
-    """Sets an event at one stage of the round, in a thread of its own, and waits there until its tasks are cancelled."""
+class Cancelled(StageExecutor):
+    """Sets an event in a thread of its own."""
 
     def __init__(self, stage: str) -> None:
-        super().__init__()
-        self._stage, self.event, self.heard = stage, threading.Event(), Flag()
-        self.states: list[RoundState] = []
+        super().__init__(stage)
+        self.event = threading.Event()
 
-    def __call__(self, state):
-        self.states.append(state)
-        if state.stage == self._stage and not self.heard.is_set():
-            threading.Thread(target=self.event.set).start()
-            assert self.heard.wait(WAIT_S)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self.heard.set()
+    def begin_cancel(self) -> None:
+        threading.Thread(target=self.event.set).start()
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -142,6 +142,9 @@ def test_a_hold_for_upkeep_is_no_round(bench):
     grant = bench.tiering.request(1, None)
     bench.tiering.finish(1, bench.epoch, grant.epoch, again=True, records=0, size_bytes=0)
     assert [rows for _, rows in kept(bench)] == [10]
+    grant = bench.tiering.request(1, None)
+    bench.tiering.fail(1, bench.epoch, grant.epoch, "IcebergError: no room", is_upkeep=True)
+    assert [rows for _, rows in kept(bench)] == [10]
 
 
 def test_of_a_tierer_of_an_older_release_its_numbers_are_kept(bench):

@@ -80,4 +80,9 @@ def test_a_damaged_block_of_remote_storage_is_said_where_only_that_has_the_recor
     with pytest.raises(CorruptDataError, match="the CRC does not agree"):
         ask(tablet, 0)
     for offset in range(local_start, end):
-        assert ask(tablet, offset).HasField("local")
+        answer = ask(tablet, offset)
+        assert answer.HasField("local")
+        assert not answer.HasField("remote")
+        assert not answer.remote_error or "the CRC does not agree" in answer.remote_error
+    assert ask(tablet, local_start).remote_error
+    assert not ask(tablet, end - 1).remote_error  # it was not copied yet
