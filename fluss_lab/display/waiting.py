@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from contextvars import copy_context
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from html import escape
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -21,6 +21,8 @@ _DELAY_S: Final = 0.5
 _INTERVAL_S: Final = 0.25
 #: A guess at what is left needs some of it done.
 _GUESS_AFTER_S: Final = 1.0
+#: Whether what goes on is shown by other means.
+_SHOWN_ELSEWHERE: Final = ContextVar("fluss_lab_shown_elsewhere", default=False)
 
 
 class View(Protocol):
@@ -142,8 +144,20 @@ def progress_html(line: str, share: float = 0.0) -> str:
     )
 
 
+@contextmanager
+def shown_elsewhere() -> Iterator[None]:
+    """Have nothing shown of what the block's own thread does: whoever began it shows it, or no cell did."""
+    token = _SHOWN_ELSEWHERE.set(True)
+    try:
+        yield
+    finally:
+        _SHOWN_ELSEWHERE.reset(token)
+
+
 def make_view() -> View | None:
     """Return where progress is shown; None where nobody watches."""
+    if _SHOWN_ELSEWHERE.get():
+        return None
     if "ipykernel" in sys.modules:
         return NotebookView() if _is_live() else None
     with suppress(Exception):  # a stream that is closed, or none

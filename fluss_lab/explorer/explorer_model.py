@@ -7,16 +7,20 @@ from typing import Any
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import Answer, Steps, bounded, error_answer
+from fluss_lab.explorer.explorer_answers import Answer, Steps, bounded
 from fluss_lab.explorer.explorer_requests import (
+    ActionRequest,
     AnyRequest,
     BucketRequest,
     BucketsRequest,
     ChangesRequest,
+    CompactRequest,
     CountRequest,
     DiffRequest,
     DiffRowsRequest,
     FactsRequest,
+    FollowRequest,
+    FormRequest,
     HeadRequest,
     HealthRequest,
     JobsRequest,
@@ -24,11 +28,14 @@ from fluss_lab.explorer.explorer_requests import (
     LakeRequest,
     LeaveRequest,
     PageRequest,
+    RoundRequest,
     RowRequest,
     SchemaRequest,
     SnapshotsRequest,
     TailRequest,
+    TieringRequest,
     TreeRequest,
+    WriteRequest,
     kind_of,
 )
 from fluss_lab.explorer.screens.change_answers import ChangeAnswers
@@ -37,9 +44,12 @@ from fluss_lab.explorer.screens.health_answers import HealthAnswers
 from fluss_lab.explorer.screens.job_answers import JobAnswers
 from fluss_lab.explorer.screens.lake_answers import LakeAnswers
 from fluss_lab.explorer.screens.live_tail import LiveTails
+from fluss_lab.explorer.screens.record_form import RecordForm
 from fluss_lab.explorer.screens.row_answers import RowAnswers
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import TableAnswers
+from fluss_lab.explorer.screens.tiering_answers import TieringAnswers
+from fluss_lab.explorer.table_actions import ClickLedger, TableActions
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 
 
@@ -57,21 +67,22 @@ class ExplorerModel:
     """
 
     def __init__(self, lab: ExploredLab, name: str, mask: Iterable[str] = (), *, read_only: bool = False) -> None:
-        self._mask = ColumnMask(mask)
         self._read_only = read_only
-        shown = ShownTables(lab, self._mask)
+        self._shown = shown = ShownTables(lab, ColumnMask(mask))
         tables = TableAnswers(shown, name)
         self._changes = ChangeAnswers(shown)
         self.rows = RowAnswers(shown)
         lake, diff = LakeAnswers(shown), DiffAnswers(shown)
         self._tails = LiveTails(shown)
         jobs, health = JobAnswers(lab, shown), HealthAnswers(lab, shown)
+        actions, form = TableActions(shown), RecordForm(shown)
+        self._ledger = ClickLedger()
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
             TreeRequest: lambda asked: tables.tree(asked) | {"jobs": jobs.count(), "findings": health.count()},
             JobsRequest: jobs.answer,
             HealthRequest: health.answer,
-            HeadRequest: tables.head,
+            HeadRequest: lambda asked: tables.head(asked) | actions.running(asked.table),
             SchemaRequest: tables.schema,
             BucketsRequest: tables.buckets,
             BucketRequest: tables.bucket,
@@ -87,6 +98,12 @@ class ExplorerModel:
             ChangesRequest: self._changes.answer,
             TailRequest: self._tails.follow,
             LeaveRequest: self._leave,
+            TieringRequest: TieringAnswers(shown).tiering,
+            RoundRequest: actions.round,
+            CompactRequest: actions.compact,
+            FollowRequest: actions.follow,
+            FormRequest: form.form,
+            WriteRequest: form.write,
         }
 
     def steps(self, request: AnyRequest) -> Steps:
@@ -96,14 +113,16 @@ class ExplorerModel:
             for answer in self._answers(request):
                 yield None if answer is None else bounded({"kind": kind, **answer})
         except Exception as error:  # whatever it is, the view shows it
-            answer = error_answer(error)
-            answer["text"] = self._mask.visible_error(error, answer["text"])
-            yield {"kind": kind, "error": answer}
+            yield {"kind": kind, "error": self._shown.error_answer(error)}
 
     def _answers(self, request: AnyRequest) -> Steps:
         if self._read_only and request.writes:
             raise InvalidRequestError("explore: this explorer is read-only (read_only=True): it changes nothing")
-        found = self._answerers[type(request)](request)
+        answerer = self._answerers[type(request)]
+        if isinstance(request, ActionRequest) and request.is_once:
+            yield self._ledger.once(request.action, lambda: answerer(request))  # type: ignore[arg-type,return-value]
+            return
+        found = answerer(request)
         yield from [found] if isinstance(found, dict) else found
 
     def _leave(self, request: LeaveRequest) -> Answer:

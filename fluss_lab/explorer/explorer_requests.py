@@ -14,6 +14,9 @@ PAGE_ROWS_MAX: Final = 500
 PAGE_COLUMNS_MAX: Final = 120
 #: Columns whose facts are asked at once.
 FACT_COLUMNS_MAX: Final = 50
+#: Characters of a record that is typed; larger ones are written in a cell.
+RECORD_LENGTH_MAX: Final = 100_000
+_ACTION_MAX: Final = 100
 #: Of names and conditions; what is longer is no name, and no condition that a person typed.
 _NAME_MAX: Final = 1_000
 _WHERE_MAX: Final = 20_000
@@ -251,6 +254,73 @@ class DiffRowsRequest(TableRequest, frozen=True, kw_only=True, tag="diff_rows"):
     first: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
+class TieringRequest(TableRequest, frozen=True, tag="tiering"):
+    """How far the lake is: state, lag over time, rounds, what went wrong."""
+
+
+class FormRequest(TableRequest, frozen=True, tag="form"):
+    """What a record of the table has, to be typed."""
+
+
+class FollowRequest(TableRequest, frozen=True, tag="follow"):
+    """How far the round or compaction is that was begun from here. Answered again and again, until its end."""
+
+
+class ActionRequest(TableRequest, frozen=True, kw_only=True):
+    """Something that a person does. It is never given up, and done once, however often it is asked.
+
+    Attributes:
+        action: Another text for each click.
+    """
+
+    action: str
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something."""
+        return True
+
+    @property
+    def is_once(self) -> bool:
+        """Return whether it must not be done again."""
+        return True
+
+
+class RoundRequest(ActionRequest, frozen=True, kw_only=True, tag="round"):
+    """A tiering round by hand.
+
+    Attributes:
+        op: ``start``, or ``cancel`` of the one that was begun from here.
+    """
+
+    op: Literal["start", "cancel"]
+
+
+class CompactRequest(ActionRequest, frozen=True, tag="compact"):
+    """A compaction of what the lake holds."""
+
+
+class WriteRequest(ActionRequest, frozen=True, kw_only=True, tag="write"):
+    """A record that is written, or the key of one that is deleted.
+
+    Attributes:
+        mode: ``append``, ``upsert`` or ``delete``.
+        values: Texts by column as they were typed; None, and a column that is left out: null.
+        columns: Of an upsert: only these and the key, the others keep their values; None: all.
+        check: Whether nothing is written, only said what is wrong and what the row has now.
+    """
+
+    mode: Literal["append", "upsert", "delete"]
+    values: dict[str, str | None]
+    columns: list[str] | None = None
+    check: bool = False
+
+    @property
+    def is_once(self) -> bool:
+        """Return whether it must not be done again: a check may."""
+        return not self.check
+
+
 AnyRequest = (
     LeaveRequest
     | TreeRequest
@@ -271,6 +341,12 @@ AnyRequest = (
     | LakePartRequest
     | DiffRequest
     | DiffRowsRequest
+    | TieringRequest
+    | FormRequest
+    | FollowRequest
+    | RoundRequest
+    | CompactRequest
+    | WriteRequest
 )
 
 
@@ -294,7 +370,17 @@ def parse_request(content: object) -> AnyRequest:
         _check_page(request)
     if isinstance(request, FactsRequest) and len(request.columns) > FACT_COLUMNS_MAX:
         raise InvalidRequestError(f"facts: expected at most {FACT_COLUMNS_MAX} columns, found {len(request.columns)}")
+    if isinstance(request, ActionRequest) and not 0 < len(request.action) <= _ACTION_MAX:
+        raise InvalidRequestError(f"explorer: expected an action's name of 1 to {_ACTION_MAX} characters")
+    if isinstance(request, WriteRequest):
+        _check_write(request)
     return request
+
+
+def _check_write(request: WriteRequest) -> None:
+    length = sum(len(text or "") for text in request.values.values()) + len(request.values)
+    if length > RECORD_LENGTH_MAX:
+        raise InvalidRequestError(f"write: expected at most {RECORD_LENGTH_MAX:,} characters typed, found {length:,}")
 
 
 def _check_page(request: PageRequest) -> None:

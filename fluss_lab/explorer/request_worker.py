@@ -10,12 +10,14 @@ from typing import Final
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
 from fluss_lab.explorer.explorer_requests import (
+    ActionRequest,
     AnyRequest,
     ChangesRequest,
     CountRequest,
     DiffRequest,
     DiffRowsRequest,
     FactsRequest,
+    FollowRequest,
     HealthRequest,
     JobsRequest,
     LakePartRequest,
@@ -24,28 +26,33 @@ from fluss_lab.explorer.explorer_requests import (
     PageRequest,
     RowRequest,
     TailRequest,
+    WriteRequest,
 )
 
 #: A thread without work ends after so long; the next request starts another.
 IDLE_S: Final = 30.0
 #: Requests of all views that are under way at once on a thread: of each some slots.
 WORK_MAX: Final = 256
-#: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So has the
-#: tail, which waits for records.
-_READS: Final = (
-    PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest,
-    LakeRequest, LakePartRequest, DiffRequest, DiffRowsRequest,
-)  # fmt: skip
+#: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So have the
+#: tail, which waits for records, what is typed, what follows an action, and the actions themselves.
+_LANES: Final[dict[str, tuple[type[AnyRequest], ...]]] = {
+    "rows": (
+        PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest,
+        LakeRequest, LakePartRequest, DiffRequest, DiffRowsRequest,
+    ),
+    "checks": (WriteRequest,),
+    "tail": (TailRequest, LeaveRequest),
+    "follow": (FollowRequest,),
+    "health": (HealthRequest,),  # a second or two
+}  # fmt: skip
 
 
 def _lane_of(request: AnyRequest) -> str:
-    if isinstance(request, TailRequest | LeaveRequest):
-        return "tail"
-    if isinstance(request, HealthRequest):
-        return "health"  # a second or two
+    if _is_action(request):
+        return "acts"
     if isinstance(request, JobsRequest) and request.writes:
         return "jobs"  # a run that is cancelled is waited for
-    return "rows" if isinstance(request, _READS) else "facts"
+    return next((name for name, kinds in _LANES.items() if isinstance(request, kinds)), "facts")
 
 
 class RequestWorker:
@@ -57,10 +64,10 @@ class RequestWorker:
     """
 
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None]) -> None:
-        self._lanes = {name: _Lane(steps, send, name) for name in ("facts", "rows", "tail", "health", "jobs")}
+        self._lanes = {name: _Lane(steps, send, name) for name in (*_LANES, "facts", "acts", "jobs")}
 
     def submit(self, request: AnyRequest) -> None:
-        """Have a request answered. One of the same slot that is not answered yet is given up. Never waits."""
+        """Have a request answered. One of the same slot that is not answered yet is given up; an action never is. Never waits."""
         if isinstance(request, LeaveRequest):
             for lane in self._lanes.values():
                 lane.forget(request.view)
@@ -78,14 +85,14 @@ class _Lane:
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None], name: str) -> None:
         self._steps, self._send, self._name = steps, send, name
         self._ready = threading.Condition()
-        #: By view and slot: the newest request, and its steps once they have begun. The first is next.
-        self._work: dict[tuple[str, str], tuple[AnyRequest, Steps | None]] = {}
+        #: By view and slot: the newest request, and its steps once they have begun. The first is next. Each action has a place.
+        self._work: dict[tuple[str, str, int], tuple[AnyRequest, Steps | None]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def submit(self, request: AnyRequest) -> None:
         with self._ready:
-            if self._closed:
+            if self._closed or (_is_action(request) and _key(request) in self._work):
                 return
             is_full = len(self._work) >= WORK_MAX and _key(request) not in self._work
             if not is_full:
@@ -99,9 +106,9 @@ class _Lane:
             self._answer(request, {"error": error_answer(error)})
 
     def forget(self, view: str) -> None:
-        """Give up what a view has asked."""
+        """Give up what a view has asked, but for what it has done."""
         with self._ready:
-            self._work = {key: work for key, work in self._work.items() if key[0] != view}
+            self._work = {key: work for key, work in self._work.items() if key[0] != view or _is_action(work[0])}
 
     def close(self) -> None:
         with self._ready:
@@ -153,5 +160,10 @@ class _Lane:
             self._send({"slot": request.slot, "seq": request.seq, "view": request.view, **answer})
 
 
-def _key(request: AnyRequest) -> tuple[str, str]:
-    return request.view, request.slot
+def _is_action(request: AnyRequest) -> bool:
+    return isinstance(request, ActionRequest) and request.is_once
+
+
+def _key(request: AnyRequest) -> tuple[str, str, int]:
+    """Return what a request shares with those that replace it; an action is replaced by none."""
+    return request.view, request.slot, request.seq if _is_action(request) else 0

@@ -1,6 +1,7 @@
 """All mutants, and the promises they break."""
 
 from tests.mutants.across import ACROSS
+from tests.mutants.acting import ACTING
 from tests.mutants.batch_identity import BATCH_IDENTITY
 from tests.mutants.client_kv import CLIENT_KV
 from tests.mutants.configuration import CONFIGURATION
@@ -59,7 +60,6 @@ MUTANTS: tuple[Mutant, ...] = (
     + STOPPING
     + KNOWN_BUCKETS
     + DAMAGE_RANGES
-    + EXPLORING
     + KV
     + KV_SNAPSHOTS
     + KV_TABLET
@@ -88,6 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + RUNNING
     + GUARD
     + INTEGRITY
+    + EXPLORING
     + FILTERING
     + SPARK_STREAMS
     + SPARK_TABLES
@@ -95,6 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + TABLE_IDENTITY
     + UNION_READING
     + ACROSS
+    + ACTING
     + VALUES
     + CONFIGURATION
     + IDENTITY

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluss_lab.errors import TableNotFoundError
+from fluss_lab.explorer.explorer_answers import Answer, error_answer
 from fluss_lab.explorer.explorer_requests import PAGE_COLUMNS_MAX, TableRequest
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.texts.typed_numbers import typed_number
@@ -52,6 +53,11 @@ class ShownTables:
         """
         if request.table_id is not None and request.table_id != table_id:
             raise TableNotFoundError(f"table {request.table} was dropped; the one of that path now is another")
+
+    def error_answer(self, error: BaseException) -> Answer:
+        """Return an error as a view shows it, with nothing of what is hidden."""
+        answer = error_answer(error)
+        return answer | {"text": self.mask.visible_error(error, answer["text"])}
 
     def table(self, info: TableInfo) -> Table:
         """Return a table to read or write."""

@@ -117,6 +117,32 @@ def tail_code(path: TablePath, columns: Sequence[str] | None) -> list[str]:
     ]
 
 
+def rounds_code(path: TablePath) -> list[str]:
+    """Return the lines for how far the lake lagged, and for the rounds."""
+    name = variable(path)
+    return [table_line(path), f"lag = {name}.lag_history().to_pandas()", f"{name}.rounds().to_pandas()"]
+
+
+def tier_code(path: TablePath) -> list[str]:
+    """Return the lines that run a round."""
+    return [table_line(path), f"{variable(path)}.tier()"]
+
+
+def compact_code(path: TablePath) -> list[str]:
+    """Return the lines that compact what the lake holds."""
+    return [table_line(path), f"{variable(path)}.compact()"]
+
+
+def lake_code(path: TablePath) -> list[str]:
+    """Return the lines that bring a table into the lake."""
+    return [table_line(path), f'{variable(path)}.alter(set={{"table.datalake.enabled": True}})']
+
+
+def schema_code(path: TablePath) -> list[str]:
+    """Return the lines for the columns."""
+    return [table_line(path), f"{variable(path)}.schema"]
+
+
 def _key(partition: str | None, bucket: int) -> str:
     return str(bucket) if partition is None else f"({quoted(partition)}, {bucket})"
 

@@ -1,5 +1,6 @@
 // The explorer: what is shown of which table, asked for again as long as it is seen.
 
+import { Actions } from "./parts/actions.js";
 import { Buckets } from "./screens/buckets.js";
 import { Changelog } from "./screens/changelog.js";
 import { Channel } from "./channel.js";
@@ -13,7 +14,9 @@ import { Lake } from "./screens/lake.js";
 import { Health } from "./screens/health.js";
 import { Jobs } from "./screens/jobs.js";
 import { Overview } from "./screens/overview.js";
+import { Tiering } from "./screens/tiering.js";
 import { PAGE_TITLES, Tree } from "./parts/tree.js";
+import { Write } from "./screens/write.js";
 
 /** A table's screens, in the order of their tabs. */
 const TABS = [
@@ -22,7 +25,9 @@ const TABS = [
   ["changelog", "Changelog"],
   ["buckets", "Buckets"],
   ["lake", "Lake"],
+  ["tiering", "Tiering"],
   ["diff", "Diff"],
+  ["write", "Write"],
 ];
 const SCREENS = {
   overview: Overview,
@@ -30,7 +35,9 @@ const SCREENS = {
   changelog: Changelog,
   buckets: Buckets,
   lake: Lake,
+  tiering: Tiering,
   diff: Diff,
+  write: Write,
 };
 /** What these ask may fail for reasons of the lake's own: the server is there all the same. */
 const OF_THE_LAKE = new Set(["lake", "lake_part", "diff", "diff_rows"]);
@@ -40,6 +47,8 @@ const PAGES = { jobs: Jobs, health: Health };
 const OF_LAB = new Set(["tree", "jobs", "health"]);
 /** The doctor and the disk are looked at when the explorer has been open for so long, then so often; on their screen more often. */
 const FIRST_LOOK_MS = 4000, LOOK_MS = 300000;
+/** What writes: not shown where nothing can be changed. */
+const WRITING_TABS = ["write"];
 const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 /** Without an answer for so long the view says what it waits for. */
 const SILENT_MS = 4000;
@@ -72,12 +81,15 @@ export class Explorer {
     this.dropped = null;
     this.offsetMs = 0;
     this.lastSeen = Date.now();
+    this.isReadOnly = Boolean(JSON.parse(model.get("saved") || "{}").read_only);
+    this.tabs = TABS.filter(([key]) => !this.isReadOnly || !WRITING_TABS.includes(key));
     this.channel = new Channel(model);
+    this.actions = new Actions(this);
     this.live = h("div", { class: "vh", "aria-live": "polite" });
     this.tree = new Tree(this);
     this.code = new CodeLine((text) => this.say(text));
     this.menu = button("", { class: "icon ghost fx-menu", icon: "menu", title: "Tables", expanded: "false", on: () => this.drawer(!this.isOpen) });
-    this.header = new Header(this, TABS, this.menu);
+    this.header = new Header(this, this.tabs, this.menu);
     this.banner = h("div", { role: "status" });
     this.body = h("div", { class: "fx-body", id: `fx-${this.id}-panel`, role: "tabpanel" });
     this.app = h("div", { class: "fx-app" }, this.tree.root, h("div", { class: "fx-scrim", onclick: () => this.drawer(false) }),
@@ -179,6 +191,7 @@ export class Explorer {
       if (!before || before.schema_id !== answer.schema_id || (!this.data.schema && !this.channel.isWaiting("schema"))) this.askSchema();
       const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
       if (moved || !this.data.buckets) this.askBuckets();
+      this.actions.heard(answer);
       this.header.draw();
       if (this.page) return this.keep();
       if (!before) this.showTab();
@@ -240,6 +253,7 @@ export class Explorer {
     this.kept = {};
     this.path = path;
     this.dropped = null;
+    this.actions.reset();
     this.header.reset();
     this.header.draw();
     this.tree.draw();
@@ -312,6 +326,18 @@ export class Explorer {
     this.screens.diff.openAt(before);
   }
 
+  /** Opens the changelog, and follows what comes. */
+  openTail() {
+    this.openTab("changelog");
+    this.channel.drop("changes");
+    const { changelog } = this.screens;
+    if (!changelog.tail) changelog.follow("start");
+  }
+
+  hasTab(key) {
+    return this.tabs.some(([each]) => each === key);
+  }
+
   setCode(lines) {
     this.code.show(lines);
   }
@@ -327,7 +353,7 @@ export class Explorer {
 
   key(event) {
     const isTyping = /INPUT|TEXTAREA|SELECT/.test(event.target.tagName);
-    const tab = event.altKey && /^Digit[1-8]$/.test(event.code) ? TABS[Number(event.code.slice(5)) - 1] : null;
+    const tab = event.altKey && /^Digit[1-8]$/.test(event.code) ? this.tabs[Number(event.code.slice(5)) - 1] : null;
     if (event.key === "/" && !isTyping) (this.root.querySelector('[data-key="where"]') || this.tree.search).focus();
     else if (tab && this.path && !this.dropped) {
       this.openTab(tab[0]);
@@ -429,7 +455,7 @@ export class Explorer {
   restore() {
     const saved = JSON.parse(this.model.get("saved") || "{}");
     this.opening = { read_only: saved.read_only, host: saved.host };
-    this.tab = SCREENS[saved.tab] ? saved.tab : "overview";
+    this.tab = this.hasTab(saved.tab) ? saved.tab : "overview";
     this.path = saved.table || null;
     this.header.draw();
     const { kept } = saved;

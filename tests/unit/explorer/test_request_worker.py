@@ -90,6 +90,39 @@ def test_requests_under_way_are_bounded(monkeypatch):
     worker.close()
 
 
+def record(name, action, *, check=False, view=""):
+    body = {"table": "a.b", "mode": "append", "values": {}, "action": action, "check": check}
+    return request("write", name, view=view, **body)
+
+
+def test_an_action_is_given_up_for_no_other_and_begun_once():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    first, second = record("act", "a"), record("act", "b")
+    for each in (first, second, first, second):  # the same message again
+        worker.submit(each)
+    wait_until(lambda: len(gate.begun) == 2)
+    worker.submit(request("leave"))  # the view is gone: what its person did stays done
+    gate.open.set()
+    wait_until(lambda: {first.seq, second.seq} <= {answer["seq"] for answer in gate.sent})
+    assert [seq for seq in gate.begun if seq in {first.seq, second.seq}] == [first.seq, second.seq]
+    worker.close()
+
+
+def test_a_check_is_given_up_for_a_newer_one():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    first, second = record("check", "a", check=True), record("check", "a", check=True)
+    worker.submit(first)
+    wait_until(lambda: gate.begun)
+    worker.submit(second)
+    wait_until(lambda: first.seq in gate.ended)
+    gate.open.set()
+    wait_until(lambda: gate.sent)
+    assert [answer["seq"] for answer in gate.sent] == [second.seq]
+    worker.close()
+
+
 def test_a_read_that_waits_does_not_keep_others_waiting():
     blocked, sent = threading.Event(), []
 

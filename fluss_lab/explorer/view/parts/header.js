@@ -1,7 +1,7 @@
 // The header: what a table is, how it is, and the line on which its records lie. And the tabs.
 
 import { bandOf, drawSpine } from "./bands.js";
-import { clipped, h, icon, refill, roving, stateMark } from "./dom.js";
+import { button, clipped, h, icon, refill, roving, stateMark } from "./dom.js";
 import { age, clock, number } from "./figures.js";
 import { PAGE_TITLES, STATES } from "./tree.js";
 
@@ -11,9 +11,11 @@ export class Header {
     this.tabs = tabs;
     this.title = h("h2", { class: "fx-path" });
     this.marks = h("span", { class: "fx-marks" });
+    this.tail = button("Tail", { icon: "tail", on: () => explorer.openTail() });
+    this.acts = h("span", { class: "fx-row" }, explorer.actions.button("round", { stays: true }), this.tail);
     this.facts = h("dl", { class: "fx-facts" });
     this.spine = h("div");
-    this.head = h("div", { class: "fx-h" }, h("div", { class: "fx-h1" }, menu, this.title, this.marks, h("span", { class: "sp" })), this.facts, this.spine);
+    this.head = h("div", { class: "fx-h" }, h("div", { class: "fx-h1" }, menu, this.title, this.marks, h("span", { class: "sp" }), this.acts), this.facts, this.spine);
     this.list = h("div", { class: "fx-tabs", role: "tablist" }, tabs.map(([key, text], at) => h(
       "button",
       { type: "button", role: "tab", id: `fx-${explorer.id}-tab-${key}`, "aria-controls": `fx-${explorer.id}-panel`, onclick: () => explorer.openTab(key),
@@ -39,7 +41,9 @@ export class Header {
   draw() {
     const { explorer } = this, { head } = explorer.data, { path } = explorer;
     this.list.hidden = !path || Boolean(explorer.dropped) || Boolean(explorer.page);
-    this.facts.hidden = this.spine.hidden = this.list.hidden;
+    this.facts.hidden = this.spine.hidden = this.acts.hidden = this.list.hidden;
+    this.tail.disabled = !head || Boolean(explorer.away || explorer.isAlone);
+    explorer.actions.draw();
     this.list.setAttribute("aria-label", `Views of ${path}`);
     this.tabs.forEach(([key], at) => {
       const isShown = explorer.tab === key;
@@ -63,6 +67,7 @@ export class Header {
     const { explorer } = this, stamp = explorer.away || explorer.isAlone;
     const kind = head.kind === "pk" ? `primary key ${head.key.join(", ")}` : "log table";
     const state = stamp ? h("span", { class: "st mut" }, h("span", { class: "dot off" }), `as of ${clock(explorer.headAt, explorer.offsetMs)}`)
+      : head.action === "round" || head.tiering === "Tiering" || (explorer.actions.run && explorer.actions.run.kind === "round") ? stateMark("run", "tiering")
       : head.lake_enabled || head.state === "bad" ? stateMark(...STATES[head.state]) : h("span", { class: "st mut" }, h("span", { class: "dot off" }), "not in the lake");
     if (head.trouble && !stamp) state.title = head.trouble;
     return [h("span", { class: "tag hide-n cut" }, icon(head.kind), kind), state];

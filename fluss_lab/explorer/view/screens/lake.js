@@ -17,6 +17,8 @@ export class Lake {
     this.part = "files";
     this.chosen = null;
     this.status = h("div", { class: "status", role: "status" });
+    this.compact = explorer.actions.button("compact", { class: "sm ghost" });
+    this.acted = explorer.actions.note();
     this.line = new TimeLine(`fx-${explorer.id}-snapshot`, explorer, (at) => this.choose(this.snapshots[at].id));
     this.frame = h("div", { class: "fx-times" }, this.line.root);
     this.facts = h("div", { class: "read" });
@@ -43,6 +45,7 @@ export class Lake {
 
   /** The table has changed: when a round has ended there is another snapshot. */
   update(what) {
+    if (what === "action" && this.answer && !this.before && !this.explorer.actions.run) this.ask();
     const { head } = this.explorer.data;
     if (what !== "head" || !this.answer || this.before || this.explorer.channel.isWaiting("lake")) return;
     if (head.last_round_ms !== this.seen.last_round_ms || head.lake_rows !== this.seen.lake_rows || head.lake_enabled !== this.answer.enabled) this.ask();
@@ -97,7 +100,7 @@ export class Lake {
     refill(this.status, h("span", null, h("b", null, number(answer.held)), ` ${answer.held === 1 ? "snapshot" : "snapshots"} held${expired}${shown}`),
       h("span", { class: "st hide-n" }, h("i", { class: "key k-lake" }), "round, height is rows"),
       h("span", { class: "st hide-n" }, s("svg", { width: 10, height: 12, "aria-hidden": "true" }, s("path", { d: DIAMOND, fill: "none", stroke: "currentColor", "stroke-width": 1.3 })), "compaction"),
-      others ? h("span", { class: "st hide-m" }, h("i", { class: "key k-other" }), "of others") : null, h("span", { class: "sp" }),
+      others ? h("span", { class: "st hide-m" }, h("i", { class: "key k-other" }), "of others") : null, h("span", { class: "sp" }), this.acted, this.compact,
       answer.older ? button("Older", { class: "sm ghost", key: "older", on: () => this.ask(snapshots[0].id) }) : null,
       answer.newer ? button("Newest", { class: "sm ghost", key: "newest", on: () => this.ask() }) : null,
       button("Compare with now", { class: "sm ghost hide-n", on: () => this.explorer.openDiff(this.chosen) }),
