@@ -1,12 +1,15 @@
 """The screens of the whole lab, and the explorer without Jupyter, in a headless browser: a script that prints JSON.
 
-``python -m tests.notebooks.explorer_lab_page CHROMIUM LINK THEME FOLDER``: the link is of ``fluss-lab explore``, pictures go into the
-folder. Nothing but the command's own address can be reached.
+``python -m tests.notebooks.explorer_lab_page CHROMIUM LINK THEME FOLDER PROCESS``: the link is of ``fluss-lab explore``, which is that
+process and is stopped at the end; with the theme ``read-only`` it is one that changes nothing. Pictures go into the folder.
+``... CHROMIUM LAB_URL NOTEBOOK THEME FOLDER notebook``: in a notebook of JupyterLab. Nothing but the address given can be reached.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,9 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.notebooks.browser_page import Found
-from tests.notebooks.explorer_visit import STEP_TIMEOUT_MS, Visit
+from tests.notebooks.browser_page import opened as notebook_page
+from tests.notebooks.explorer_life_page import SAVE
+from tests.notebooks.explorer_visit import STEP_TIMEOUT_MS, Visit, visit_explorer
 
 #: The explorer has all of the window: as high as in a cell.
 HEIGHT = 620
@@ -56,9 +61,6 @@ def looks(visit: Visit) -> None:
         visit.picture("health")
         visit.fx.locator(".fx-scroll").last.evaluate("(hold) => hold.scrollTo(0, hold.scrollHeight)")
         visit.picture("health-doctor")
-    visit.found["markup"] = visit.page.evaluate(
-        "() => [window.wronged, document.querySelectorAll('.fx img, .fx script').length]"
-    )
 
 
 def uses(visit: Visit) -> None:
@@ -113,6 +115,52 @@ def uses(visit: Visit) -> None:
     found["alt"] = fx.locator('[role=tab][aria-selected="true"]').inner_text()
 
 
+def changes_nothing(visit: Visit) -> None:
+    """Look for what a read-only explorer does not have."""
+    page_of(visit, "jobs")
+    visit.until(lambda: visit.fx.locator("tr.pick").count() > 3)
+    visit.found["actions"] = visit.fx.locator("tr.pick button").count()
+    visit.fx.locator('tr[data-key="run failed-run"]').click()
+    visit.until(lambda: visit.fx.locator(".fx-log").count() > 0)
+    visit.found["read_only_log"] = visit.text(".fx-log")
+    visit.picture("jobs-read-only")
+
+
+def in_a_cell(visit: Visit) -> None:
+    """Look at both screens as JupyterLab shows them."""
+    page_of(visit, "health")
+    visit.until(lambda: visit.fx.get_by_role("table", name="Doctor").count() > 0)
+    visit.picture("notebook-health")
+    page_of(visit, "jobs")
+    visit.until(lambda: visit.fx.locator("tr.pick").count() > 3)
+    visit.fx.locator('tr[data-key="run failed-run"]').click()
+    visit.until(lambda: visit.fx.locator(".fx-log").count() > 0)
+    visit.picture("notebook-jobs")
+    visit.page.keyboard.press("Escape")
+    visit.page.wait_for_timeout(3_000)  # what is shown is kept after a while
+    visit.page.evaluate(SAVE)
+
+
+def opened_again(found: Found, chromium: str, url: str, notebook: str, theme: str, folder: str) -> None:
+    """Open the saved notebook: what was shown of the jobs is there, and nothing can be done about them."""
+    with notebook_page(chromium, url, notebook, found, theme=theme, workspace="again", size=(1400, 1000)) as page:
+        visit = Visit(page, found, Path(folder), theme)
+        found["static_ms"] = visit.until(lambda: page.locator(".fx .banner", has_text="Saved view of").count() > 0)
+        found["static_title"] = visit.text(".fx-path")
+        found["static_rows"] = visit.fx.locator("tr.pick").count()
+        found["static_actions"] = visit.fx.locator("tr.pick button").count()
+        visit.picture("notebook-jobs-saved")
+
+
+def ended(visit: Visit, process: str) -> None:
+    """Stop the command: its page says so, and stays."""
+    os.kill(int(process), signal.SIGINT)
+    visit.until(lambda: visit.fx.locator(".banner").count() > 0)
+    visit.found["ended"] = visit.text(".banner")
+    visit.found["ended_path"] = visit.text(".fx-path")
+    visit.picture("command-ended")
+
+
 def others(visit: Visit, browser: Browser, link: str) -> None:
     """Another browser, with the used link and without it."""
     found = visit.found
@@ -164,7 +212,14 @@ def opened(browser: Browser, link: str, theme: str, found: Found) -> Page:
     return page
 
 
-def main(chromium: str, link: str, theme: str, folder: str) -> dict[str, Any]:
+def in_a_notebook(chromium: str, url: str, notebook: str, theme: str, folder: str) -> dict[str, Any]:
+    """Show the explorer in a cell, save the notebook, open it again; return what was seen."""
+    found = visit_explorer((in_a_cell,), chromium, url, notebook, theme, folder)
+    opened_again(found, chromium, url, notebook, theme, folder)
+    return found
+
+
+def main(chromium: str, link: str, theme: str, folder: str, process: str) -> dict[str, Any]:
     """Open, use, look; return what was seen."""
     found = Found()
     with sync_playwright() as playwright:
@@ -173,17 +228,25 @@ def main(chromium: str, link: str, theme: str, folder: str) -> dict[str, Any]:
         visit = Visit(page, found, Path(folder), theme)
         found["first_ms"] = visit.until(lambda: visit.fx.locator(".fx-bands").count() > 0)
         found["address"] = page.url
-        for part in (looks, uses) if theme == "light" else (looks,):
+        parts = {"light": (looks, uses), "dark": (looks,)}.get(theme, (changes_nothing,))
+        for part in parts:
             try:
                 part(visit)
             except Exception as error:
                 found.note("broken", f"{part.__name__}: {error}"[:2_000])
                 page.screenshot(path=visit.folder / f"broken-{part.__name__}.png")
+        found["markup"] = page.evaluate(
+            "() => [window.wronged, document.querySelectorAll('.fx img, .fx script').length]"
+        )
         found["violations"] = page.evaluate("() => window.violations ?? []")
         others(visit, browser, link)
+        said = list(found.get("console", []))
+        ended(visit, process)
+        # From here on the page looks for its command, and the browser says that nobody is there.
+        found["console"] = said or None
         browser.close()
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:])))
+    print(json.dumps(in_a_notebook(*sys.argv[1:6]) if sys.argv[6:] == ["notebook"] else main(*sys.argv[1:])))

@@ -2,16 +2,16 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import fluss_lab as fl
-from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, run_page
+from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
 from tests.unit.jobs.job_kit import make_job, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 
@@ -61,31 +61,34 @@ def folder(tmp_path_factory):
 
 @contextmanager
 def explored(folder, *arguments):
-    """Yield the link of ``fluss-lab explore``; it ends by Ctrl-C."""
+    """Yield the link of ``fluss-lab explore`` and its process's id; the page stops it."""
     command = [sys.executable, "-m", "fluss_lab.cli", "explore", "--no-browser", "-f", str(folder), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
         try:
             found = LINK.search(serving.stdout.readline())
             assert found, serving.stderr.read()
-            yield found[0]
-        finally:
-            serving.send_signal(signal.SIGINT)
-            _, said = serving.communicate(timeout=60)
+            yield found[0], serving.pid
+        except BaseException:
+            serving.terminate()
+            raise
+        _, said = serving.communicate(timeout=60)
     assert (serving.returncode, said.splitlines()[1:]) == (0, ["ended"])
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
+@pytest.fixture(scope="module", params=["light", "dark", "read-only"])
 def seen(request, folder, tmp_path_factory):
-    """What a visit in one theme has seen."""
+    """What a visit in one theme has seen; of an explorer that is read-only, too."""
     pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
-    with explored(folder) as link:
-        return run_page("explorer_lab_page", link, request.param, pictures) | {"asked": request.param}
+    arguments = ["--read-only"] if request.param == "read-only" else []
+    with explored(folder, *arguments) as (link, process):
+        found = run_page("explorer_lab_page", link, request.param, pictures, process)
+    return found | {"asked": request.param}
 
 
 @pytest.fixture
 def used(seen):
-    if seen["asked"] == "dark":
-        pytest.skip("one theme is used, the other only looked at")
+    if seen["asked"] != "light":
+        pytest.skip("one is used, the others only looked at")
     return seen
 
 
@@ -123,8 +126,48 @@ def test_jobs_are_run_followed_paused_and_cancelled(used):
     assert "NOT_SET_HERE" in used["refused"]
 
 
+def test_a_read_only_explorer_has_nothing_that_changes_something(seen):
+    if seen["asked"] != "read-only":
+        pytest.skip("this one is not read-only")
+    assert seen["actions"] == 0
+    assert IMAGE in seen["read_only_log"]
+
+
+def test_a_page_says_that_its_command_has_ended(seen):
+    assert "The command does not answer." in seen["ended"]
+    assert "open its new link" in seen["ended"]
+    assert seen["ended_path"]
+
+
 def test_health_is_servers_disk_and_findings(used):
     assert used["health_tables"][-3:] == ["Servers", "Disk", "Doctor"]
     assert used["looked_ms"] >= 0
     assert used["health_code"] == "lab.status()"
     assert (used["back"].replace("\n", ""), used["tab_kept"], used["alt"]) == ("shop.flights", "Data", "Overview")
+
+
+@pytest.fixture(scope="module")
+def cell(folder, tmp_path_factory):
+    """What was seen of the screens in a cell of JupyterLab, and in its notebook opened again."""
+    home, notebooks = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
+    with jupyterlab(notebooks, home) as url:
+        sources = [f"import fluss_lab as fl\n\nlab = fl.Lab.open({str(folder)!r})", "lab.explore()"]
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+        nbformat.write(made, Path(notebooks) / "lab.ipynb")
+        pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
+        return run_page("explorer_lab_page", url, "lab.ipynb", "light", pictures, "notebook")
+
+
+def test_in_a_cell_nothing_goes_wrong(cell):
+    kinds = ("broken", "failed", "elsewhere", "console", "frame")
+    assert {kind: cell.get(kind) for kind in kinds} == dict.fromkeys(kinds)
+    assert cell["errors"] == []
+    assert cell["contrast"][0] >= 4.5, cell["contrast"]
+
+
+def test_a_saved_notebook_shows_the_jobs_and_does_nothing_about_them(cell):
+    assert cell["static_ms"] >= 0
+    assert cell["static_title"] == "Jobs"
+    assert cell["static_rows"] > 3
+    assert cell["static_actions"] == 0

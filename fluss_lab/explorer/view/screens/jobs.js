@@ -37,6 +37,11 @@ export class Jobs {
     return this.explorer.ofLab.jobs;
   }
 
+  /** The present; of a view that nobody answers any more, when its answer was given. */
+  get nowMs() {
+    return this.explorer.isAlone && this.found ? this.found.now_ms : this.explorer.nowMs();
+  }
+
   show() {
     this.explorer.setCode(this.found ? this.found.code : []);
     this.draw();
@@ -179,9 +184,9 @@ export class Jobs {
 
   next(job, found) {
     if (job.paused) return stateMark("warn", "paused");
-    const left = job.next_ms - this.explorer.nowMs();
+    const left = job.next_ms - this.nowMs;
     if (left < 0) return h("span", { class: found.scheduler ? null : "warn" }, found.scheduler ? "now" : "overdue");
-    return left < 3_600_000 ? `in ${age(left)}` : dayClock(job.next_ms, this.explorer.offsetMs, this.explorer.nowMs());
+    return left < 3_600_000 ? `in ${age(left)}` : dayClock(job.next_ms, this.explorer.offsetMs, this.nowMs);
   }
 
   runs(found) {
@@ -190,7 +195,7 @@ export class Jobs {
     const head = h("div", { class: "status fx-next" }, h("b", null, "Runs"), h("span", { class: "cut" }, `${older}${which}; ${running} running, ${failed} failed`), h("span", { class: "sp" }),
       found.of == null ? null : button("Of all jobs", { class: "sm ghost", key: "all jobs", on: () => this.pickJob(found.of) }));
     const columns = [
-      ["state", (run) => stateMark(...RUN_STATES[run.state])], ["when", (run) => dayClock(run.started_ms ?? run.due_ms ?? run.ended_ms, explorer.offsetMs, explorer.nowMs())],
+      ["state", (run) => stateMark(...RUN_STATES[run.state])], ["when", (run) => dayClock(run.started_ms ?? run.due_ms ?? run.ended_ms, explorer.offsetMs, this.nowMs)],
       ["took", (run) => this.took(run), "num"], ["job", (run) => clipped(run.job), "fill"], ["parameters", (run) => clipped(run.parameters, "mono"), "fill hide-n"],
       ["result", (run) => clipped(run.result), "fill wide"],
       ["", (run) => (run.state === "running" || run.state === "queued" ? this.doing("cancel", run.id, "Cancel", { icon: "x" }) : run.state === "missed" ? null : this.doing("rerun", run.id, "Rerun", { icon: "rerun" })), "num"],
@@ -200,7 +205,7 @@ export class Jobs {
 
   took(run) {
     if (run.started_ms == null) return "–";
-    return run.ended_ms == null ? `${age(this.explorer.nowMs() - run.started_ms)} so far` : age(run.ended_ms - run.started_ms);
+    return run.ended_ms == null ? `${age(this.nowMs - run.started_ms)} so far` : age(run.ended_ms - run.started_ms);
   }
 
   table(caption, columns, rows, isPicked, keyOf, pick) {
