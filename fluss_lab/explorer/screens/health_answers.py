@@ -10,7 +10,7 @@ from typing import Any, Final
 from fluss_lab.display import short
 from fluss_lab.errors import FlussError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
+from fluss_lab.explorer.explorer_answers import Answer, Steps
 from fluss_lab.explorer.explorer_requests import HealthRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
@@ -32,7 +32,7 @@ class HealthAnswers:
     """
 
     def __init__(self, lab: ExploredLab, tables: ShownTables) -> None:
-        self._lab, self._mask = lab, tables.mask
+        self._lab, self._tables, self._mask = lab, tables, tables.mask
         #: What was looked at last, by what it is, each with ``at_ms``; None: it is looked at for the first time.
         self._looks: dict[str, dict[str, Any] | None] = {"disk": None, "doctor": None}
 
@@ -69,7 +69,7 @@ class HealthAnswers:
             try:
                 found = self._disk(described) if name == "disk" else self._doctor()
             except Exception as error:
-                found = {"error": self._error(error)}
+                found = {"error": self._tables.error_answer(error)}
             self._looks[name] = found | {"at_ms": _now_ms()}
             yield self._made(servers, due)
 
@@ -92,7 +92,7 @@ class HealthAnswers:
 
     def _servers(self, described: pb.DescribeClusterResponse | FlussError) -> dict[str, Any]:
         if isinstance(described, FlussError):
-            return {"error": self._error(described)}
+            return {"error": self._tables.error_answer(described)}
         memory: Mapping[int, Any] = {}
         memory_error = None
         try:
@@ -156,10 +156,6 @@ class HealthAnswers:
             ],
             "total": len(found),
         }  # fmt: skip
-
-    def _error(self, error: Exception) -> Answer:
-        answer = error_answer(error)
-        return answer | {"text": self._mask.visible_error(error, answer["text"])}
 
 
 def _now_ms() -> int:

@@ -1,11 +1,15 @@
 """The health of a lab as a view shows it: what is cheap at once, what is costly rarely and with its time."""
 
+import os
+import signal
+
 import pytest
 
 import fluss_lab as fl
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import answers, ask
 
 KNOWN = ("check", "severity")
@@ -66,6 +70,18 @@ def test_a_server_that_is_away_is_a_finding(tmp_path):
         found = answers(model, "health")[-1]
     assert "error" in found["servers"]
     assert found["disk"]["error"]["class"] == found["servers"]["error"]["class"]
+
+
+def test_a_server_that_was_killed_is_there_again_with_another_epoch(tmp_path):
+    with fl.Lab.open(tmp_path / "lab", config={"server.grace": "200ms"}) as lab:
+        model = ExplorerModel(lab, "lab")
+        before = answers(model, "health")[-1]["servers"]
+        os.kill(before["rows"][0]["process"], signal.SIGKILL)
+        wait_until(lambda: ask(model, "health", age_s=0)["servers"].get("epoch", 0) > before["epoch"])
+        after = answers(model, "health", age_s=0)[-1]
+    assert after["servers"]["rows"][0]["process"] != before["rows"][0]["process"]
+    assert after["disk"]["rows"]
+    assert not [row for row in after["doctor"]["rows"] if row["check"] == "server" and row["severity"] != "ok"]
 
 
 def test_findings_name_no_hidden_column(lab):
