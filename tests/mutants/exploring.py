@@ -4,11 +4,13 @@ from tests.mutants.mutant import Mutant
 
 PAGES = "fluss_lab/read/changelog/change_pages.py"
 CHANGES = "fluss_lab/explorer/screens/change_answers.py"
+DIFF = "fluss_lab/explorer/screens/diff_answers.py"
 TAIL = "fluss_lab/explorer/screens/live_tail.py"
 WORKER = "fluss_lab/explorer/request_worker.py"
 
 IN_PAGES = "tests/unit/read/changelog/test_change_pages.py"
 IN_CHANGES = "tests/unit/explorer/test_changes.py"
+IN_DIFF = "tests/unit/explorer/test_diff_answers.py"
 IN_TAIL = "tests/unit/explorer/test_live_tail.py"
 IN_WORKER = "tests/unit/explorer/test_request_worker.py"
 
@@ -32,6 +34,12 @@ EXPLORING = (
         "if kept is None or kept.table_id != table_id:",
         "if kept is None:",
         (f"{IN_CHANGES}::test_a_window_is_of_its_own_table",),
+    ),
+    Mutant(
+        "differences_of_any_table", "P13", DIFF,
+        "if compared is None or compared.info.table_id != info.table_id:",
+        "if compared is None:",
+        (f"{IN_DIFF}::test_rows_of_one_table_are_not_shown_for_another",),
     ),
     # P14: views hold a bounded part of the memory and of the connections.
     Mutant(

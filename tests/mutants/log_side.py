@@ -114,7 +114,7 @@ LOG_SIDE = (
         "net_slices_of_any_size", "P8", NET,
         "if (rows > HELD_RECORDS_MAX or size_bytes > HELD_BYTES_MAX) and count < SLICES_MAX:",
         "if rows < 0:",
-        (f"{IN_COUNTED}::test_slices_hold_no_more_than_they_may",),
+        (f"{IN_COUNTED}::test_wide_rows_make_slices_too",),
     ),
     Mutant(
         "net_slice_with_some_of_a_key", "P4", NET,

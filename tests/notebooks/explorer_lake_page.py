@@ -129,6 +129,26 @@ def time_line(visit: Visit) -> None:
     found["grown"] = visit.text(".status")
 
 
+def many(visit: Visit) -> None:
+    """A thousand snapshots, five hundred at a time."""
+    found, fx = visit.found, visit.fx
+
+    def shown(after: str) -> str:
+        visit.until(lambda: f", {after}" in visit.text(".status"))
+        return visit.text(".status").split(" shown")[0].split(", ")[-1]
+
+    found["long_ms"] = open_lake(visit, "shop.long")
+    seen = [shown("602")]
+    found["long_options"] = fx.locator(".fx-time [role=option]").count()
+    visit.picture("lake-many")
+    fx.get_by_role("button", name="Older").click()
+    seen.append(shown("102"))
+    fx.get_by_role("button", name="Older").click()
+    seen.append(shown("1–"))
+    fx.get_by_role("button", name="Newest").click()
+    found["long"] = [*seen, shown("602")]
+
+
 def differences(visit: Visit) -> None:
     """Compare, look at each kind, swap, cancel."""
     found, fx, page = visit.found, visit.fx, visit.page
@@ -185,6 +205,18 @@ def damaged(visit: Visit) -> None:
     found["again_ms"] = wait_lake(visit)
 
 
+def compacted(visit: Visit) -> None:
+    """A compaction begun on the time line is on it when it is done."""
+    found, fx = visit.found, visit.fx
+    open_lake(visit, "shop.planes")
+    before = fx.locator(".fx-time [role=option]").count()
+    fx.get_by_role("button", name="Compact", exact=True).click()
+    visit.until(lambda: "Compaction:" in visit.text(".status"))
+    found["compacted_ms"] = visit.until(lambda: chosen(visit).startswith("compaction at "))
+    found["compacted"] = [fx.locator(".fx-time [role=option]").count() - before, visit.text(".status")]
+    visit.picture("lake-compacted")
+
+
 if __name__ == "__main__":
-    parts = (looks, time_line, differences, damaged) if sys.argv[4] == "light" else (looks,)
+    parts = (looks, time_line, many, differences, damaged, compacted) if sys.argv[4] == "light" else (looks,)
     print(json.dumps(visit_explorer(parts, *sys.argv[1:])))

@@ -62,6 +62,17 @@ notes = lab.create_table("shop.notes", {"id": "bigint", "author": "string", "tex
 notes.upsert([{"id": 1, "author": IMAGE, "text": "</td></table><script>window.wronged=2</script>"}, {"id": 2, "author": "W" * 400, "text": ""}])
 tier(notes)
 notes.upsert([{"id": 1, "author": "'; drop table notes;--", "text": IMAGE}, {"id": 2, "author": "V" * 400, "text": "a\\x00\\u202eb"}])
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+long = lab.create_table("shop.long", {"id": "int"}, buckets=1, properties=LAKE)
+long.append([{"id": 1}])
+tier(long)
+lake = lab.iceberg("shop.long")
+last, updates = lake.current_snapshot(), []
+for number in range(1_100):
+    parent = last.snapshot_id
+    last = last.model_copy(update={"snapshot_id": parent + 1, "parent_snapshot_id": parent, "sequence_number": last.sequence_number + 1, "timestamp_ms": last.timestamp_ms + chance.randrange(1, 90_000)})
+    updates.append(AddSnapshotUpdate(snapshot=last))
+lake.catalog.commit_table(lake, (), (*updates, SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=last.snapshot_id)))
 lab.create_table("shop.outside", {"id": "int"}).append([{"id": 1}])
 lab.create_table("shop.fresh", {"id": "int"}, properties=LAKE).append([{"id": 1}])
 """
@@ -141,6 +152,12 @@ def test_the_time_line_by_keys_and_by_the_mouse(used):
     assert used["focus_stays"] == "Lake snapshots by time"
 
 
+def test_older_snapshots_come_by_demand(used):
+    assert used["long"] == ["602–1,101", "102–601", "1–101", "602–1,101"]
+    assert used["long_options"] == 500
+    assert 0 <= used["long_ms"] < 5_000
+
+
 @pytest.mark.parametrize("name", ["code", "rows_code", "diff_code"])
 def test_a_chosen_snapshot_is_read_and_compared(used, name):
     shown, expected = used[name]
@@ -170,3 +187,10 @@ def test_a_lake_that_cannot_be_read_is_the_error_and_is_read_again(used):
     assert "CorruptDataError" in used["damaged"]
     assert "restore it from a copy" in used["damaged"]
     assert used["again_ms"] >= 0
+
+
+def test_a_compaction_by_hand_is_on_the_time_line(used):
+    assert used["compacted_ms"] >= 0
+    added, status = used["compacted"]
+    assert added == 1
+    assert "Compaction: " in status

@@ -29,6 +29,8 @@ ROWS_MAX: Final = 1_000
 PAGE_ROWS: Final = 200
 #: Columns that are shown; of changed rows the key's and those that changed are the first.
 COLUMNS_MAX: Final = 30
+#: Comparisons whose rows are kept: several views may look at one each.
+_COMPARED_MAX: Final = 4
 #: How far it is, is said so often.
 _PROGRESS_S: Final = 0.25
 
@@ -74,8 +76,8 @@ class DiffAnswers:
 
     def __init__(self, tables: ShownTables) -> None:
         self._tables = tables
-        #: The one that is looked at, by its name.
-        self._compared: tuple[str, _Compared] | None = None
+        #: Those that are looked at, by their names.
+        self._compared: dict[str, _Compared] = {}
         self._count = 0
 
     def compare(self, request: DiffRequest) -> Steps:
@@ -108,7 +110,9 @@ class DiffAnswers:
         assert found is not None
         self._count += 1
         name = f"d{self._count}"
-        self._compared = (name, _Compared(reader.info, before, after, self._tables.visible_names(info), found))
+        self._compared[name] = _Compared(reader.info, before, after, self._tables.visible_names(info), found)
+        while len(self._compared) > _COMPARED_MAX:
+            del self._compared[next(iter(self._compared))]
         yield _summary(name, reader.info, found) | {"hidden": self._tables.mask.hides_any(info.schema)}
 
     def rows(self, request: DiffRowsRequest) -> Answer:
@@ -119,10 +123,10 @@ class DiffAnswers:
         Raises:
             InvalidRequestError: The difference is not kept any more.
         """
-        self._tables.info(request)
-        if self._compared is None or self._compared[0] != request.diff:
+        info = self._tables.info(request)
+        compared = self._compared.get(request.diff)
+        if compared is None or compared.info.table_id != info.table_id:
             raise InvalidRequestError("diff: what was compared is not known any more; compare it again")
-        compared = self._compared[1]
         table = compared.tables[request.change]
         columns = compared.shown(request.change)
         shown = columns[:COLUMNS_MAX]

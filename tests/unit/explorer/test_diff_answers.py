@@ -6,8 +6,10 @@ import pytest
 
 from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
 from fluss_lab.explorer.explorer_model import ExplorerModel
+from fluss_lab.explorer.request_worker import RequestWorker
 from fluss_lab.explorer.screens import diff_answers
 from fluss_lab.explorer.screens.diff_answers import COLUMNS_MAX, PAGE_ROWS, ROWS_MAX
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import answers, ask, refused, request, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
@@ -152,12 +154,37 @@ def test_it_can_be_left_at_any_step(model, planes):
     assert ask(model, "diff", table="shop.compared", op="stop") == {"kind": "diff", "stopped": True}
 
 
+def test_a_comparison_that_is_cancelled_gives_no_answer_any_more(model, planes, monkeypatch):
+    monkeypatch.setattr(diff_answers, "_PROGRESS_S", 0.0)
+    run_it = request("diff", table="shop.compared", op="run", before=first_snapshot(planes))
+    stop = request("diff", table="shop.compared", op="stop")
+    seen = []
+
+    def take(answer):
+        seen.append(answer)
+        if len(seen) == 1:
+            worker.submit(stop)
+
+    worker = RequestWorker(model.steps, take)
+    worker.submit(run_it)
+    wait_until(lambda: any("stopped" in answer for answer in seen))
+    worker.close()
+    assert "progress" in seen[0]
+    assert [answer["seq"] for answer in seen] == [run_it.seq, stop.seq]
+
+
 def test_rows_of_a_comparison_that_is_not_kept_are_an_error(model, planes):
-    found = compare(model, planes, first_snapshot(planes))
-    compare(model, planes, first_snapshot(planes))
-    error = refused(model, "diff_rows", table="shop.compared", diff=found["diff"], change="added")
+    found = [compare(model, planes, first_snapshot(planes)) for _ in range(5)]
+    assert ask(model, "diff_rows", table="shop.compared", diff=found[1]["diff"], change="added")["cells"]
+    error = refused(model, "diff_rows", table="shop.compared", diff=found[0]["diff"], change="added")
     assert error["class"] == "InvalidRequestError"
     assert "compare it again" in error["text"]
+
+
+def test_rows_of_one_table_are_not_shown_for_another(model, planes, flights):
+    found = compare(model, planes, first_snapshot(planes))
+    error = refused(model, "diff_rows", table="shop.grown", diff=found["diff"], change="added")
+    assert error["class"] == "InvalidRequestError"
 
 
 @pytest.mark.parametrize(

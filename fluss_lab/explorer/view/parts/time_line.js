@@ -77,8 +77,8 @@ export class TimeLine {
   }
 
   tick(x, at, step, now, width) {
-    const text = moment(at, this.explorer.offsetMs, now), half = text.length * 3.2;
-    return s("text", { x: Math.min(width - half, Math.max(half, x)), y: BASE + 17, class: "axis", "text-anchor": "middle" }, step < 60e3 || text.length > 8 ? text : text.slice(0, 5));
+    const exact = moment(at, this.explorer.offsetMs, now), text = step < 60e3 ? exact : exact.slice(0, -3), half = text.length * 3.2;
+    return s("text", { x: Math.min(width - half, Math.max(half, x)), y: BASE + 17, class: "axis", "text-anchor": "middle" }, text);
   }
 
   mark(snapshot, at, most, wide) {

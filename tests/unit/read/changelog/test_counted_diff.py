@@ -89,8 +89,18 @@ def test_slices_hold_no_more_than_they_may(walked, monkeypatch):
 
 
 def test_wide_rows_make_slices_too(walked, monkeypatch):
-    monkeypatch.setattr(net_changes, "HELD_BYTES_MAX", 300)
+    monkeypatch.setattr(net_changes, "HELD_BYTES_MAX", 400)
+    sizes, made = [], net_changes._net
+
+    def seen(source, part, found):
+        sizes.append(sum(each.rows.nbytes for each in found))
+        return made(source, part, found)
+
     table, points = walked
+    with monkeypatch.context() as patch:
+        patch.setattr(net_changes, "_net", seen)
+        whole(table, points[0], points[-1])
+    assert max(sizes) <= 400 < sum(sizes)
     agree(table, points[0], points[-1])
 
 
