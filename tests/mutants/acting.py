@@ -31,7 +31,7 @@ ACTING = (
     Mutant(
         "rounds_are_begun_beside_each_other", "P12", ACTIONS,
         "        if action is None:\n            action = self._actions",
-        "        if action is None or action.state is not None:\n            action = self._actions",
+        "        if action is None or action.kind == kind:\n            action = self._actions",
         (f"{IN_ACTIONS}::test_one_click_is_one_round_and_two_views_follow_the_same",),
     ),
     Mutant(

@@ -30,6 +30,9 @@ def looks(visit: Visit) -> None:
         open_tab(visit, "shop.clicks", "Tiering")
         visit.until(lambda: fx.locator(".fx-body tbody tr").count() > 2)
         visit.picture("tiering")
+        visit.tab("Lake")
+        visit.until(lambda: fx.get_by_role("button", name="Compact").count() > 0)
+        visit.picture("lake-compact")
         open_tab(visit, "shop.broken", "Tiering")
         visit.until(lambda: fx.locator(".fx-body .note").count() > 0)
         visit.picture("tiering-failed")
@@ -93,6 +96,15 @@ def rounds(visit: Visit) -> None:
     found["cancelled"] = visit.text(".fx-body .status")
     visit.until(lambda: "cancelled" in fx.locator(".fx-body tbody tr").first.inner_text())
     found["last"] = fx.locator(".fx-body tbody tr").first.inner_text()
+    visit.tab("Lake")
+    fx.locator(".fx-body .status button").filter(has_text="Compact").click()
+    found["compacting"] = [
+        visit.until(lambda: fx.get_by_role("button", name="Compacting…").is_disabled()),
+        tier.is_disabled(),
+    ]
+    visit.until(lambda: "Compaction:" in visit.text(".fx-body .status"))
+    found["compacted"] = [visit.text(".fx-body .status"), tier.is_disabled(), visit.text(".fx-code pre")]
+    visit.picture("lake-compacted")
     fx.locator(".fx-h1 button").filter(has_text="Tail").click()
     visit.until(lambda: "Following" in visit.text(".fx-body .status"))
     found["tail"] = visit.text(".fx-body .status")

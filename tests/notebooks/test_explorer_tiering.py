@@ -133,6 +133,15 @@ def test_a_round_is_cancelled_and_the_tail_follows(used):
     assert used["tail"].startswith("Following")
 
 
+def test_the_lake_is_compacted_from_its_screen(used):
+    waited, is_disabled = used["compacting"]
+    assert waited >= 0
+    assert is_disabled, "one action of a table at a time"
+    text, is_disabled, _code = used["compacted"]
+    assert " became " in text
+    assert not is_disabled
+
+
 def test_a_record_is_checked_upserted_and_deleted(used):
     status, error, focus = used["wrong"]
     assert status == "1 field does not fit"

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from fluss_lab.display import waiting
-from fluss_lab.display.waiting import NotebookView, TerminalView, Waiting, make_view, progress_html
+from fluss_lab.display.waiting import NotebookView, TerminalView, Waiting, make_view, progress_html, shown_elsewhere
 from tests.unit.display.card_rules import HOSTILE, IDS
 from tests.unit.display.seen_view import SeenView
 
@@ -120,6 +120,18 @@ def test_what_is_stored_of_a_notebook_has_no_content(monkeypatch):
         ({}, True),
     ]
     assert len({transient["display_id"] for _, transient, _ in published}) == 1
+
+
+def test_what_is_shown_elsewhere_is_in_no_cell(monkeypatch):
+    kernel(monkeypatch, takes_input=True)
+    found = []
+    with shown_elsewhere():
+        assert make_view() is None
+        thread = threading.Thread(target=lambda: found.append(make_view()))
+        thread.start()
+        thread.join()
+    assert isinstance(found[0], NotebookView), "only what the block's own thread does"
+    assert isinstance(make_view(), NotebookView)
 
 
 def test_a_terminal_has_one_line_which_goes(monkeypatch):

@@ -68,7 +68,7 @@ export class Write {
     const modes = isKeyed ? segmented("Kind of write", [["upsert", "Upsert"], ["delete", "Delete"]], this.mode, (mode) => change(() => (this.mode = mode))) : h("b", { class: "sm" }, "Append one record");
     const which = this.mode === "upsert" ? segmented("Columns", [["all", "All columns"], ["some", "Chosen columns"]], this.isPartial ? "some" : "all", (value) => change(() => (this.isPartial = value === "some"))) : null;
     this.submit = button(MODES[this.mode], { class: "pri", on: () => this.write(), key: "submit" });
-    this.fill = button("Fill from row", { class: "hide-n", on: () => this.fillIn(), key: "fill" });
+    this.fill = button("Fill from row", { on: () => this.fillIn(), key: "fill" });
     const hint = this.mode === "delete" ? "The row of this key goes." : this.isPartial ? "The columns that are not chosen keep their values." : "An empty field is null.";
     const hadFocus = this.bar.contains(document.activeElement) ? document.activeElement.dataset.value : null;
     refill(this.bar, modes, which, h("span", { class: "mut sm cut hide-n" }, hint, this.form.hidden ? ` ${plural(this.form.hidden, "column")} hidden.` : ""), h("span", { class: "sp" }), this.mode === "upsert" ? this.fill : null, this.submit);
