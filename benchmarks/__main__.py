@@ -33,6 +33,7 @@ NAMES = (
     "spark_streaming",
     "spark_pace",
     "remote",
+    "explorer_tail",
 )
 
 

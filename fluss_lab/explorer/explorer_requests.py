@@ -136,6 +136,20 @@ class ChangesRequest(TableRequest, frozen=True, kw_only=True, tag="changes"):
     net: bool = False
 
 
+class ChangeRequest(TableRequest, frozen=True, kw_only=True, tag="change"):
+    """A record of the changelog, or the two of one update, with whole values.
+
+    Attributes:
+        partition: Name of its partition; None without partitions.
+        bucket: Its bucket.
+        offsets: Theirs, as text.
+    """
+
+    partition: str | None
+    bucket: int
+    offsets: Annotated[list[str], msgspec.Meta(min_length=1, max_length=2)]
+
+
 class TailRequest(TableRequest, frozen=True, kw_only=True, tag="tail"):
     """The records that come from now on. Answered again and again, until another request of the slot.
 
@@ -331,6 +345,7 @@ AnyRequest = (
     | BucketsRequest
     | BucketRequest
     | ChangesRequest
+    | ChangeRequest
     | TailRequest
     | SnapshotsRequest
     | PageRequest

@@ -12,6 +12,7 @@ from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
 from fluss_lab.explorer.explorer_requests import (
     ActionRequest,
     AnyRequest,
+    ChangeRequest,
     ChangesRequest,
     CountRequest,
     DiffRequest,
@@ -37,7 +38,7 @@ WORK_MAX: Final = 256
 #: tail, which waits for records, what is typed, what follows an action, and the actions themselves.
 _LANES: Final[dict[str, tuple[type[AnyRequest], ...]]] = {
     "rows": (
-        PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest,
+        PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest, ChangeRequest,
         LakeRequest, LakePartRequest, DiffRequest, DiffRowsRequest,
     ),
     "checks": (WriteRequest,),

@@ -93,29 +93,41 @@ def words(visit: Visit) -> None:
     visit.tab("Changelog")
     found["wide_ms"] = visit.until(lambda: fx.locator("tr.pick").count() > 100)
     fx.locator("tr.pick").first.click()
-    found["cut"] = fx.locator(".fx-side .kv dd").first.inner_text()
+    visit.until(lambda: len(fx.locator(".fx-side .kv dd").first.inner_text()) > 100)
+    found["whole"] = fx.locator(".fx-side .kv dd").first.inner_text()
+    found["fields"] = fx.locator(".fx-side .two > div").first.locator("dt").count()
     visit.picture("changes-wide")
+
+
+def worked_ms(visit: Visit, seconds: float) -> tuple[float, float]:
+    """Wait; return how long the tab has worked for each answer of a tail meanwhile, and the memory of its script then, in MB."""
+    page = visit.page
+    chrome = page.context.new_cdp_session(page)
+    chrome.send("Performance.enable")
+
+    def metrics() -> dict[str, float]:
+        return {each["name"]: each["value"] for each in chrome.send("Performance.getMetrics")["metrics"]}
+
+    begin = metrics()["TaskDuration"]
+    page.wait_for_timeout(seconds * 1_000)
+    page.evaluate(TWO_FRAMES)
+    worked_s = metrics()["TaskDuration"] - begin
+    chrome.send("HeapProfiler.collectGarbage")
+    heap = metrics()["JSHeapUsedSize"]
+    chrome.detach()
+    return round(1_000 * worked_s / (seconds * ANSWERS_PER_S), 1), round(heap / 1e6, 1)
 
 
 def measured(visit: Visit, seconds: float) -> dict[str, float | str]:
     """Wait, and return what the browser holds of the tail then, and how long it has worked for each answer."""
-    page = visit.page
-    chrome = page.context.new_cdp_session(page)
-    chrome.send("Performance.enable")
-    begin = {each["name"]: each["value"] for each in chrome.send("Performance.getMetrics")["metrics"]}
-    page.wait_for_timeout(seconds * 1_000)
-    page.evaluate(TWO_FRAMES)
-    end = {each["name"]: each["value"] for each in chrome.send("Performance.getMetrics")["metrics"]}
-    chrome.send("HeapProfiler.collectGarbage")
-    heap = {each["name"]: each["value"] for each in chrome.send("Performance.getMetrics")["metrics"]}["JSHeapUsedSize"]
-    chrome.detach()
+    work_ms, heap_mb = worked_ms(visit, seconds)
     return {
-        "heap_mb": round(heap / 1e6, 1),
-        "rows": page.evaluate(ROWS),
-        "nodes": page.evaluate(NODES),
+        "heap_mb": heap_mb,
+        "rows": visit.page.evaluate(ROWS),
+        "nodes": visit.page.evaluate(NODES),
         "rate": int(visit.text(".status b").replace(",", "")),
         "skipped": visit.text('.status [data-key="skipped"] b'),
-        "frame_ms": round(1_000 * (end["TaskDuration"] - begin["TaskDuration"]) / (seconds * ANSWERS_PER_S), 1),
+        "work_ms": work_ms,
     }
 
 
@@ -124,9 +136,11 @@ def endure(visit: Visit) -> None:
     found, fx = visit.found, visit.fx
     visit.table("shop.stream")
     visit.tab("Changelog")
+    visit.until(lambda: fx.locator("tr.pick").count() > 100)
+    found["idle_ms"] = worked_ms(visit, 10)[0]
     fx.get_by_role("button", name="Live tail").click()
     visit.run(2)
-    visit.until(lambda: fx.locator("tr.pick").count() > 60)
+    visit.until(lambda: fx.locator("tr.pick").count() > 50)
     found["endured"] = [measured(visit, 10) for _ in range(round(float(sys.argv[6]) * 6))]
     fx.get_by_role("button", name="Stop").click()
     visit.run(3)
@@ -144,11 +158,20 @@ def tail(visit: Visit) -> None:
     page.wait_for_timeout(1_000)
     found["mixed_in"] = fx.locator("tr.pick").count()
     visit.run(2)
-    visit.until(lambda: fx.locator("tr.pick").count() > 60)
+    visit.until(lambda: fx.locator("tr.pick").count() > 50)
     found["rate"] = int(visit.text(".status b").replace(",", ""))
     found["skipped"] = visit.text('.status [data-key="skipped"]')
     visit.picture("tail")
     found["held"] = [measured(visit, 4) for _ in range(6)]
+    fx.locator("tr.pick").nth(9).scroll_into_view_if_needed()
+    fx.locator(".fx-scroll", has=page.locator("tr.pick")).evaluate("(list) => list.scrollTo(0, 200)")
+    visit.until(lambda: fx.locator("tr.pick").count() > 400)
+    read = page.evaluate(RECORDS)
+    page.wait_for_timeout(1_000)
+    found["away"] = page.evaluate(RECORDS) == read
+    found["tail_kept"] = len(read)
+    fx.locator(".fx-scroll", has=page.locator("tr.pick")).evaluate("(list) => list.scrollTo(0, 0)")
+    visit.until(lambda: fx.locator("tr.pick").count() < 100)
     fx.get_by_role("button", name="Pause").click()
     found["full_ms"] = visit.until(lambda: "buffer full" in visit.text(".status"))
     found["full"] = visit.text(".status")

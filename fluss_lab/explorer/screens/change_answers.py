@@ -9,10 +9,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.explorer.explorer_answers import Answer, Steps
-from fluss_lab.explorer.explorer_requests import ChangesRequest
+from fluss_lab.explorer.explorer_answers import Answer, Steps, cut_to_size
+from fluss_lab.explorer.explorer_requests import ChangeRequest, ChangesRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
+from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX, cell_texts
 from fluss_lab.explorer.texts.change_rows import Pairs, change_rows, net_pairs, update_pairs
 from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TableInfo
@@ -98,6 +99,28 @@ class ChangeAnswers:
             "newer": bool(window.room(limits, older=False)),
             "code": code,
         }
+
+    def record(self, request: ChangeRequest) -> Answer:
+        """Return records with whole values: by offset asked for, the name, text and whether it is cut of each column.
+
+        Raises:
+            FlussError: They are held nowhere any more.
+        """
+        info = self._tables.info(request)
+        table, columns = self._tables.table(info), self._tables.visible_names(info)
+        what = f"changelog of {request.table}, bucket {request.bucket}"
+        offsets = [typed_number(text, what) for text in request.offsets]
+        key = (request.partition, request.bucket)
+        found = [_records(table, {key: (offset, offset + 1)}, columns) for offset in offsets]
+
+        def value(records: pa.Table, name: str, length: int) -> list[Any]:
+            (text,), cut = cell_texts(records.column(name).combine_chunks(), self._tables.time_zone, length)
+            return [name, text, bool(cut)]
+
+        def with_values(length: int) -> Answer:
+            return {"records": [[value(records, name, length) for name in columns] for records in found]}
+
+        return cut_to_size(with_values, WHOLE_LENGTH_MAX)
 
     def _begin(self, table: Table, table_id: int, request: ChangesRequest) -> tuple[_Kept, Offsets, bool]:
         """Return the window that a page is added to, the offsets that are held, and whether the page is an older one."""

@@ -126,6 +126,22 @@ def test_wide_tables_are_cut_to_what_a_message_holds(lab, model):
     assert set(answer["cells"][0][0]) == {"é"}
 
 
+def test_a_record_has_its_values_whole(lab, model, planes):
+    table = lab.create_table("shop.long", {f"c{n}": "string" for n in range(150)})
+    table.append([{f"c{n}": str(n % 10) * 3_000 for n in range(150)}])
+    answer = ask(model, "change", table="shop.long", partition=None, bucket=0, offsets=["0"])
+    (values,) = answer["records"]
+    assert [name for name, *_ in values] == [f"c{n}" for n in range(150)]
+    assert all(text == str(n % 10) * 3_000 and not cut for n, (_, text, cut) in enumerate(values))
+    exact = planes.changelog(start={0: 0}, end={0: 3}, columns=["id"]).to_arrow()["id"].to_pylist()
+    place = {"table": "shop.changed", "partition": None, "bucket": 0}
+    answer = ask(model, "change", **place, offsets=["2", "1"])
+    assert [record[0] for record in answer["records"]] == [["id", str(exact[at]), False] for at in (2, 1)]
+    hidden = ask(ExplorerModel(lab, "lab", mask=["seats"]), "change", **place, offsets=["1"])
+    assert [[name for name, *_ in record] for record in hidden["records"]] == [["id"]]
+    assert refused(model, "change", **place, offsets=["99999"])["class"] == "OffsetOutOfRangeError"
+
+
 def test_many_buckets_of_one_record_each(lab, model):
     table = lab.create_table("shop.scattered", {"id": "int"}, buckets=600, bucket_key=["id"])
     table.append([{"id": n} for n in range(1_500)])

@@ -11,13 +11,15 @@ const isOld = (type) => type === "-U" || type === "UPDATE_BEFORE";
 const isNew = (type) => type === "+U" || type === "UPDATE_AFTER";
 const changeMark = (type) => h("span", { class: `ct ${KINDS[type] || "P"}` }, type);
 const bucketOf = ({ partition, bucket }) => (partition == null ? `bucket ${bucket}` : `${partition} / ${bucket}`);
-const wholeOrCut = (record, k) => [shownValue(record.cells[k]), record.cut && record.cut.has(k) ? h("span", { class: "mut" }, "… cut") : null];
+const valueOrCut = ([, text, isCut]) => [shownValue(text), isCut ? h("span", { class: "mut" }, "… cut") : null];
+/** Name, text and whether it is cut of each value of records: as they came with their rows, until they are there whole. */
+const valuesOf = (records, columns) => records.map((record) => (records.every(({ whole }) => whole) ? record.whole : columns.map((name, k) => [name, record.cells[k], Boolean(record.cut && record.cut.has(k))])));
 
 /** The records of an answer. */
 export function recordsOf(answer) {
   const found = answer.types.map((type, at) => {
     const [partition, bucket, offset, time] = answer.rows[at];
-    return { type, partition, bucket, offset, time, cells: answer.cells[at], source: answer.source[at] === "L" ? "lake" : "log", other: null, row: null, cut: null };
+    return { type, partition, bucket, offset, time, cells: answer.cells[at], source: answer.source[at] === "L" ? "lake" : "log", other: null, row: null, cut: null, whole: null };
   });
   for (const [at, k] of answer.cut) (found[at].cut ??= new Set()).add(k);
   for (const [old, fresh] of answer.pairs) join(found[old], found[fresh]);
@@ -125,16 +127,17 @@ export class ChangeList {
 
   /** What there is to see of a record: its values, beside those of the other record of its update, and where it is. */
   detail(record, close) {
-    const { columns } = this, both = record.other ? (isOld(record.type) ? [record, record.other] : [record.other, record]) : null;
+    const both = record.other ? (isOld(record.type) ? [record, record.other] : [record.other, record]) : null;
     const keys = new Set(this.explorer.data.head ? this.explorer.data.head.key : []);
-    const isChanged = (k) => both && both[0].cells[k] !== both[1].cells[k];
-    const rank = (k) => (keys.has(columns[k]) ? 0 : isChanged(k) ? 1 : 2);
-    const order = columns.map((_, k) => k).sort((a, b) => rank(a) - rank(b) || a - b), changed = order.filter(isChanged).length;
-    const title = both ? `Update: ${changed} of ${columns.length} fields changed` : /D/.test(record.type) ? "Deleted row" : "Record";
+    const sides = valuesOf(both || [record], this.columns), names = sides[0].map(([name]) => name);
+    const isChanged = (k) => both && sides[0][k][1] !== sides[1][k][1];
+    const rank = (k) => (keys.has(names[k]) ? 0 : isChanged(k) ? 1 : 2);
+    const order = names.map((_, k) => k).sort((a, b) => rank(a) - rank(b) || a - b), changed = order.filter(isChanged).length;
+    const title = both ? `Update: ${changed} of ${names.length} fields changed` : /D/.test(record.type) ? "Deleted row" : "Record";
     const values = both
       ? h("table", { class: "ba" }, h("thead", null, h("tr", null, h("td"), both.map((each) => h("th", { scope: "col" }, changeMark(each.type))))),
-        h("tbody", null, order.map((k) => h("tr", null, h("th", { scope: "row" }, columns[k]), both.map((each, side) => h("td", { class: isChanged(k) ? "" : "mut" }, isChanged(k) ? h(side ? "mark" : "span", { class: side ? "" : "old" }, wholeOrCut(each, k)) : wholeOrCut(each, k)))))))
-      : pairs(order.map((k) => [columns[k], wholeOrCut(record, k)]));
+        h("tbody", null, order.map((k) => h("tr", null, h("th", { scope: "row" }, names[k]), sides.map((side, at) => h("td", { class: isChanged(k) ? "" : "mut" }, isChanged(k) ? h(at ? "mark" : "span", { class: at ? "" : "old" }, valueOrCut(side[k])) : valueOrCut(side[k])))))))
+      : pairs(order.map((k) => [names[k], valueOrCut(sides[0][k])]));
     const offset = both ? `${number(both[0].offset)} and ${number(both[1].offset)}` : number(record.offset);
     return [
       h("div", { class: "fx-sh" }, h("h3", null, title), h("span", { class: "sp" }), close),

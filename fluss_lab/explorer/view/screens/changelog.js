@@ -5,8 +5,8 @@ import { button, field, h, refill, segmented, stateMark } from "../parts/dom.js"
 import { number, plural } from "../parts/figures.js";
 
 const STARTS = [["earliest", "Earliest"], ["newest", "Newest"], ["time", "Time"], ["offset", "Offset"]];
-/** Records of the live tail that are kept in view. */
-const TAIL_MAX = 500;
+/** Records of the live tail that are kept, and those of them that are drawn as long as nobody scrolls down to the others. */
+const TAIL_MAX = 500, DRAWN_MAX = 60;
 /** So often the kernel hears that the tail is still looked at. */
 const BEAT_MS = 20000;
 /** Farther down the list, records that come are counted and not shown: what is read stays where it is. */
@@ -25,6 +25,7 @@ export class Changelog {
     this.side = h("aside", { class: "fx-side w", "aria-label": "Record", hidden: true, onkeydown: (event) => event.key === "Escape" && this.choose(null) });
     this.root = h("div", { class: "fx-col" }, this.bar, this.status, h("div", { class: "fx-split v" }, this.list.root, this.side));
     this.root.addEventListener("keydown", (event) => this.key(event));
+    this.list.root.addEventListener("scroll", () => this.scrolled());
     this.makeBar();
   }
 
@@ -106,10 +107,23 @@ export class Changelog {
       this.answer = answer;
       this.window = null;
       this.records = [...this.records, ...fresh].slice(-TAIL_MAX);
-      this.list.add(fresh.reverse(), answer.columns, TAIL_MAX);
+      this.isWhole = false;
+      this.list.add(fresh.reverse(), answer.columns, DRAWN_MAX);
     }
+    if (answer.state !== "following") this.drawWhole();
     if (before !== answer.state) this.explorer.say(answer.state === "full" ? "Buffer full: reading has stopped, nothing is lost" : answer.state);
     this.drawTail();
+  }
+
+  scrolled() {
+    if (this.list.root.scrollTop > AWAY_PX) this.drawWhole();
+  }
+
+  /** Draws all records of the tail that are kept: it does not move now. */
+  drawWhole() {
+    if (!this.tail || this.isWhole || !this.records.length) return;
+    this.isWhole = true;
+    this.list.show([...this.records].reverse(), this.answer.columns);
   }
 
   drawTail() {
@@ -140,11 +154,18 @@ export class Changelog {
       this.bar.querySelector(`[data-value="${start}"]`).focus();
       if (start !== "time") this.ask();
     });
+    // A notebook keeps Enter from a field that does not take it; leaving the field applies it too.
     const apply = (event) => {
-      this.value = event.target.value.trim();
-      if (this.value) this.ask();
+      const text = event.target.value.trim(), isEntered = event.key === "Enter";
+      if (isEntered) {
+        event.preventDefault();
+        event.stopPropagation();
+      } else if (event.type === "keydown") return;
+      if (!text || (text === this.value && !isEntered)) return;
+      this.value = text;
+      this.ask();
     };
-    const value = field({ class: `mono ${isTime ? "when" : "short"}`, label: isTime ? "Time" : "Offset", value: this.value, placeholder: isTime ? "10 minutes ago" : "0", onchange: apply });
+    const value = field({ class: `mono ${isTime ? "when" : "short"}`, label: isTime ? "Time" : "Offset", value: this.value, placeholder: isTime ? "10 minutes ago" : "0", onchange: apply, onkeydown: apply });
     const order = button(h("span", { class: "hide-m" }, this.newestFirst ? "Newest first" : "Oldest first"), { icon: this.newestFirst ? "down" : "up", title: "Turn the order round", off: this.net, on: () => {
       this.newestFirst = !this.newestFirst;
       this.makeBar();
@@ -224,8 +245,29 @@ export class Changelog {
     const hadFocus = this.side.contains(document.activeElement), before = this.list.chosen;
     this.list.choose(record);
     this.side.hidden = !record;
-    if (record) refill(this.side, this.list.detail(record, button("", { class: "sm ghost icon", icon: "x", title: "Close record (Esc)", on: () => this.choose(null) })));
-    else if (hadFocus) (before && before.row && before.row.isConnected ? before.row : this.list.root.querySelector("tr.pick"))?.focus();
+    if (record) {
+      this.drawRecord(record);
+      this.askWhole(record);
+    } else if (hadFocus) (before && before.row && before.row.isConnected ? before.row : this.list.root.querySelector("tr.pick"))?.focus();
+  }
+
+  drawRecord(record) {
+    refill(this.side, this.list.detail(record, button("", { class: "sm ghost icon", icon: "x", title: "Close record (Esc)", on: () => this.choose(null) })));
+  }
+
+  /** Asks for the values of a record of which the row has only a part, and for those of the other record of its update. */
+  askWhole(record) {
+    const both = [record, record.other].filter(Boolean), { partition, bucket } = record, { schema } = this.explorer.data;
+    const isPart = both.some((each) => each.cut) || (schema && schema.columns.length > this.list.columns.length);
+    if (!isPart || both.every((each) => each.whole)) return;
+    this.explorer.ask("change", "change", { partition, bucket, offsets: both.map(({ offset }) => offset) }, (answer) => {
+      if (this.list.chosen !== record) return;
+      if (answer.error) return void this.explorer.say(answer.error.text);
+      both.forEach((each, at) => (each.whole = answer.records[at]));
+      const hadFocus = this.side.contains(document.activeElement);
+      this.drawRecord(record);
+      if (hadFocus) this.side.querySelector("button").focus();
+    });
   }
 
   close() {
