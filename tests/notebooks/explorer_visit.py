@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from importlib.resources import files
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page
@@ -42,6 +43,11 @@ OUTSIDE = """() => {
 }"""
 
 
+#: What axe-core finds that keeps people from using the explorer.
+AUDIT = """async () => (await axe.run(document.querySelector('.fx'))).violations.filter(({impact}) => ['serious', 'critical'].includes(impact))
+    .map(({id, nodes}) => `${id}: ${nodes[0].html.slice(0, 200)}`)"""
+
+
 class Visit:
     """One visit of the explorer in a notebook."""
 
@@ -58,13 +64,17 @@ class Visit:
         self.page.evaluate(RUN_CELL, cell)
 
     def picture(self, name: str) -> None:
-        """Make a picture, and measure the contrast of every text."""
+        """Make a picture, measure the contrast of every text, and have axe-core look."""
         self.page.wait_for_timeout(150)
         worst = min(self.page.evaluate(CONTRASTS), default=[99, ""])
         self.found["contrast"] = min(self.found.get("contrast", [99, ""]), [*worst, name])
         frame = self.page.evaluate(OUTSIDE)
         if frame["scrolls"] or abs(frame["height"] - 620) > 2:
             self.found.note("frame", f"{name}: {frame}")
+        if self.page.evaluate("() => !window.axe"):
+            self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+        for each in self.page.evaluate(AUDIT):
+            self.found.note("axe", f"{name}: {each}")
         self.fx.screenshot(path=self.folder / f"{name}-{self.theme}-{self.page.viewport_size['width']}.png")
 
     def text(self, selector: str) -> str:

@@ -17,7 +17,8 @@ from fluss_lab.testing.mock_clock import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 ENVIRONMENT: Final = ROOT / ".venv-browser"
-REQUIREMENTS: Final = ("playwright>=1.60",)
+#: The second brings axe-core, which looks at pages as those do who cannot see them.
+REQUIREMENTS: Final = ("playwright>=1.60", "axe-playwright-python==0.1.8")
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 START_TIMEOUT_S: Final = 120
 PAGE_TIMEOUT_S: Final = 900
@@ -38,14 +39,15 @@ def browser() -> tuple[Path, str]:
     if chromium is None:
         raise BrowserUnavailableError(f"no browser: expected one of {', '.join(BROWSERS)} on the path")
     python = ENVIRONMENT / "bin" / "python"
-    if not (ENVIRONMENT / "ready").exists():
+    ready, wanted = ENVIRONMENT / "ready", "\n".join(REQUIREMENTS)
+    if not ready.exists() or ready.read_text() != wanted:
         try:
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True, capture_output=True)
             install: list[str] = [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS]
             subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
         except subprocess.SubprocessError as error:
             raise BrowserUnavailableError(f"playwright cannot be installed: {error}") from error
-        (ENVIRONMENT / "ready").touch()
+        ready.write_text(wanted)
     return python, chromium
 
 

@@ -93,7 +93,7 @@ def used(seen):
 
 
 def test_nothing_goes_wrong_and_no_policy_is_violated(seen):
-    kinds = ("broken", "failed", "elsewhere", "console", "frame")
+    kinds = ("broken", "failed", "elsewhere", "console", "frame", "axe")
     assert {kind: seen.get(kind) for kind in kinds} == dict.fromkeys(kinds)
     assert seen["violations"] == []
     assert seen["first_ms"] >= 0
@@ -160,7 +160,7 @@ def cell(folder, tmp_path_factory):
 
 
 def test_in_a_cell_nothing_goes_wrong(cell):
-    kinds = ("broken", "failed", "elsewhere", "console", "frame")
+    kinds = ("broken", "failed", "elsewhere", "console", "frame", "axe")
     assert {kind: cell.get(kind) for kind in kinds} == dict.fromkeys(kinds)
     assert cell["errors"] == []
     assert cell["contrast"][0] >= 4.5, cell["contrast"]

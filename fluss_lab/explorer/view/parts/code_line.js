@@ -13,7 +13,7 @@ export class CodeLine {
     this.lines = [];
     this.isOpen = false;
     this.say = say;
-    this.text = h("pre", { tabindex: 0, "aria-label": "This view as Python" });
+    this.text = h("pre", { tabindex: 0, role: "group", "aria-label": "This view as Python" });
     this.toggle = button("", { class: "sm ghost icon", icon: "up", title: "Show all lines", expanded: "false", on: () => this.turn() });
     this.root = h(
       "div", { class: "fx-code", role: "group", "aria-label": "Copy as code" }, h("span", { class: "mut fx-ci" }, icon("code")), this.text, this.toggle,

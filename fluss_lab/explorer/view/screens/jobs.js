@@ -231,7 +231,7 @@ export class Jobs {
       ...(detail.reason ? [[run.state === "failed" ? "error" : "why", h("span", { class: run.state === "failed" ? "bad" : null }, detail.reason)]] : []), ...detail.summary,
       ...file("notebook", detail.notebook), ...file("output", detail.output), ...file("log", detail.log_file),
     ]);
-    const made = h("pre", { class: "fx-log", tabindex: 0, "aria-label": "Log of the run", "data-key": "log" }, detail.log || "nothing printed");
+    const made = h("pre", { class: "fx-log", tabindex: 0, role: "group", "aria-label": "Log of the run", "data-key": "log" }, detail.log || "nothing printed");
     redraw(this.side, head, facts, detail.log_cut ? h("p", { class: "xs mut" }, "The log’s end; its file has all of it.") : null, made);
     made.scrollTop = atEnd ? made.scrollHeight : top;
     return undefined;
