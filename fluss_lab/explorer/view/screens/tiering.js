@@ -61,12 +61,14 @@ export class Tiering {
 
   failed(error) {
     if (this.answer || error.retriable) return void refill(this.said, h("span", { class: "bad cut", role: "alert" }, `${error.class}: ${error.text}`));
-    return void refill(this.rounds, this.explorer.errorView(error, () => this.ask()));
+    if (this.roundsKey !== error.text) refill(this.rounds, this.explorer.errorView(error, () => this.ask()));
+    this.roundsKey = error.text;
+    return null;
   }
 
   draw() {
     const { answer, explorer } = this;
-    if (!answer) return void refill(this.rounds, h("p", { class: "sm mut pad" }, explorer.waitingText()));
+    if (!answer) return void refill(this.rounds, h("p", { class: "sm mut pad" }, explorer.isStatic ? "Nothing of the tiering is saved with the view: run the cell to read it." : explorer.waitingText()));
     if (!answer.enabled) {
       this.bar.hidden = true;
       return void refill(this.rounds, h("div", { class: "empty" }, h("h3", null, "Not in the lake"),

@@ -30,18 +30,22 @@ export class Write {
   update(what) {
     if (what === "schema" && this.form) this.askForm();
     if (what === "head" && this.submit) this.drawSubmit();
+    if (what === "head" && !this.form && !this.isRefused && !this.explorer.channel.isWaiting("form")) this.askForm();
   }
 
   askForm() {
     this.explorer.ask("form", "form", {}, (answer) => {
-      if (answer.error) return void refill(this.hold, this.explorer.errorView(answer.error, () => this.askForm()));
+      if (answer.error) {
+        this.isRefused = !answer.error.retriable;
+        return void refill(this.hold, this.explorer.errorView(answer.error, () => this.askForm()));
+      }
       this.form = answer;
       this.setCode(answer.code);
       this.drawBar();
       this.drawForm();
       return this.check();
     });
-    if (!this.form) refill(this.hold, h("p", { class: "sm mut pad" }, this.explorer.waitingText()));
+    if (!this.form) refill(this.hold, h("p", { class: "sm mut pad" }, this.explorer.isStatic ? "Nothing can be written in a saved view: run the cell to write." : this.explorer.waitingText()));
   }
 
   setCode(code) {
