@@ -23,6 +23,7 @@ NAMES = (
     "lake_reading",
     "seeking",
     "paging",
+    "explorer_pages",
     "manifests",
     "replay",
     "lake_rows",

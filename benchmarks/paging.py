@@ -13,6 +13,7 @@ from typing import Final
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures
+from fluss_lab.client import Connection
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.row_pages import RowPages
@@ -39,14 +40,14 @@ def run(count: int = 10_000_000) -> None:
         f"pages of {PAGE_ROWS} rows: a log table of {count:,} rows, nine tenths in the lake, {BUCKETS} buckets"
     )
     with EmbeddedCluster() as cluster:
-        _fill(cluster, count)
+        fill(cluster.connection, count)
         _measure(cluster, figures, "all rows", None)
         _measure(cluster, figures, f"one row in {ONE_IN}", f"amount = {ONE_IN // 2}")
     figures.print()
 
 
-def _fill(cluster: EmbeddedCluster, count: int) -> None:
-    connection = cluster.connection
+def fill(connection: Connection, count: int) -> None:
+    """Make the table, and tier nine tenths of its rows."""
     admin, storage = connection.admin(), connection.lake_storage()
     assert storage is not None
     admin.create_database(PATH.database)
